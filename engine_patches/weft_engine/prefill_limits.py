@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from weft_engine.tenant_shares import TenantShares
 
-# While tenants contend, one step in this many has no prefill, to measure its duration; one in
-# _MEASURE_FIRST until a first measurement exists.
+# While tenants contend, one step in this many has no prefill, or little if nothing decodes, to
+# measure its duration; one in _MEASURE_FIRST until a first step has run.
 _MEASURE_EVERY: Final = 16
 _MEASURE_FIRST: Final = 2
 # Waiting calls that a step may skip because their tenant has reached its limit.
@@ -40,7 +40,8 @@ class Step(NamedTuple):
 
 class PrefillLimits:
     """The limits of one step. block: tokens of a KV block, the minimum for a tenant. rivals:
-    weights of the protected tenants. measuring: the step computes no prompt."""
+    weights of the protected tenants. measuring: the step computes no prompt, or one block per
+    sequence if nothing decodes."""
 
     def __init__(
         self,
@@ -76,7 +77,8 @@ class PrefillLimits:
         """Return how many of these prompt tokens the sequence may compute in this step. running: it
         was already in the batch."""
         if self._measuring:
-            return 0
+            # A step with decodes needs no prefill to be measured.
+            return 0 if self._step.decoding else min(tokens, self._block)
         tenant = self._shares.tenant_of(sequence)
         left = self._left.get(tenant)
         if left is None:
@@ -108,12 +110,13 @@ class PrefillLimits:
 
     def _base(self) -> float:
         """Return the duration of a step without prefill, in prompt tokens. Infinite if the cost of
-        prefill is unknown, or if no step without prefill has run and no sequence decodes: then only
-        the budget is divided. 0 if no such step has run but sequences decode, which protects them
-        as well as possible."""
+        prefill is unknown: then only the budget is divided. 0 if no such step has run but sequences
+        decode, which protects them as well as possible."""
         cost = self._shares.cost
-        if not cost.token_s or not (cost.base_s or self._step.decoding):
+        if not cost.token_s:
             return math.inf
+        if self._step.decoding and not cost.measured:
+            return 0.0
         return cost.base_s / cost.token_s
 
     def _allowed(self, tenant: str) -> int:
@@ -148,5 +151,5 @@ class PrefillPacing:
             return None
         self._steps += 1
         every = _MEASURE_EVERY if cost.base_s else _MEASURE_FIRST
-        measuring = step.decoding > 0 and self._steps % every == 0
+        measuring = self._steps % every == 0 and (step.decoding > 0 or not cost.measured)
         return PrefillLimits(shares, step, self._block, shares.rivals(within_s), measuring)

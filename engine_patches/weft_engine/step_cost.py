@@ -14,11 +14,12 @@ _OUTLIER: Final = 2.0
 class StepCost:
     """The duration of a step, learned from past steps.
 
-    base_s: seconds of a step without prefill. token_s: additional seconds per prompt token. Both
-    are 0 until such a step has run.
+    base_s: seconds of a step without prefill; those of the shortest step until one without prefill
+    has run (`measured`). token_s: additional seconds per prompt token. Both are 0 at first.
     """
 
     base_s: float = 0.0
+    measured: bool = False
     _prefill_s: float = 0.0
     _prefill_tokens: float = 0.0
 
@@ -35,13 +36,17 @@ class StepCost:
             # A quotient of sums weights steps by their tokens.
             self._prefill_s += _SMOOTHING * (max(0.0, duration_s - self.base_s) - self._prefill_s)
             self._prefill_tokens += _SMOOTHING * (prefill_tokens - self._prefill_tokens)
-        elif self.base_s:
+            if not self.measured:
+                self.base_s = min(duration_s, self.base_s or duration_s)
+        elif self.measured:
             sample = min(duration_s, _OUTLIER * self.base_s)
             self.base_s += _SMOOTHING * (sample - self.base_s)
         else:
-            self.base_s = duration_s
+            self.base_s, self.measured = duration_s, True
 
     def prefill_share(self, tokens: int) -> float:
-        """Return the fraction of a step's duration that this many prompt tokens cause, 0 to 1."""
+        """Return the fraction of a step's duration that this many prompt tokens cause, 0 to 1; all
+        of it until a step without prefill has run."""
         prefill_s = self.token_s * tokens
-        return prefill_s / (self.base_s + prefill_s) if prefill_s else 0.0
+        base_s = self.base_s if self.measured else 0.0
+        return prefill_s / (base_s + prefill_s) if prefill_s else 0.0

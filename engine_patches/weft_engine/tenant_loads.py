@@ -50,7 +50,8 @@ class TenantLoads:
     def yielding(self, to: str, given: dict[str, int], taken: int, without: set[str]) -> str | None:
         """Return the tenant that cedes a slot to a waiting sequence of tenant `to`, or None. It is
         the tenant with the most running sequences per weight, if it still has at least the load of
-        `to` afterwards. So two tenants never take a slot from each other in turn.
+        `to` afterwards, and if it received at least as much service. So two tenants never take a
+        slot from each other in turn, and a tenant whose prompts took its share waits.
 
         given, taken: the sequences that each tenant has already ceded, and that `to` has gained.
         without: tenants that have no slot to cede.
@@ -68,7 +69,13 @@ class TenantLoads:
                 found += group
                 break
         loads = {t.name: (len(t.running) - given.get(t.name, 0)) / t.weight for t in found}
-        able = [t for t in found if loads[t.name] - 1 / t.weight >= enough - _ROUNDING]
+        most = self.charge(to)
+        able = [
+            t
+            for t in found
+            if loads[t.name] - 1 / t.weight >= enough - _ROUNDING
+            and self.charge(t.name) >= most - _ROUNDING
+        ]
         if not able:
             return None
         # Of equal tenants, the one that received more service.

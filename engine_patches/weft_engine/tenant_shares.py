@@ -8,8 +8,10 @@ free together are distributed evenly, and a tenant without running sequences pre
 the engine.
 
 The virtual time is the weighted mean of the charges of active tenants. A returning tenant's charge
-is raised to it, so idle tenants accumulate no credit. A tenant that received more service than
-others keeps its debt. With a single tenant, none of this affects the order.
+is raised to it, so idle tenants accumulate no credit. The credit of a tenant whose sequences never
+wait is limited to the service of the longest recent sequence, as the length of a packet limits the
+lag in fair queueing. A tenant that received more service than others keeps its debt. With a single
+tenant, none of this affects the order.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class TenantShares(TenantLoads):
         super().__init__()
         self.quantum_s = quantum_s
         self.cost = StepCost()
-        self._run_s = quantum_s
+        # The mean and the decaying maximum of the service of one sequence.
+        self._run_s = self._longest_s = quantum_s
         # Busy seconds of the engine, and those of them without prefill. The second clock charges
         # running sequences.
         self._busy = 0.0
@@ -84,6 +87,8 @@ class TenantShares(TenantLoads):
             self._charged += weight * charge
         elif weight != found.weight:
             self._reweigh(found, weight)
+        if not found.waiting:
+            self._limit_credit(found)
         found.waiting.add(sequence)
         self._of[sequence] = found
         self._enter(found)
@@ -229,13 +234,9 @@ class TenantShares(TenantLoads):
         taken: the sequences chosen of each tenant that do not run yet. without: tenants to skip."""
         aside: list[Tenant] = []
         chosen = None
-        while self._heap:
-            key, name = self._heap[0]
-            tenant = self._tenants.get(name)
-            if tenant is None or tenant.entry != key:
-                heappop(self._heap)
-                continue
-            heappop(self._heap)
+        while (key := self._first_waiting()) is not None:
+            _, name = heappop(self._heap)
+            tenant = self._tenants[name]
             tenant.entry = None
             more = taken.get(name, 0)
             if len(tenant.waiting) <= more or name in without:
@@ -289,6 +290,28 @@ class TenantShares(TenantLoads):
         self._charged += len(self._begun) * (self._clock - self._charged_at)
         self._charged_at = self._clock
 
+    def _limit_credit(self, tenant: Tenant) -> None:
+        """Raise the charge of a tenant without waiting sequences to that of the next tenant, less
+        the service of one long sequence."""
+        first = self._first_waiting()
+        if first is None:
+            return
+        lacking = first - self._longest_s / tenant.weight - self._key(tenant)
+        if lacking > 0:
+            self._settle_sum()
+            self._charged += tenant.weight * lacking
+            tenant.charge += lacking
+
+    def _first_waiting(self) -> float | None:
+        """Return a lower bound of the least key of waiting tenants; None if no tenant waits."""
+        while self._heap:
+            key, name = self._heap[0]
+            tenant = self._tenants.get(name)
+            if tenant is not None and tenant.entry == key:
+                return key
+            heappop(self._heap)
+        return None
+
     def _end_run(self, tenant: Tenant, sequence: str) -> None:
         self._settle(tenant)
         self._settle_sum()
@@ -296,6 +319,7 @@ class TenantShares(TenantLoads):
         if begun is not None:
             tenant.running.discard(sequence)
             self._load(tenant)
+            self._longest_s = max(self._clock - begun, self._longest_s * (1 - _SMOOTHING))
             self._run_s += _SMOOTHING * (self._clock - begun - self._run_s)
             self._adapt()
 

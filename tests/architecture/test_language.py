@@ -65,10 +65,6 @@ gateway/weft_gateway/engine
 gateway/weft_gateway/policies
 gateway/weft_gateway/telemetry
 loadgen/weft_bench/simulated
-tests/contract
-tests/system
-tests/system/gateway
-tests/system/real
 tests/unit/gateway
 tests/unit/loadgen
 """

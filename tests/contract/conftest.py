@@ -1,4 +1,4 @@
-"""Every process table, those on Redis on a real server."""
+"""Fixtures of every process table. The tables on Redis use a real server."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(params=["memory", "redis", "resilient"])
 def make_table(request: pytest.FixtureRequest) -> Callable[[], Any]:
-    """A maker of empty tables; to be called inside the event loop that uses them. It takes
-    `per_tenant`, as they do."""
+    """Return a factory of empty tables, which takes `per_tenant`. Call it inside the event loop
+    that uses the table.
+    """
     if request.param == "memory":
         return MemoryTable
     server: RedisServer = request.getfixturevalue("redis_server")

@@ -127,22 +127,22 @@ def test_a_handle_ends_with_its_program_and_does_not_begin_it_again(check):
 
 
 def apart(server: RedisServer, steps: Callable[..., Awaitable[None]]) -> None:
-    """Run the steps with a line, the table of a gateway on it, and the stores of that gateway and
-    of another one with a line of its own."""
+    """Run the steps with a proxy, the table of a gateway on it, and the stores of that gateway and
+    of another one with a connection of its own."""
 
     async def main() -> None:
         prefix = next(_prefixes)
-        async with RedisProxy(server.port) as line:
+        async with RedisProxy(server.port) as proxy:
             tables = [
                 ResilientTable(RedisTable(url, prefix, timeout_s=5.0), 0.005)
-                for url in (line.url, server.url)
+                for url in (proxy.url, server.url)
             ]
             try:
                 for table in tables:
                     await table.ping()
-                await steps(line, tables[0], *[HandleStore(table) for table in tables])
+                await steps(proxy, tables[0], *[HandleStore(table) for table in tables])
             finally:
-                line.set(Line.OPEN)
+                proxy.set(Line.OPEN)
                 for table in tables:
                     await table.aclose()
 
@@ -150,7 +150,7 @@ def apart(server: RedisServer, steps: Callable[..., Awaitable[None]]) -> None:
 
 
 def test_another_gateway_changes_and_uses_up_a_handle(redis_server):
-    async def steps(line, table, left, right):
+    async def steps(proxy, table, left, right):
         handle = new_id(KEY.program)
         await left.begin(KEY, handle, TEXTS, 1.0, 11.0)
         assert await right.find("t", handle, 2.0) == TEXTS
@@ -165,11 +165,11 @@ def test_another_gateway_changes_and_uses_up_a_handle(redis_server):
 
 
 def test_in_local_mode_a_gateway_uses_the_handles_that_it_knows(redis_server):
-    async def steps(line, table, left, right):
+    async def steps(proxy, table, left, right):
         known, other, dropped, kept = (new_id(KEY.program) for _ in range(4))
         await left.begin(KEY, known, TEXTS, 1.0, 11.0)
         await right.begin(KEY, other, TEXTS, 1.0, 11.0)
-        line.set(Line.CUT)
+        proxy.set(Line.CUT)
         await left.begin(KEY, dropped, TEXTS, 1.0, 12.0)
         assert table.local
         await left.update(KEY, known, {"state": "done"})
@@ -180,7 +180,7 @@ def test_in_local_mode_a_gateway_uses_the_handles_that_it_knows(redis_server):
         assert await left.drop(KEY, dropped)
         await left.begin(KEY, kept, TEXTS, 1.0, 12.0)
         assert (await right.find("t", known, 2.0))["state"] == "running"
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await back(table)
         assert (await right.find("t", known, 2.0))["state"] == "done"
         assert await right.find("t", dropped, 2.0) is None

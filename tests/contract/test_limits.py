@@ -1,4 +1,4 @@
-"""Limits per tenant: in memory, and shared by the gateways on one real Redis."""
+"""Contract of the limiters per tenant: in memory, and shared by gateways on one Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _prefixes = itertools.count()
 
 
 async def eventually(ask: Callable[[], Awaitable[Quota]], fits: Callable[[Quota], Any]) -> Quota:
-    """Ask until the answer fits: releases and corrections are written in the background."""
+    """Ask until the answer fits. The limiters write releases and corrections in the background."""
     async with asyncio.timeout(10):
         while True:
             quota = await ask()
@@ -29,16 +29,16 @@ async def eventually(ask: Callable[[], Awaitable[Quota]], fits: Callable[[Quota]
             await asyncio.sleep(0.01)
 
 
-async def drained(limiter: Any) -> None:
-    """Until a limiter has written what it writes in the background."""
+async def drain(limiter: Any) -> None:
+    """Wait for the limiter's background writes."""
     writer = getattr(limiter, "_writer", None)
     if writer is not None:
         async with asyncio.timeout(10):
             await writer
 
 
-async def closed(limiter: Any) -> None:
-    """End a limiter, and its client if it has one."""
+async def close(limiter: Any) -> None:
+    """Close a limiter and its Redis link."""
     await limiter.aclose()
     if isinstance(limiter, RedisLimiter):
         await limiter._link.aclose()
@@ -55,12 +55,12 @@ def make_limiter(request: pytest.FixtureRequest) -> Callable[[], Any]:
 
 @pytest.fixture
 def redis_limiters(redis_server: RedisServer) -> Callable[[], Any]:
-    """A maker of limiters that share one store, as several gateways do."""
+    """Return a factory of limiters that share one store, as several gateways do."""
     prefix = f"limits{next(_prefixes)}"
     return lambda **more: RedisLimiter(RedisLink(redis_server.url, prefix, 20.0), **more)
 
 
-async def test_requests_are_refused_beyond_the_limit_with_the_time_to_wait(
+async def test_requests_beyond_the_limit_are_refused_with_a_wait_time(
     make_limiter: Any,
 ) -> None:
     limiter, rules = make_limiter(), TenantRules(requests_per_minute=3)
@@ -68,10 +68,12 @@ async def test_requests_are_refused_beyond_the_limit_with_the_time_to_wait(
     assert [quota.refused for quota in quotas] == ["", "", "", REQUESTS]
     assert 0 < quotas[-1].wait_s <= 20.0
     assert quotas[0].requests_left == pytest.approx(2.0, abs=0.5)
-    await closed(limiter)
+    await close(limiter)
 
 
-async def test_tokens_are_refused_beyond_the_limit_and_corrected(make_limiter: Any) -> None:
+async def test_tokens_beyond_the_limit_are_refused_and_estimates_corrected(
+    make_limiter: Any,
+) -> None:
     limiter, rules = make_limiter(), TenantRules(tokens_per_minute=100)
     assert (await limiter.admit("a", rules, 60)).refused == ""
     assert (await limiter.admit("a", rules, 60)).refused == TOKENS
@@ -81,18 +83,18 @@ async def test_tokens_are_refused_beyond_the_limit_and_corrected(make_limiter: A
     quota = await eventually(lambda: limiter.admit("a", rules, 1), lambda quota: quota.refused)
     assert quota.tokens_left < 0
     assert quota.wait_s > 500
-    await closed(limiter)
+    await close(limiter)
 
 
-async def test_calls_in_flight_are_counted_until_they_are_released(make_limiter: Any) -> None:
+async def test_calls_count_as_in_flight_until_they_are_released(make_limiter: Any) -> None:
     limiter, rules = make_limiter(), TenantRules(calls_in_flight=2)
     assert [(await limiter.admit("a", rules, 1)).refused for _ in range(3)] == ["", "", IN_FLIGHT]
     limiter.release("a", rules)
     assert (await limiter.admit("a", rules, 1)).refused == ""
-    await closed(limiter)
+    await close(limiter)
 
 
-async def test_a_refused_call_takes_nothing(make_limiter: Any) -> None:
+async def test_a_refused_call_consumes_no_quota(make_limiter: Any) -> None:
     limiter = make_limiter()
     rules = TenantRules(requests_per_minute=10, tokens_per_minute=100, calls_in_flight=5)
     assert (await limiter.admit("a", rules, 90)).refused == ""
@@ -101,10 +103,10 @@ async def test_a_refused_call_takes_nothing(make_limiter: Any) -> None:
     quota = await limiter.admit("a", rules, 5)
     assert quota.refused == ""
     assert quota.requests_left == pytest.approx(8.0, abs=0.6)
-    await closed(limiter)
+    await close(limiter)
 
 
-async def test_a_refusal_tells_what_is_left_of_every_limit(make_limiter: Any) -> None:
+async def test_a_refusal_reports_the_remainder_of_every_limit(make_limiter: Any) -> None:
     limiter = make_limiter()
     rules = TenantRules(requests_per_minute=600, tokens_per_minute=1000, calls_in_flight=1)
     assert (await limiter.admit("a", rules, 100)).refused == ""
@@ -118,38 +120,38 @@ async def test_a_refusal_tells_what_is_left_of_every_limit(make_limiter: Any) ->
     )
     assert quota.refused == TOKENS
     assert quota.requests_left == pytest.approx(599, abs=1)
-    await closed(limiter)
+    await close(limiter)
 
 
-async def test_refused_calls_do_not_keep_others_out(make_limiter: Any) -> None:
-    """Many impatient callers: whenever a place is free, one of them gets it at once."""
+async def test_refused_calls_do_not_block_others(make_limiter: Any) -> None:
+    """Under contention, a free place always goes to one caller at once."""
     limiter, rules = make_limiter(), TenantRules(calls_in_flight=2)
     for _ in range(20):
         quotas = await asyncio.gather(*(limiter.admit("a", rules, 1) for _ in range(30)))
         assert sum(not quota.refused for quota in quotas) == 2
         for _ in range(2):
             limiter.release("a", rules)
-        # Releases are written in the background; the admissions below wait for their places.
+        # Releases are written in the background. The admissions below wait for their places.
         await eventually(lambda: limiter.admit("a", rules, 1), lambda quota: not quota.refused)
         limiter.release("a", rules)
-        await drained(limiter)
+        await drain(limiter)
     assert limiter.in_flight("a") == 0
-    await closed(limiter)
+    await close(limiter)
 
 
-async def test_a_refused_tenant_leaves_nothing_behind(redis_limiters: Any) -> None:
+async def test_a_refusal_leaves_no_background_work(redis_limiters: Any) -> None:
     limiter = redis_limiters()
     rules = TenantRules(requests_per_minute=1, calls_in_flight=5)
     assert (await limiter.admit("a", rules, 1)).refused == ""
     limiter.release("a", rules)
     assert (await limiter.admit("a", rules, 1)).refused == REQUESTS
-    await drained(limiter)
+    await drain(limiter)
     assert not limiter._running
     assert not limiter._asking
-    await closed(limiter)
+    await close(limiter)
 
 
-async def test_calls_that_ended_while_redis_was_away_do_not_count(
+async def test_calls_that_ended_during_an_outage_do_not_count(
     redis_server: RedisServer,
 ) -> None:
     prefix = f"limits{next(_prefixes)}"
@@ -162,14 +164,14 @@ async def test_calls_that_ended_while_redis_was_away_do_not_count(
     assert (await one.admit("a", rules, 1)).refused == ""
     links[0].away = False
     await one.refresh()
-    await drained(one)
+    await drain(one)
     assert (await other.admit("a", rules, 1)).refused == ""
     assert (await other.admit("a", rules, 1)).refused == IN_FLIGHT
     one.release("a", rules)
-    await drained(one)
+    await drain(one)
     assert (await other.admit("a", rules, 1)).refused == ""
-    await closed(one)
-    await closed(other)
+    await close(one)
+    await close(other)
 
 
 async def test_tenants_do_not_share_limits(make_limiter: Any) -> None:
@@ -177,16 +179,16 @@ async def test_tenants_do_not_share_limits(make_limiter: Any) -> None:
     assert (await limiter.admit("a", rules, 1)).refused == ""
     assert (await limiter.admit("b", rules, 1)).refused == ""
     assert (await limiter.admit("a", rules, 1)).refused == REQUESTS
-    await closed(limiter)
+    await close(limiter)
 
 
-async def test_calls_at_the_same_moment_do_not_exceed_a_limit(make_limiter: Any) -> None:
+async def test_concurrent_calls_do_not_exceed_a_limit(make_limiter: Any) -> None:
     limiter = make_limiter()
     rules = TenantRules(requests_per_minute=20, calls_in_flight=7)
     quotas = await asyncio.gather(*(limiter.admit("a", rules, 1) for _ in range(50)))
     assert sum(not quota.refused for quota in quotas) == 7
     assert limiter.in_flight("a") == 7
-    await closed(limiter)
+    await close(limiter)
 
 
 async def test_gateways_on_one_store_share_the_limits(redis_limiters: Any) -> None:
@@ -203,8 +205,8 @@ async def test_gateways_on_one_store_share_the_limits(redis_limiters: Any) -> No
         lambda: other.admit("a", rules, 1), lambda quota: quota.refused != IN_FLIGHT
     )
     assert quota.refused == REQUESTS
-    await closed(one)
-    await closed(other)
+    await close(one)
+    await close(other)
 
 
 async def test_calls_of_a_gateway_that_died_count_only_for_its_lease(redis_limiters: Any) -> None:
@@ -212,19 +214,19 @@ async def test_calls_of_a_gateway_that_died_count_only_for_its_lease(redis_limit
     dead, alive = redis_limiters(lease_s=0.3), redis_limiters(lease_s=0.3)
     assert (await dead.admit("a", rules, 1)).refused == ""
     await eventually(lambda: alive.admit("a", rules, 1), lambda quota: not quota.refused)
-    await closed(dead)
-    await closed(alive)
+    await close(dead)
+    await close(alive)
 
 
-async def test_each_gateway_applies_the_limits_alone_while_redis_is_away(
+async def test_each_gateway_applies_the_limits_locally_during_an_outage(
     redis_server: RedisServer,
 ) -> None:
-    gone = RedisLimiter(RedisLink("redis://127.0.0.1:1", "x", 0.2))
-    known = RedisLimiter(RedisLink("redis://127.0.0.1:1", "x", 0.2))
-    known._link.away = True
+    unreachable = RedisLimiter(RedisLink("redis://127.0.0.1:1", "x", 0.2))
+    known_unreachable = RedisLimiter(RedisLink("redis://127.0.0.1:1", "x", 0.2))
+    known_unreachable._link.away = True
     rules = TenantRules(requests_per_minute=1)
-    for limiter in (gone, known):
+    for limiter in (unreachable, known_unreachable):
         assert (await limiter.admit("a", rules, 1)).refused == ""
         assert (await limiter.admit("a", rules, 1)).refused == REQUESTS
         limiter.release("a", rules)
-        await closed(limiter)
+        await close(limiter)

@@ -1,4 +1,4 @@
-"""What both lineage stores promise, the Redis one on a real server."""
+"""Contract of the lineage stores: in memory and on a real Redis server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def mark(program: str = "p", thread: str = "main", state: int = State.RUNS, **mo
 
 @pytest.fixture(params=["memory", "redis"])
 def run(request) -> Callable[..., None]:
-    """Runs steps with two gateways' stores: with Redis two of one server, else one twice."""
+    """Return a runner that passes the stores of two gateways to the steps. In memory both are the
+    same store.
+    """
 
     def go(steps: Callable[..., Coroutine[Any, Any, None]]) -> None:
         async def main() -> None:
@@ -57,7 +59,7 @@ async def get(store, *fingerprints: int, tenant="t") -> Known:
     return await store.get_many(tenant, fingerprints, NOW)
 
 
-def test_what_one_gateway_puts_the_other_gets(run):
+def test_gateways_share_marks(run):
     async def steps(left, right):
         assert await get(right, 1) == Known({}, {})
         marks = mark(), mark("q", length=7, tail=2**64 - 1, state=State.PROVEN)
@@ -71,7 +73,7 @@ def test_what_one_gateway_puts_the_other_gets(run):
     run(steps)
 
 
-def test_the_newest_mark_comes_first_and_those_of_a_thread_become_one(run):
+def test_marks_are_newest_first_and_merged_per_thread(run):
     async def steps(left, right):
         await put(left, (1, mark("a", state=State.EXTENDED)))
         await put(right, (1, mark("b")))
@@ -82,7 +84,7 @@ def test_the_newest_mark_comes_first_and_those_of_a_thread_become_one(run):
     run(steps)
 
 
-def test_marks_at_one_fingerprint_are_bounded(run):
+def test_marks_per_fingerprint_are_bounded(run):
     async def steps(left, right):
         for n in range(2 * MAX_MARKS):
             await put(left, (1, mark(f"p{n}")))
@@ -101,7 +103,7 @@ def test_folds_lead_to_the_last_program(run):
     run(steps)
 
 
-def test_many_are_asked_for_at_once(run):
+def test_many_fingerprints_are_read_at_once(run):
     async def steps(left, right):
         await put(left, *((n, mark()) for n in range(0, 600, 2)))
         assert set((await get(right, *range(MAX_ASKED))).marks) == set(range(0, MAX_ASKED, 2))
@@ -110,7 +112,7 @@ def test_many_are_asked_for_at_once(run):
     run(steps)
 
 
-def test_redis_forgets_what_was_used_longest_ago_and_all_after_a_while(
+def test_redis_evicts_the_least_recently_used_fingerprints_and_expired_ones(
     redis_server,
 ):
     async def main():
@@ -125,7 +127,7 @@ def test_redis_forgets_what_was_used_longest_ago_and_all_after_a_while(
             keys = client.keys(f"{{{prefix}}}lineage:*")
             assert len(keys) == 4
             assert all(client.ttl(key) > 0 for key in keys)
-            # What is used stays, and what was not used for too long is neither found nor kept.
+            # Recently used fingerprints stay. Expired ones are neither returned nor kept.
             used = f"{{{prefix}}}lineage:marks_used"
             for member in client.zrange(used, 0, -1):
                 client.zincrby(used, -1e9 if member == b"t/%016x" % 20 else -1000.0, member)
@@ -138,7 +140,7 @@ def test_redis_forgets_what_was_used_longest_ago_and_all_after_a_while(
     asyncio.run(main())
 
 
-def test_without_redis_a_gateway_knows_what_it_has_seen_itself(tmp_path):
+def test_a_gateway_uses_its_local_marks_during_an_outage(tmp_path):
     server = RedisServer(tmp_path)
     try:
 

@@ -1,4 +1,4 @@
-"""The contract of ProcessTable, on every implementation."""
+"""Contract of ProcessTable, on every implementation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.table import KEY, closing, opening, scenario
 from weft_gateway.model import EndedProgram, Outcome, ProgramKey
 
 
-def test_opening_creates_the_program_and_closing_adds_what_was_used(make_table):
+def test_opening_creates_the_program_and_closing_adds_the_usage(make_table):
     async def steps(table):
         o = opening(thread="t", now=10.5)
         opened = await table.open_call(o)
@@ -39,7 +39,7 @@ def test_opening_creates_the_program_and_closing_adds_what_was_used(make_table):
     scenario(make_table, steps)
 
 
-def test_an_active_call_names_its_thread_and_that_threads_parent(make_table):
+def test_an_open_call_has_its_thread_and_parent_thread(make_table):
     async def steps(table):
         for thread, parent in (("main", ""), ("sub\n1", "ma\nin"), ("日", "本")):
             await table.open_call(opening(thread=thread, parent=parent))
@@ -49,7 +49,7 @@ def test_an_active_call_names_its_thread_and_that_threads_parent(make_table):
     scenario(make_table, steps)
 
 
-def test_service_adds_up_and_the_critical_path_is_the_longest_chain(make_table):
+def test_service_is_summed_and_the_critical_path_is_the_longest_chain(make_table):
     async def steps(table):
         root = opening()
         await table.open_call(root)
@@ -65,7 +65,7 @@ def test_service_adds_up_and_the_critical_path_is_the_longest_chain(make_table):
     scenario(make_table, steps)
 
 
-def test_closing_twice_or_what_was_never_opened_changes_nothing(make_table):
+def test_closing_a_call_twice_or_an_unknown_call_changes_nothing(make_table):
     async def steps(table):
         o = opening()
         await table.open_call(o)
@@ -90,7 +90,7 @@ def test_a_call_cannot_be_opened_twice(make_table):
     scenario(make_table, steps)
 
 
-def test_a_sticky_call_makes_a_home_and_later_ones_go_there(make_table):
+def test_a_sticky_call_sets_the_home_that_later_sticky_calls_use(make_table):
     async def steps(table):
         assert (await table.open_call(opening(replica="r1", sticky=True))).replica == "r1"
         assert (await table.open_call(opening(replica="r0", sticky=True))).replica == "r1"
@@ -101,7 +101,7 @@ def test_a_sticky_call_makes_a_home_and_later_ones_go_there(make_table):
     scenario(make_table, steps)
 
 
-def test_a_home_that_cannot_take_the_call_is_given_up(make_table):
+def test_an_ineligible_home_is_replaced(make_table):
     async def steps(table):
         await table.open_call(opening(replica="r1", sticky=True))
         moved = await table.open_call(
@@ -112,7 +112,7 @@ def test_a_home_that_cannot_take_the_call_is_given_up(make_table):
     scenario(make_table, steps)
 
 
-def test_an_ephemeral_program_goes_with_its_call(make_table):
+def test_an_ephemeral_program_is_removed_with_its_call(make_table):
     async def steps(table):
         o = opening(ephemeral=True)
         assert (await table.open_call(o)).program.ephemeral
@@ -136,7 +136,7 @@ def test_sessions_are_started_once_and_ended_once(make_table):
     scenario(make_table, steps)
 
 
-def test_a_program_ended_with_calls_in_flight_goes_with_the_last_of_them(make_table):
+def test_a_program_ended_with_open_calls_is_removed_with_the_last_one(make_table):
     async def steps(table):
         a, b = opening(), opening()
         await table.open_call(a)
@@ -151,7 +151,7 @@ def test_a_program_ended_with_calls_in_flight_goes_with_the_last_of_them(make_ta
     scenario(make_table, steps)
 
 
-def test_a_call_that_comes_after_the_end_brings_the_program_back(make_table):
+def test_a_call_after_the_end_revives_a_program_with_open_calls(make_table):
     async def steps(table):
         a, b = opening(), opening()
         await table.open_call(a)
@@ -167,7 +167,7 @@ def test_a_call_that_comes_after_the_end_brings_the_program_back(make_table):
 @pytest.mark.parametrize(
     "name", ["a b", "ü:/{}\n", "日本", "x" * 256, "\udc80", "a/b", "*", "%00", "\x00"]
 )
-def test_any_id_comes_back_as_it_was(make_table, name):
+def test_any_id_is_returned_unchanged(make_table, name):
     async def steps(table):
         key = ProgramKey("tenant", name)
         o = opening(key, thread=name)
@@ -180,7 +180,7 @@ def test_any_id_comes_back_as_it_was(make_table, name):
     scenario(make_table, steps)
 
 
-def test_programs_are_listed_in_pages_for_their_tenant_alone(make_table):
+def test_programs_are_listed_in_pages_per_tenant(make_table):
     async def steps(table):
         for name in ("c", "a", "b"):
             await table.start(ProgramKey("one", name), 1.0)
@@ -203,14 +203,14 @@ def test_idle_programs_are_removed_and_busy_ones_stay(make_table):
     scenario(make_table, steps)
 
 
-def test_of_what_is_removed_the_replicas_are_known_that_it_was_pinned_to(make_table):
+def test_an_expired_program_reports_the_replicas_it_was_pinned_to(make_table):
     async def steps(table):
         for number, sticky in enumerate((True, False)):
             o = opening(ProgramKey("t", f"{number}"), replica="r1", sticky=sticky, now=1.0)
             await table.open_call(o)
             await table.close_call(closing(o, now=2.0))
-        gone = sorted(await table.expire(100.0, 10.0))
-        assert gone == [
+        expired = sorted(await table.expire(100.0, 10.0))
+        assert expired == [
             EndedProgram(ProgramKey("t", "0"), ("r1",)),
             EndedProgram(ProgramKey("t", "1"), ()),
         ]
@@ -218,7 +218,7 @@ def test_of_what_is_removed_the_replicas_are_known_that_it_was_pinned_to(make_ta
     scenario(make_table, steps)
 
 
-def test_many_calls_of_one_program_at_once_agree_on_its_home(make_table):
+def test_concurrent_calls_of_one_program_agree_on_its_home(make_table):
     async def steps(table):
         replicas: set[str] = set()
 
@@ -236,7 +236,7 @@ def test_many_calls_of_one_program_at_once_agree_on_its_home(make_table):
     scenario(make_table, steps)
 
 
-def test_a_session_that_is_started_again_is_active_again(make_table):
+def test_starting_a_session_again_renews_its_activity(make_table):
     async def steps(table):
         await table.start(KEY, 1.0)
         await table.start(KEY, 95.0)
@@ -254,7 +254,7 @@ def test_a_session_without_a_call_has_no_call_times(make_table):
     scenario(make_table, steps)
 
 
-def test_a_nameless_program_that_is_called_by_its_name_stays(make_table):
+def test_an_ephemeral_program_becomes_permanent_with_an_identified_call(make_table):
     async def steps(table):
         first, second = opening(ephemeral=True), opening()
         await table.open_call(first)
@@ -267,7 +267,7 @@ def test_a_nameless_program_that_is_called_by_its_name_stays(make_table):
     scenario(make_table, steps)
 
 
-def test_a_nameless_call_does_not_make_a_named_program_nameless(make_table):
+def test_an_ephemeral_call_leaves_a_permanent_program_permanent(make_table):
     async def steps(table):
         await table.start(KEY, 1.0)
         o = opening(ephemeral=True)
@@ -278,7 +278,7 @@ def test_a_nameless_call_does_not_make_a_named_program_nameless(make_table):
     scenario(make_table, steps)
 
 
-def test_a_program_that_has_ended_begins_anew(make_table):
+def test_a_call_after_the_end_creates_a_new_program(make_table):
     async def steps(table):
         o = opening(sticky=True, replica="r1")
         await table.open_call(o)
@@ -310,7 +310,7 @@ def test_times_keep_their_precision(make_table):
     scenario(make_table, steps)
 
 
-def test_how_calls_end_is_counted(make_table):
+def test_calls_and_errors_are_counted(make_table):
     async def steps(table):
         for outcome in Outcome:
             o = opening()
@@ -321,7 +321,7 @@ def test_how_calls_end_is_counted(make_table):
     scenario(make_table, steps)
 
 
-def test_what_is_not_there_is_none(make_table):
+def test_an_unknown_program_is_none(make_table):
     async def steps(table):
         await table.ping()
         assert table.peek(KEY) is None

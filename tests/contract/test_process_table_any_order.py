@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, every process table answers as the one in memory does."""
+"""Random sequences of events give the same answers on every process table as in memory."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ ACTIONS = st.lists(
 )
 def test_any_order_of_events_gives_the_same_answers_as_memory(make_table, actions):
     async def steps(table):
-        twin = Twin()
+        reference = Twin()
         for action in actions:
-            await twin.step(table, *action)
+            await reference.step(table, *action)
             assert list(await table.check()) == []
-            assert list(await twin.table.check()) == []
-        while twin.open_calls:
-            await twin.step(table, "close", 0, False, 1.0)
+            assert list(await reference.table.check()) == []
+        while reference.open_calls:
+            await reference.step(table, "close", 0, False, 1.0)
         assert table.in_flight() == {}
-        found = [await each.programs("t", 9) for each in (table, twin.table)]
+        found = [await each.programs("t", 9) for each in (table, reference.table)]
         assert len(found[0]) == len(found[1])
         for ours, theirs in zip(*found, strict=True):
             same(ours, theirs)

@@ -1,4 +1,4 @@
-"""What is told of a program ahead of its calls, on every process table."""
+"""Contract of the attributes of programs that clients set, on every process table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.resilient import ResilientTable
 
-_prefixes = (f"told{number}" for number in count())
+_prefixes = (f"attributes{number}" for number in count())
 TAGS = ProgramAttribute("tags", "[[1,\n2]]", 50.0)
 
 
-def test_calls_carry_what_was_told_until_it_is_over(make_table):
+def test_calls_carry_an_attribute_until_it_expires(make_table):
     async def steps(table):
         assert (await table.set_attribute(KEY, TAGS, 1.0)).attributes == (TAGS,)
         first = opening(now=2.0)
@@ -34,14 +34,14 @@ def test_calls_carry_what_was_told_until_it_is_over(make_table):
     scenario(make_table, steps)
 
 
-def test_the_last_word_of_each_name_holds_and_can_be_taken_back(make_table):
+def test_the_last_value_of_an_attribute_holds_and_can_be_removed(make_table):
     async def steps(table):
         await table.set_attribute(KEY, TAGS, 1.0)
         later = ProgramAttribute("tags", "日本", 30.0)
         other = ProgramAttribute("a", "x", 90.0)
         await table.set_attribute(KEY, later, 1.0)
         assert (await table.set_attribute(KEY, other, 1.0)).attributes == (other, later)
-        # What is over stays for as long as something else holds.
+        # Expired attributes stay while another one is valid.
         o = opening(now=40.0)
         assert (await table.open_call(o)).program.attributes == (other, later)
         await table.close_call(closing(o, now=41.0))
@@ -55,7 +55,7 @@ def test_the_last_word_of_each_name_holds_and_can_be_taken_back(make_table):
     scenario(make_table, steps)
 
 
-def test_a_program_begins_with_what_is_told_of_it_and_not_with_what_is_taken_back(make_table):
+def test_setting_an_attribute_creates_the_program_and_removing_one_does_not(make_table):
     async def steps(table):
         assert await table.set_attribute(KEY, ProgramAttribute("tags", "", 0.0), 1.0) is None
         assert await table.get(KEY) is None
@@ -64,13 +64,13 @@ def test_a_program_begins_with_what_is_told_of_it_and_not_with_what_is_taken_bac
         assert [p.key for p in await table.programs(KEY.tenant, 9)] == [KEY]
         await table.end(KEY, 2.0)
         assert await table.set_attribute(KEY, ProgramAttribute("tags", "", 0.0), 3.0) is None
-        # Its successor knows nothing of it.
+        # A successor does not inherit attributes.
         assert (await table.start(KEY, 4.0))[0].attributes == ()
 
     scenario(make_table, steps)
 
 
-def test_taking_back_does_not_wake_a_program_that_is_ending(make_table):
+def test_removing_an_attribute_does_not_revive_an_ending_program(make_table):
     async def steps(table):
         await table.set_attribute(KEY, TAGS, 1.0)
         o = opening()
@@ -84,7 +84,7 @@ def test_taking_back_does_not_wake_a_program_that_is_ending(make_table):
     scenario(make_table, steps)
 
 
-def test_one_tenants_words_push_out_his_own_programs_only(make_table):
+def test_a_tenants_attributes_evict_only_its_own_programs(make_table):
     async def steps(table):
         await table.set_attribute(KEY, TAGS, 1.0)
         for number in range(4):
@@ -96,7 +96,7 @@ def test_one_tenants_words_push_out_his_own_programs_only(make_table):
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("attribute", "message"),
     [
         (ProgramAttribute("", "x", 1.0), "invalid attribute name"),
         (ProgramAttribute("a\nb", "x", 1.0), "invalid attribute name"),
@@ -104,30 +104,30 @@ def test_one_tenants_words_push_out_his_own_programs_only(make_table):
         (ProgramAttribute("tags", "x" * 16_385, 1.0), "at most 16384"),
     ],
 )
-def test_what_no_row_is_to_hold_is_refused_and_changes_nothing(make_table, told, why):
+def test_an_invalid_attribute_is_refused_and_changes_nothing(make_table, attribute, message):
     async def steps(table):
-        with pytest.raises(ValueError, match=why):
-            await table.set_attribute(KEY, told, 1.0)
+        with pytest.raises(ValueError, match=message):
+            await table.set_attribute(KEY, attribute, 1.0)
         assert await table.get(KEY) is None
 
     scenario(make_table, steps)
 
 
-def test_what_is_told_while_redis_is_away_holds_here_and_everywhere_afterwards(redis_server):
+def test_an_attribute_set_during_an_outage_reaches_the_other_gateways_afterwards(redis_server):
     async def main() -> None:
         prefix = next(_prefixes)
-        async with RedisProxy(redis_server.port) as line:
-            left = ResilientTable(RedisTable(line.url, prefix, timeout_s=20.0), 0.005)
+        async with RedisProxy(redis_server.port) as proxy:
+            left = ResilientTable(RedisTable(proxy.url, prefix, timeout_s=20.0), 0.005)
             right = ResilientTable(RedisTable(redis_server.url, prefix, timeout_s=20.0), 0.005)
             try:
                 await left.set_attribute(KEY, TAGS, 1.0)
                 assert (await right.open_call(opening())).program.attributes == (TAGS,)
-                line.set(Line.CUT)
+                proxy.set(Line.CUT)
                 during = ProgramAttribute("tags", "during", 60.0)
                 assert (await left.set_attribute(KEY, during, 2.0)).attributes == (during,)
                 assert left.local
                 assert left.peek(KEY).attributes == (during,)
-                line.set(Line.OPEN)
+                proxy.set(Line.OPEN)
                 await back(left)
                 assert (await right.get(KEY)).attributes == (during,)
                 assert list(await right.check()) == []

@@ -1,4 +1,4 @@
-"""How many programs a tenant can have, on every process table."""
+"""Contract of the limit on programs per tenant, on every process table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def key(name, tenant="t"):
     return ProgramKey(tenant, name)
 
 
-async def called(table, name, now):
+async def call_once(table, name, now):
     o = opening(key(name), now=now)
     await table.open_call(o)
     await table.close_call(closing(o, now=now + 0.5))
@@ -25,17 +25,17 @@ async def names(table, tenant="t"):
     return [program.key.program for program in await table.programs(tenant, 99)]
 
 
-def test_one_too_many_ends_the_one_that_was_idle_for_longest(make_table):
+def test_a_program_over_the_limit_evicts_the_least_recently_active_one(make_table):
     async def steps(table):
         for now, name in enumerate("abc", start=1):
-            await called(table, name, float(now))
-        await called(table, "a", 4.0)
-        await called(table, "d", 5.0)
+            await call_once(table, name, float(now))
+        await call_once(table, "a", 4.0)
+        await call_once(table, "d", 5.0)
         assert await names(table) == ["a", "c", "d"]
         await table.start(key("e"), 6.0)
         assert await names(table) == ["a", "d", "e"]
         assert await table.counts() == (5, 2, 3)
-        # Ended like any other: it begins anew.
+        # The evicted program was ended: a new call creates it again.
         o = opening(key("b"), now=7.0)
         assert (await table.open_call(o)).created
         assert (await table.get(key("b"))).calls == 1
@@ -44,7 +44,7 @@ def test_one_too_many_ends_the_one_that_was_idle_for_longest(make_table):
     scenario(partial(make_table, per_tenant=3), steps)
 
 
-def test_programs_with_calls_stay_and_those_of_others_too(make_table):
+def test_programs_with_open_calls_and_of_other_tenants_are_not_evicted(make_table):
     async def steps(table):
         await table.start(key("theirs", "other"), 0.5)
         calls = [opening(key(name), now=float(now)) for now, name in enumerate("abc", start=1)]
@@ -61,20 +61,20 @@ def test_programs_with_calls_stay_and_those_of_others_too(make_table):
     scenario(partial(make_table, per_tenant=2), steps)
 
 
-def test_known_programs_and_nameless_calls_cost_nobody_a_place(make_table):
+def test_known_programs_and_ephemeral_calls_evict_no_program(make_table):
     async def steps(table):
         for name in "ab":
             await table.start(key(name), 1.0)
-        nameless = [opening(key(f"x{n}"), now=2.0, ephemeral=True) for n in range(5)]
-        for o in nameless:
+        ephemeral = [opening(key(f"x{n}"), now=2.0, ephemeral=True) for n in range(5)]
+        for o in ephemeral:
             await table.open_call(o)
-        for o in nameless:
+        for o in ephemeral:
             await table.close_call(closing(o, now=3.0))
         for name in "abab":
-            await called(table, name, 4.0)
+            await call_once(table, name, 4.0)
             await table.start(key(name), 5.0)
         assert await names(table) == ["a", "b"]
-        # One of them is named while it runs.
+        # An ephemeral program becomes a named one while its call is open.
         o = opening(key("y"), now=6.0, ephemeral=True)
         await table.open_call(o)
         await table.start(key("y"), 7.0)
@@ -93,13 +93,13 @@ def test_known_programs_and_nameless_calls_cost_nobody_a_place(make_table):
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_whatever_happens_the_same_programs_stay_as_in_memory(make_table, actions):
+def test_random_sequences_keep_the_same_programs_as_in_memory(make_table, actions):
     async def steps(table):
-        twin = MemoryTable(per_tenant=3)
+        reference = MemoryTable(per_tenant=3)
         opened = []
         for now, (action, which) in enumerate(actions, start=1):
             done = []
-            for each in (table, twin):
+            for each in (table, reference):
                 if action == "open":
                     o = opening(key(f"p{which}"), call=f"c{now}", now=float(now))
                     done.append((await each.open_call(o)).created)
@@ -115,9 +115,9 @@ def test_whatever_happens_the_same_programs_stay_as_in_memory(make_table, action
             elif action == "close" and opened:
                 opened.pop(which % len(opened))
             assert done[:1] == done[1:]
-            assert await names(table) == await names(twin)
-            assert await table.counts() == await twin.counts()
-            assert [*await table.check(), *await twin.check()] == []
+            assert await names(table) == await names(reference)
+            assert await table.counts() == await reference.counts()
+            assert [*await table.check(), *await reference.check()] == []
             if action in ("open", "start") and done[0]:
                 busy = {o.key for o in opened}
                 assert len(await names(table)) <= max(3, len(busy) + 1)

@@ -1,4 +1,4 @@
-"""Rows that are deleted behind the table's back, on every table: what is in flight stays true."""
+"""Counts of calls in flight stay exact when an operator deletes rows, on every table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from support.table import KEYS, closing, opening, scenario
 from weft_gateway.programs.memory import MemoryTable
 
 
-async def lose(table: Any, key: Any) -> None:
-    """Delete a program's row as an operator would. Nobody can do that to a table in memory."""
+async def delete_row(table: Any, key: Any) -> None:
+    """Delete a program's row in Redis, as an operator would. A table in memory stays unchanged."""
     if not isinstance(table, MemoryTable):
         store = store_of(table)
         port = store.redis.connection_pool.connection_kwargs["port"]
@@ -30,12 +30,12 @@ def counts(calls: list[Any]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_opened_less_closed_is_in_flight_at_all_times(make_table, seed):
+def test_calls_in_flight_always_equal_opened_minus_closed(make_table, seed):
     async def steps(table):
         rng, open_calls, now = Random(seed), [], 1.0
         for _ in range(150):
             now += 1.0
-            action = rng.choice(("open", "open", "close", "close", "lose"))
+            action = rng.choice(("open", "open", "close", "close", "delete"))
             key = rng.choice(KEYS)
             if action == "open":
                 o = opening(key, replica=f"r{rng.randrange(3)}", now=now, ephemeral=key == KEYS[3])
@@ -44,8 +44,8 @@ def test_opened_less_closed_is_in_flight_at_all_times(make_table, seed):
             elif action == "close" and open_calls:
                 o = open_calls.pop(rng.randrange(len(open_calls)))
                 await table.close_call(closing(o, now=now, service_s=1.0))
-            elif action == "lose":
-                await lose(table, key)
+            elif action == "delete":
+                await delete_row(table, key)
             assert await table.count() == table.in_flight() == counts(open_calls)
             created, ended, alive = await table.counts()
             assert created - ended == alive
@@ -58,12 +58,12 @@ def test_opened_less_closed_is_in_flight_at_all_times(make_table, seed):
     scenario(make_table, steps)
 
 
-def test_a_program_whose_row_was_deleted_begins_anew_while_its_calls_are_open(make_table):
+def test_a_program_whose_row_was_deleted_is_created_again_while_its_calls_are_open(make_table):
     async def steps(table):
         key = KEYS[0]
         lost, kept = opening(key), opening(key, replica="r1", now=3.0)
         await table.open_call(lost)
-        await lose(table, key)
+        await delete_row(table, key)
         opened = await table.open_call(kept)
         memory = isinstance(table, MemoryTable)
         assert (opened.program.calls, opened.created) == ((2, False) if memory else (1, True))
@@ -79,13 +79,15 @@ def test_a_program_whose_row_was_deleted_begins_anew_while_its_calls_are_open(ma
     scenario(make_table, steps)
 
 
-def test_many_losses_and_closings_at_once_leave_nothing_in_flight(make_table):
+def test_concurrent_deletions_and_closings_leave_no_call_in_flight(make_table):
     async def steps(table):
         calls = [opening(KEYS[n % 4], replica=f"r{n % 3}") for n in range(60)]
         await asyncio.gather(*[table.open_call(o) for o in calls])
         assert await table.count() == counts(calls)
         closings = [table.close_call(closing(o)) for o in calls]
-        await asyncio.gather(*closings[:30], *[lose(table, key) for key in KEYS], *closings[30:])
+        await asyncio.gather(
+            *closings[:30], *[delete_row(table, key) for key in KEYS], *closings[30:]
+        )
         assert await table.count() == {}
         await table.expire(100.0, 10.0)
 

@@ -1,4 +1,4 @@
-"""Every key that a script touches is among those that it declares, on a real server."""
+"""Scripts declare every key that they touch, on a real Redis server."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from weft_gateway.programs.redis_response_store import RedisResponseStore
 
 
 def test_scripts_declare_every_key_that_they_touch(redis_server):
-    """A cluster and a proxy route a script by its declared keys alone."""
+    """A cluster and a proxy route a script by its declared keys only."""
 
     async def steps(table):
         prefix = table._store.keys.base.decode()[1:-2]
         small = RedisTable(redis_server.url, prefix, timeout_s=20.0, per_tenant=2)
-        chains = RedisResponseStore(table.link, keep_s=100.0, limit=2)
+        responses = RedisResponseStore(table.link, keep_s=100.0, limit=2)
         lineage = RedisLineage(small.link, limit=4)
         with monitored(redis_server.port) as monitor:
-            await everything(small, chains, lineage)
+            await run_every_script(small, responses, lineage)
             await table._store.redis.echo("the end of this test")
             scripts = declared = 0
             keys: set[bytes] = set()
@@ -42,27 +42,27 @@ def test_scripts_declare_every_key_that_they_touch(redis_server):
     run(redis_server, steps)
 
 
-async def everything(table, chains, lineage) -> None:
-    """Every script, with each of its branches that touches other keys."""
+async def run_every_script(table, responses, lineage) -> None:
+    """Run every script, including each branch that touches other keys."""
     calls = [opening(ProgramKey("t", f"p{n}"), now=float(n + 1), sticky=True) for n in range(5)]
     for o in calls:
         await table.open_call(o)
         await table.close_call(closing(o, now=o.now_s + 0.5, service_s=1.0))
     assert len(await table.programs("t", 9)) == 2
-    nameless = opening(ProgramKey("t", "n"), now=9.0, ephemeral=True)
-    await table.open_call(nameless)
-    await table.close_call(closing(nameless, now=10.0))
+    ephemeral_call = opening(ProgramKey("t", "n"), now=9.0, ephemeral=True)
+    await table.open_call(ephemeral_call)
+    await table.close_call(closing(ephemeral_call, now=10.0))
     for number in range(4):
         await table.start(ProgramKey("t", f"s{number}"), 20.0 + number)
         await table.set_attribute(
             ProgramKey("t", f"u{number}"), ProgramAttribute("x", "y", 99.0), 30.0 + number
         )
     await table.set_attribute(ProgramKey("t", "u3"), ProgramAttribute("x", "", 99.0), 40.0)
-    held = opening(ProgramKey("t", "held"), now=41.0)
-    await table.open_call(held)
+    abandoned = opening(ProgramKey("t", "abandoned"), now=41.0)
+    await table.open_call(abandoned)
     await table.expire(42.0, 10.0)
     await age_leases(table, 1000.0)
-    await table._store.redis.delete(table._store.keys.row(held.key))
+    await table._store.redis.delete(table._store.keys.row(abandoned.key))
     await table.count()
     table._leases.clear()
     await table.expire(60.0, 10.0)
@@ -71,8 +71,8 @@ async def everything(table, chains, lineage) -> None:
     await table.close_call(closing(o, now=62.0))
     await table.end(key, 63.0)
     for number in range(5):
-        await chains.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")
-    await chains.forget("t0", "resp_4")
+        await responses.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")
+    await responses.forget("t0", "resp_4")
     for number in range(6):
         mark = Mark(f"p{number}", "main", 1, time.time(), 1, 1)
         entries = [Entry(number * 2, mark), Entry(number * 2 + 1, mark)]
@@ -83,7 +83,7 @@ async def everything(table, chains, lineage) -> None:
 
 
 def touched(name: bytes, words: list[bytes]) -> set[bytes]:
-    """The keys of a command that a script gives."""
+    """Return the keys of a command that a script runs."""
     if name in (b"TIME", b"PING"):
         return set()
     if name in (b"MGET", b"DEL", b"UNLINK", b"EXISTS"):

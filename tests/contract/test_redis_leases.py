@@ -1,4 +1,4 @@
-"""Leases of open calls and counts of them on Redis: clocks, gateways that die, lost keys."""
+"""Leases and counts of open calls on Redis with wrong clocks, dead gateways and deleted keys."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from weft_gateway.model import EndedProgram, Opening, ProgramKey
 
 def test_calls_of_a_gateway_that_died_are_closed_and_its_programs_removed(redis_server):
     async def steps(alive, dead):
-        mine, lost, nameless = (
+        mine, lost, ephemeral_call = (
             opening(now=0.0),
             opening(now=0.0, replica="r1"),
-            opening(ProgramKey("t", "nameless"), now=0.0, replica="r1", ephemeral=True),
+            opening(ProgramKey("t", "ephemeral"), now=0.0, replica="r1", ephemeral=True),
         )
         await alive.open_call(mine)
         await dead.open_call(lost)
-        await dead.open_call(nameless)
-        # Its leases hold for a while without a sign.
+        await dead.open_call(ephemeral_call)
+        # The leases are valid for some time without renewal.
         await age_leases(alive, 100.0)
         assert list(await alive.expire(0.0, 1000.0)) == []
         assert await alive.count() == {"r0": 1, "r1": 2}
         await age_leases(alive, 30.0)
-        assert list(await alive.expire(0.0, 1000.0)) == [EndedProgram(nameless.key, ())]
+        assert list(await alive.expire(0.0, 1000.0)) == [EndedProgram(ephemeral_call.key, ())]
         program = await alive.get(KEY)
         assert [t.call for t in program.threads] == [mine.call]
         assert await alive.count() == {"r0": 1}
-        # The dead were not dead: closing late changes nothing more.
+        # The gateway is alive after all: its late closing changes nothing.
         assert await dead.close_call(closing(lost, service_s=5.0)) is None
         assert (await alive.get(KEY)).service_s == 0.0
         assert await alive.count() == {"r0": 1}
@@ -41,7 +41,7 @@ def test_calls_of_a_gateway_that_died_are_closed_and_its_programs_removed(redis_
     run(redis_server, steps, gateways=2)
 
 
-def test_leases_of_a_gateway_that_gives_signs_hold_for_ever(redis_server):
+def test_renewed_leases_do_not_expire(redis_server):
     async def steps(left, right):
         o = opening(now=0.0)
         await left.open_call(o)
@@ -73,20 +73,20 @@ def test_a_gateway_whose_clock_is_off_does_not_abort_live_calls(redis_server, of
     run(redis_server, steps, gateways=2)
 
 
-def test_a_lease_that_is_renewed_while_others_look_is_not_closed(redis_server):
+def test_a_lease_renewed_between_check_and_closing_stays_open(redis_server):
     async def steps(left, right):
         o = opening()
         await left.open_call(o)
         await age_leases(left, 1000.0)
         lapsed = right._store.lapsed
 
-        async def then_renewed(*about):
+        async def then_renew(*about):
             found = await lapsed(*about)
             await left.expire(0.0, 1e9)
             return found
 
-        right._store.lapsed = then_renewed
-        # The other gateway's look finds the lease lapsed, and its closing finds it renewed.
+        right._store.lapsed = then_renew
+        # The right gateway finds the lease lapsed. Its closing script then finds the lease renewed.
         left._store.lapsed = lambda *_: asyncio.sleep(0, [])
         assert list(await right.expire(0.0, 1e9)) == []
         assert (await left.close_call(closing(o, service_s=1.0))).service_s == 1.0
@@ -94,7 +94,7 @@ def test_a_lease_that_is_renewed_while_others_look_is_not_closed(redis_server):
     run(redis_server, steps, gateways=2)
 
 
-def test_what_is_in_flight_is_counted_when_asked_without_traffic(redis_server):
+def test_count_is_current_on_a_gateway_without_traffic(redis_server):
     async def steps(left, right):
         calls = [opening(replica="r0") for _ in range(6)]
         for o in calls:
@@ -102,7 +102,7 @@ def test_what_is_in_flight_is_counted_when_asked_without_traffic(redis_server):
         assert await left.count() == {"r0": 6}
         for o in calls:
             await right.close_call(closing(o))
-        # The left gateway has no call of its own that would tell it.
+        # The left gateway makes no calls that would update its counts.
         assert left.in_flight() == {"r0": 6}
         assert await left.count() == left.in_flight() == {}
 
@@ -110,7 +110,7 @@ def test_what_is_in_flight_is_counted_when_asked_without_traffic(redis_server):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_opened_less_closed_is_in_flight_for_all_gateways_whatever_is_deleted(redis_server, seed):
+def test_counts_equal_opened_minus_closed_on_all_gateways_despite_deletions(redis_server, seed):
     async def steps(*tables):
         rng, open_calls = Random(seed), []
         keys = tables[0]._store.keys
@@ -119,7 +119,7 @@ def test_opened_less_closed_is_in_flight_for_all_gateways_whatever_is_deleted(re
             table, action, key = rng.choice(tables), rng.choice(actions), rng.choice(KEYS)
             if action == "open":
                 o = opening(key, replica=f"r{rng.randrange(3)}", ephemeral=key == KEYS[3])
-                # Calls may be closed through any gateway; their leases are renewed by one.
+                # A call may be closed through any gateway. Only one gateway renews its lease.
                 opened = await table.open_call(o)
                 open_calls.append(o)
                 assert opened.in_flight == counted(open_calls)
@@ -149,7 +149,7 @@ def counted(calls: list[Opening]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("lost", ["in_flight", "calls", "leases", "leases and calls", "row"])
-def test_lost_counts_and_leases_are_made_again(redis_server, lost):
+def test_deleted_counts_and_leases_are_rebuilt(redis_server, lost):
     async def steps(left, right):
         keys = left._store.keys
         names = {name: getattr(keys, name) for name in ("in_flight", "calls", "leases")}
@@ -161,7 +161,7 @@ def test_lost_counts_and_leases_are_made_again(redis_server, lost):
         for table in (left, right):
             await table.expire(0.0, 1e9)
         assert await left.count() == await right.count() == {"r0": 1, "r1": 1}
-        # The right one dies.
+        # The right gateway dies.
         await age_leases(left, 1000.0)
         await left.expire(0.0, 1e9)
         assert await left.count() == {"r0": 1}
@@ -174,7 +174,7 @@ def test_lost_counts_and_leases_are_made_again(redis_server, lost):
     run(redis_server, steps, gateways=2)
 
 
-def test_a_dead_gateways_calls_are_closed_although_their_leases_were_lost(redis_server):
+def test_calls_of_a_dead_gateway_are_closed_although_their_leases_were_deleted(redis_server):
     async def steps(alive, dead):
         await dead.open_call(opening())
         await alive._store.redis.delete(alive._store.keys.leases)
@@ -188,15 +188,15 @@ def test_a_dead_gateways_calls_are_closed_although_their_leases_were_lost(redis_
     run(redis_server, steps, gateways=2)
 
 
-def test_rows_of_an_earlier_release_and_of_other_replicas_do_no_harm(redis_server):
+def test_counts_of_an_earlier_release_and_of_removed_replicas_are_ignored(redis_server):
     async def steps(table):
         store = table._store
-        # Replicas were named by their place in the list, and counts stood by themselves.
+        # An earlier release named replicas by their index and stored the counts separately.
         await store.redis.hset(store.keys.in_flight, mapping={"r0": 3, "r7": 1})
-        gone = opening(replica="r7", eligible=frozenset({"r7"}), sticky=True)
-        await table.open_call(gone)
+        removed = opening(replica="r7", eligible=frozenset({"r7"}), sticky=True)
+        await table.open_call(removed)
         assert await table.count() == {"r7": 1}
-        await table.close_call(closing(gone))
+        await table.close_call(closing(removed))
         assert (await table.get(KEY)).home == "r7"
         now_named = "10.0.0.1:8001"
         o = opening(replica=now_named, eligible=frozenset({now_named}), sticky=True, now=3.0)

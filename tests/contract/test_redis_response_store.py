@@ -1,4 +1,4 @@
-"""Stored answers, found by every gateway on one Redis."""
+"""Stored responses on Redis, shared by several gateways."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.redis_response_store import RedisResponseStore
 from weft_gateway.programs.table import TableUnavailable
 
-_prefixes = (f"chains{number}" for number in count())
+_prefixes = (f"stores{number}" for number in count())
 KEY = ProgramKey("t", "a\nprogram")
 
 
 def run(server: RedisServer, steps: Callable[..., Awaitable[None]], **options: float) -> None:
-    """Run the steps with a line, and two gateways' chains, the first of them on that line."""
+    """Run the steps on the response stores of two gateways. The first one uses a proxy."""
 
     async def main() -> None:
         prefix = next(_prefixes)
-        async with RedisProxy(server.port) as line:
-            chains = [
+        async with RedisProxy(server.port) as proxy:
+            stores = [
                 RedisResponseStore(RedisLink(url, prefix, 5.0), **options)
-                for url in (line.url, server.url)
+                for url in (proxy.url, server.url)
             ]
             try:
-                await steps(line, *chains)
+                await steps(proxy, *stores)
             finally:
-                for each in chains:
+                for each in stores:
                     await each._link.aclose()
 
     asyncio.run(main())
 
 
-def test_what_one_gateway_stored_another_finds(redis_server):
-    async def steps(line, left, right):
+def test_gateways_share_stored_responses(redis_server):
+    async def steps(proxy, left, right):
         await left.remember(KEY, "resp_1", "r1", "a\nthread")
         assert right.root("t", "resp_1") == "resp_1"
         found = await right.find("t", "resp_1")
@@ -54,23 +54,23 @@ def test_what_one_gateway_stored_another_finds(redis_server):
     run(redis_server, steps)
 
 
-def test_what_could_not_be_written_is_written_later(redis_server):
-    async def steps(line, left, right):
-        line.set(Line.CUT)
+def test_responses_remembered_during_an_outage_are_written_by_flush(redis_server):
+    async def steps(proxy, left, right):
+        proxy.set(Line.CUT)
         await left.remember(KEY, "resp_1", "r1")
         assert (await left.find("t", "resp_1")).replica == "r1"
         with pytest.raises(TableUnavailable):
             await left.find("t", "resp_2")
         assert await right.find("t", "resp_1") is None
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await left.flush()
         assert (await right.find("t", "resp_1")).replica == "r1"
 
     run(redis_server, steps)
 
 
-def test_the_tenant_that_has_most_gives_way_to_others(redis_server):
-    async def steps(line, left, right):
+def test_a_full_store_evicts_the_responses_of_the_largest_tenant(redis_server):
+    async def steps(proxy, left, right):
         quiet, loud = ProgramKey("quiet", "p"), ProgramKey("loud", "p")
         for link in ("a", "b"):
             await left.remember(quiet, link, "r0")
@@ -91,24 +91,24 @@ def test_the_tenant_that_has_most_gives_way_to_others(redis_server):
     run(redis_server, steps, limit=6)
 
 
-def test_what_waits_for_redis_is_bounded_and_each_tenants_own(redis_server):
-    async def steps(line, left, right):
+def test_unwritten_responses_are_bounded_per_tenant(redis_server):
+    async def steps(proxy, left, right):
         left._room = FairLRU(4)
-        line.set(Line.CUT)
+        proxy.set(Line.CUT)
         for link in ("a", "b"):
             await left.remember(ProgramKey("quiet", "p"), link, "r0")
         for number in range(10):
             await left.remember(ProgramKey("loud", "p"), f"r{number}", "r0")
         assert set(left._unwritten) == {b"quiet/a", b"quiet/b", b"loud/r8", b"loud/r9"}
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await left.flush()
         assert await right.find("quiet", "a") is not None
 
     run(redis_server, steps)
 
 
-def test_the_oldest_go_when_there_are_too_many_or_too_old(redis_server):
-    async def steps(line, left, right):
+def test_the_oldest_responses_are_evicted_by_number_and_age(redis_server):
+    async def steps(proxy, left, right):
         for number in range(8):
             left._clock = right._clock = lambda number=number: 100.0 + number
             await left.remember(KEY, f"resp_{number}", "r0")
@@ -124,8 +124,8 @@ def test_the_oldest_go_when_there_are_too_many_or_too_old(redis_server):
     run(redis_server, steps, limit=3, keep_s=10.0)
 
 
-def test_an_answers_id_belongs_to_the_tenant_that_had_it_first_through_any_gateway(redis_server):
-    async def steps(line, left, right):
+def test_a_response_id_belongs_to_the_first_tenant_on_all_gateways(redis_server):
+    async def steps(proxy, left, right):
         mine, theirs = ProgramKey("mine", "p"), ProgramKey("theirs", "q")
         await left.remember(mine, "resp_1", "r0")
         await right.remember(theirs, "resp_1", "r1")
@@ -136,9 +136,9 @@ def test_an_answers_id_belongs_to_the_tenant_that_had_it_first_through_any_gatew
         assert (await right.find("mine", "resp_1")).replica == "r0"
         owners = left._link.keys.of_answers[4]
         assert await left._link.redis.hgetall(owners) == {b"resp_1": b"mine"}
-        # Sessions' names are each tenant's own.
-        for chains, key in ((left, mine), (right, theirs)):
-            await chains.remember(key, "\x01session:run", "")
+        # Session names are separate for each tenant.
+        for stores, key in ((left, mine), (right, theirs)):
+            await stores.remember(key, "\x01session:run", "")
         assert (await left.find("theirs", "\x01session:run")).program == "q"
         await left.forget("mine", "resp_1")
         await right.forget("mine", "resp_1")
@@ -149,14 +149,14 @@ def test_an_answers_id_belongs_to_the_tenant_that_had_it_first_through_any_gatew
     run(redis_server, steps)
 
 
-def test_of_two_that_had_an_id_while_redis_was_away_one_keeps_it(redis_server):
-    async def steps(line, left, right):
+def test_one_tenant_keeps_a_response_id_that_two_stored_during_an_outage(redis_server):
+    async def steps(proxy, left, right):
         mine, theirs = ProgramKey("mine", "p"), ProgramKey("theirs", "q")
-        line.set(Line.CUT)
+        proxy.set(Line.CUT)
         await left.remember(mine, "resp_1", "r0")
         await right.remember(theirs, "resp_1", "r1")
         assert (await left.find("mine", "resp_1")).replica == "r0"
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await left.flush()
         assert await left.find("mine", "resp_1") is None
         assert await right.find("mine", "resp_1") is None

@@ -1,4 +1,4 @@
-"""What only a table on Redis can show: several gateways, and a server that goes away."""
+"""Process tables on Redis: several gateways, lost replies and server outages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft_gateway.programs.table import TableUnavailable
 
 @contextmanager
 def own_server(folder: Path) -> Iterator[RedisServer]:
-    """A server that the test may treat badly."""
+    """Start a server that the test may stop."""
     server = RedisServer(folder)
     try:
         yield server
@@ -30,7 +30,7 @@ def own_server(folder: Path) -> Iterator[RedisServer]:
         server.kill()
 
 
-def test_two_gateways_agree_on_one_home_for_a_burst_of_calls(redis_server):
+def test_two_gateways_agree_on_one_home_for_concurrent_calls(redis_server):
     async def steps(left, right):
         tables = (left, right)
         calls = [opening(replica=f"r{i % 2}", sticky=True) for i in range(200)]
@@ -51,7 +51,7 @@ def test_each_gateway_sees_the_calls_of_the_other(redis_server):
         await left.open_call(opening(replica="r0"))
         o = opening(replica="r1")
         assert (await right.open_call(o)).in_flight == {"r0": 1, "r1": 1}
-        assert left.in_flight() == {"r0": 1}  # as of its own last round trip
+        assert left.in_flight() == {"r0": 1}  # of its last round trip
         await right.close_call(closing(o))
         assert right.in_flight() == {"r0": 1}
 
@@ -59,22 +59,22 @@ def test_each_gateway_sees_the_calls_of_the_other(redis_server):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_calls_through_any_gateway_give_what_one_would(redis_server, seed):
+def test_calls_through_several_gateways_give_the_same_answers_as_one_table(redis_server, seed):
     async def steps(*tables):
-        rng, twin = Random(seed), Twin()
+        rng, reference = Random(seed), Twin()
         actions = ("open", "open", "close", "close", "start", "end", "expire")
         for _ in range(120):
-            await twin.step(
+            await reference.step(
                 rng.choice(tables), rng.choice(actions), rng.randrange(4), rng.random() < 0.5,
                 rng.uniform(0, 10),
             )  # fmt: skip
             assert list(await tables[0].check()) == []
 
-    # Leases without end: not every gateway gives signs here.
+    # Leases never expire here, because some gateways do not renew them.
     run(redis_server, steps, gateways=3, lease_s=1e9)
 
 
-def test_tables_with_different_prefixes_do_not_meet(redis_server):
+def test_tables_with_different_prefixes_are_separate(redis_server):
     async def steps(table):
         other = RedisTable(redis_server.url, "another")
         await table.open_call(opening())
@@ -85,7 +85,7 @@ def test_tables_with_different_prefixes_do_not_meet(redis_server):
     run(redis_server, steps)
 
 
-def test_idle_programs_go_in_any_number_and_busy_ones_do_not_hide_them(redis_server):
+def test_many_idle_programs_expire_among_many_busy_ones(redis_server):
     async def steps(table):
         busy = [opening(ProgramKey("t", f"busy{i:04}"), now=1.0) for i in range(510)]
         await asyncio.gather(*[table.open_call(o) for o in busy])
@@ -97,7 +97,7 @@ def test_idle_programs_go_in_any_number_and_busy_ones_do_not_hide_them(redis_ser
     run(redis_server, steps)
 
 
-def test_nobody_starves_when_there_are_more_calls_than_connections(redis_server):
+def test_no_call_starves_when_calls_exceed_connections(redis_server):
     async def steps(table):
         workers, finished, longest = 96, 0, 0
 
@@ -111,13 +111,13 @@ def test_nobody_starves_when_there_are_more_calls_than_connections(redis_server)
                 await table.close_call(closing(o))
 
         await asyncio.gather(*[one() for _ in range(workers)])
-        # First come, first served: at most the others' one turn, and those already in flight.
+        # Calls are served in order: at most one turn of each other worker plus the calls in flight.
         assert longest <= 2 * workers
 
     run(redis_server, steps)
 
 
-def test_a_call_that_was_cancelled_never_gets_anothers_answer(redis_server):
+def test_a_cancelled_call_does_not_shift_the_replies_of_others(redis_server):
     async def steps(table):
         rng = Random(1)
         for round_ in range(40):
@@ -138,7 +138,7 @@ def test_a_call_that_was_cancelled_never_gets_anothers_answer(redis_server):
     run(redis_server, steps)
 
 
-def test_scripts_that_the_server_forgot_are_sent_again(redis_server):
+def test_scripts_are_sent_again_after_a_script_flush(redis_server):
     async def steps(table):
         o = opening()
         await table.open_call(o)
@@ -149,7 +149,7 @@ def test_scripts_that_the_server_forgot_are_sent_again(redis_server):
     run(redis_server, steps)
 
 
-def test_the_integrity_check_sees_what_is_wrong(redis_server):
+def test_the_integrity_check_reports_each_kind_of_damage(redis_server):
     async def steps(table):
         await table.open_call(opening())
         base = table._store.keys.base
@@ -191,7 +191,7 @@ def test_the_integrity_check_sees_what_is_wrong(redis_server):
     run(redis_server, steps)
 
 
-def test_a_row_that_somebody_deleted_does_not_stay_in_the_indexes(redis_server):
+def test_a_deleted_row_does_not_stay_in_the_indexes(redis_server):
     async def steps(table):
         await table.start(KEY, 1.0)
         with redis.Redis.from_url(redis_server.url) as client:
@@ -202,7 +202,7 @@ def test_a_row_that_somebody_deleted_does_not_stay_in_the_indexes(redis_server):
     run(redis_server, steps)
 
 
-def test_a_server_that_is_gone_is_named_and_its_return_is_noticed(tmp_path: Path):
+def test_errors_name_an_unreachable_server_and_calls_succeed_after_its_return(tmp_path: Path):
     with own_server(tmp_path) as server:
 
         async def steps(table):
@@ -229,7 +229,7 @@ def test_a_server_that_is_gone_is_named_and_its_return_is_noticed(tmp_path: Path
         run(server, steps)
 
 
-def test_an_opening_whose_answer_is_lost_does_not_stay_open(tmp_path: Path):
+def test_an_opening_whose_reply_is_lost_does_not_stay_open(tmp_path: Path):
     with own_server(tmp_path) as server:
 
         async def steps(table):
@@ -242,7 +242,7 @@ def test_an_opening_whose_answer_is_lost_does_not_stay_open(tmp_path: Path):
                     await table.open_call(opening(now=0.0))
             finally:
                 server.resume()
-            # The server now does what it was asked, and nobody knows.
+            # The server now runs the script, but the client has stopped waiting.
             deadline = time.monotonic() + 30
             while not (await table.get(KEY)).threads:
                 assert time.monotonic() < deadline, "the server never ran the script"
@@ -254,7 +254,7 @@ def test_an_opening_whose_answer_is_lost_does_not_stay_open(tmp_path: Path):
         run(server, steps, timeout_s=1.0)
 
 
-def test_a_refusal_names_the_server_and_no_password(tmp_path: Path):
+def test_a_connection_error_names_the_server_without_the_password(tmp_path: Path):
     with own_server(tmp_path) as server:
 
         async def steps(table):

@@ -1,4 +1,4 @@
-"""Two gateways under load while their Redis hangs, or dies and comes back empty."""
+"""Two gateways under load while their Redis server hangs, or stops and restarts empty."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft_gateway.programs.resilient import ResilientTable
 
 
 class Load:
-    """Calls through two gateways without pause, and what they add up to."""
+    """Make calls through two gateways without pause, and count them."""
 
     def __init__(self, *tables: ResilientTable) -> None:
         self.tables = tables
@@ -31,20 +31,20 @@ class Load:
             table = self.tables[number % 2]
             o = opening(key, now=time.time(), replica=f"r{number % 2}", sticky=True)
             self.local += (await table.open_call(o)).local
-            await asyncio.sleep(0.005)  # The engine's turn.
+            await asyncio.sleep(0.005)  # The engine runs.
             await table.close_call(closing(o, now=time.time(), service_s=0.5))
             self.calls[key] += 1
 
 
 @pytest.mark.parametrize("how", ["pause", "kill"])
-def test_under_load_no_open_call_is_lost_and_nothing_counted_twice(tmp_path: Path, how: str):
+def test_no_open_call_is_lost_or_counted_twice_under_load(tmp_path: Path, how: str):
     async def main() -> None:
         server = RedisServer(tmp_path)
         tables = [ResilientTable(RedisTable(server.url, timeout_s=0.3)) for _ in range(2)]
         try:
             for table in tables:
                 await table.ping()
-            # Open from before: two are closed while Redis is away, one stays.
+            # These calls are open before the outages. Two are closed during them, one stays open.
             kept = [opening(ProgramKey("t", f"kept{i}"), now=time.time()) for i in range(3)]
             for o in kept:
                 await tables[0].open_call(o)
@@ -52,11 +52,19 @@ def test_under_load_no_open_call_is_lost_and_nothing_counted_twice(tmp_path: Pat
             workers = [asyncio.create_task(load.worker(number)) for number in range(48)]
             for _ in range(2):
                 done = sum(load.calls.values())
-                await until(lambda d=done: sum(load.calls.values()) > d + 300, "calls before")
+                await until(
+                    lambda d=done: sum(load.calls.values()) > d + 300,
+                    "too few calls before the outage",
+                )
                 server.pause() if how == "pause" else server.kill()
-                await until(lambda: all(table.local for table in tables), "both noticed")
+                await until(
+                    lambda: all(table.local for table in tables), "a gateway is not in local mode"
+                )
                 done = sum(load.calls.values())
-                await until(lambda d=done: sum(load.calls.values()) > d + 300, "calls without")
+                await until(
+                    lambda d=done: sum(load.calls.values()) > d + 300,
+                    "too few calls during the outage",
+                )
                 await tables[0].close_call(closing(kept.pop(), service_s=9.0))
                 server.resume() if how == "pause" else server.start()
                 await back(*tables)
@@ -66,7 +74,8 @@ def test_under_load_no_open_call_is_lost_and_nothing_counted_twice(tmp_path: Pat
             assert list(await tables[0].check()) == []
             for key, calls in load.calls.items():
                 program = await tables[1].get(key)
-                # What began and ended without Redis, and what was lost with the rows, is missing.
+                # Calls that began and ended during an outage are missing, and so are those in lost
+                # rows.
                 if program is not None:
                     assert program.calls == program.calls_closed <= calls, key
                     assert program.service_s == pytest.approx(0.5 * program.calls)

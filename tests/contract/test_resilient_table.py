@@ -1,4 +1,4 @@
-"""The table on Redis while Redis is away, and what is in it afterwards."""
+"""The resilient table during an outage of Redis, and the contents of Redis afterwards."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ _prefixes = (f"away{number}" for number in count())
 _PROBE_S = 0.005
 
 
-def away(server: RedisServer, steps: Callable[..., Awaitable[None]], gateways: int = 1) -> None:
-    """Run the steps with a line and that many gateways on it. Then the table must be consistent."""
+def run_through_proxy(
+    server: RedisServer, steps: Callable[..., Awaitable[None]], gateways: int = 1
+) -> None:
+    """Run the steps with a proxy and gateways that use it, then check the table's integrity."""
 
     async def main() -> None:
         prefix = next(_prefixes)
-        async with RedisProxy(server.port) as line:
+        async with RedisProxy(server.port) as proxy:
             tables = [
-                ResilientTable(RedisTable(line.url, prefix, timeout_s=20.0), _PROBE_S)
+                ResilientTable(RedisTable(proxy.url, prefix, timeout_s=20.0), _PROBE_S)
                 for _ in range(gateways)
             ]
             direct = RedisTable(server.url, prefix, timeout_s=20.0)
             try:
                 for table in tables:
                     await table.ping()
-                await steps(line, direct, *tables)
+                await steps(proxy, direct, *tables)
                 await back(*tables)
                 assert list(await direct.check()) == []
             finally:
-                line.set(Line.OPEN)
+                proxy.set(Line.OPEN)
                 for table in (*tables, direct):
                     await table.aclose()
 
@@ -51,11 +53,11 @@ def away(server: RedisServer, steps: Callable[..., Awaitable[None]], gateways: i
 
 
 @pytest.mark.parametrize("how", [Line.CUT, Line.MUTE])
-def test_calls_go_on_and_those_that_redis_knows_are_counted_once(redis_server, how):
-    async def steps(line, direct, table):
+def test_calls_continue_during_an_outage_and_are_counted_once(redis_server, how):
+    async def steps(proxy, direct, table):
         before = opening()
         assert not (await table.open_call(before)).local
-        line.set(how)
+        proxy.set(how)
         during = opening(replica="r1")
         opened = await table.open_call(during)
         assert (opened.local, opened.created, opened.replica) == (True, False, "r1")
@@ -65,10 +67,10 @@ def test_calls_go_on_and_those_that_redis_knows_are_counted_once(redis_server, h
         assert (await table.close_call(closing(during, service_s=3.0))).service_s == 5.0
         still = opening()
         await table.open_call(still)
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await back(table)
-        # What began and ended without Redis is not added. Redis has seen the opening of `during` if
-        # only the reply was lost.
+        # Calls that begin and end during the outage are not added. If only replies are lost, Redis
+        # has seen the opening of `during`.
         known = how is Line.MUTE
         program = await direct.get(KEY)
         totals = (program.service_s, program.calls, program.calls_closed)
@@ -80,16 +82,16 @@ def test_calls_go_on_and_those_that_redis_knows_are_counted_once(redis_server, h
         )
         assert table.peek(KEY) == await direct.get(KEY)
 
-    away(redis_server, steps)
+    run_through_proxy(redis_server, steps)
 
 
-def test_the_answer_to_each_kind_of_change_may_be_lost(redis_server):
-    async def steps(line, direct, table):
+def test_each_kind_of_change_is_applied_once_when_its_reply_is_lost(redis_server):
+    async def steps(proxy, direct, table):
         async def lost(change: Awaitable[object]) -> None:
-            line.set(Line.MUTE)
+            proxy.set(Line.MUTE)
             await change
             assert table.local
-            line.set(Line.OPEN)
+            proxy.set(Line.OPEN)
             await back(table)
 
         o = opening()
@@ -104,40 +106,40 @@ def test_the_answer_to_each_kind_of_change_may_be_lost(redis_server):
         assert await direct.get(KEY) is not None
         assert await direct.counts() == (2, 1, 1)
 
-    away(redis_server, steps)
+    run_through_proxy(redis_server, steps)
 
 
-def test_what_another_gateway_did_meanwhile_stays(redis_server):
-    async def steps(line, direct, table):
+def test_changes_by_another_gateway_during_an_outage_stay(redis_server):
+    async def steps(proxy, direct, table):
         mine = opening(sticky=True, replica="r0")
         await table.open_call(mine)
         await table.close_call(closing(mine, service_s=1.0))
-        line.set(Line.CUT)
+        proxy.set(Line.CUT)
         theirs = opening(now=5.0)
         await direct.open_call(theirs)
         await direct.close_call(closing(theirs, now=6.0, service_s=10.0))
         another = opening(sticky=True, replica="r1")
-        # The view remembers the program's home.
+        # The local view has the program's home.
         assert (await table.open_call(another)).replica == "r0"
         await table.close_call(closing(another, service_s=100.0))
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await back(table)
         program = await direct.get(KEY)
         assert (program.service_s, program.calls, program.home) == (11.0, 2, "r0")
 
-    away(redis_server, steps)
+    run_through_proxy(redis_server, steps)
 
 
-def test_gateways_that_decided_apart_agree_again(redis_server):
-    async def steps(line, direct, left, right):
-        line.set(Line.CUT)
+def test_gateways_agree_on_one_home_again_after_an_outage(redis_server):
+    async def steps(proxy, direct, left, right):
+        proxy.set(Line.CUT)
         calls = [opening(sticky=True, replica=name) for name in ("r0", "r1")]
         there = [
             (await table.open_call(o)).replica
             for table, o in zip((left, right), calls, strict=True)
         ]
         assert there == ["r0", "r1"]
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await back(left, right)
         for table, o in zip((left, right), calls, strict=True):
             await table.close_call(closing(o, service_s=1.0))
@@ -149,16 +151,16 @@ def test_gateways_that_decided_apart_agree_again(redis_server):
         assert len(placed) == 1
         assert (await direct.counts()).created == 1
 
-    away(redis_server, steps, gateways=2)
+    run_through_proxy(redis_server, steps, gateways=2)
 
 
-def test_nameless_and_ended_programs_go_as_they_would_have(redis_server):
-    async def steps(line, direct, table):
-        nameless, ended = opening(ProgramKey("t", "n"), ephemeral=True), opening()
-        await table.open_call(nameless)
+def test_ephemeral_and_ended_programs_are_removed_during_an_outage(redis_server):
+    async def steps(proxy, direct, table):
+        ephemeral_call, ended = opening(ProgramKey("t", "n"), ephemeral=True), opening()
+        await table.open_call(ephemeral_call)
         await table.open_call(ended)
-        line.set(Line.CUT)
-        await table.close_call(closing(nameless))
+        proxy.set(Line.CUT)
+        await table.close_call(closing(ephemeral_call))
         await table.end(KEY, 3.0)
         assert (await table.get(KEY)).ended
         await table.close_call(closing(ended))
@@ -168,32 +170,32 @@ def test_nameless_and_ended_programs_go_as_they_would_have(redis_server):
         await table.close_call(closing(other))
         await table.start(ProgramKey("t", "s"), 4.0)
         assert [p.key.program for p in await table.programs("t", 9)] == ["s"]
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await back(table)
         assert await direct.counts() == (3, 2, 1)
         assert [p.key.program for p in await direct.programs("t", 9)] == ["s"]
 
-    away(redis_server, steps)
+    run_through_proxy(redis_server, steps)
 
 
-def test_leases_that_ran_out_meanwhile_are_not_taken_for_lost_calls(redis_server):
-    async def steps(line, direct, table):
+def test_leases_that_expired_during_an_outage_do_not_close_open_calls(redis_server):
+    async def steps(proxy, direct, table):
         now = time.time()
         o = opening(now=now - 1000)
         await table.open_call(o)
-        line.set(Line.CUT)
+        proxy.set(Line.CUT)
         assert list(await table.expire(now, 1e9)) == []
         assert table.local
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await back(table)
         assert list(await table.expire(time.time(), 1e9)) == []
         assert (await table.close_call(closing(o, now=now, service_s=1.0))).service_s == 1.0
 
-    away(redis_server, steps)
+    run_through_proxy(redis_server, steps)
 
 
-def test_rows_that_are_lost_without_a_sign_are_noticed(redis_server):
-    async def steps(line, direct, table):
+def test_deleted_rows_are_noticed(redis_server):
+    async def steps(proxy, direct, table):
         o = opening()
         await table.open_call(o)
         await table.close_call(closing(o, service_s=4.0))
@@ -204,17 +206,17 @@ def test_rows_that_are_lost_without_a_sign_are_noticed(redis_server):
         assert await direct.get(KEY) is None
         assert (await table.open_call(opening(o.key))).created
 
-    away(redis_server, steps)
+    run_through_proxy(redis_server, steps)
 
 
-def test_after_a_flush_what_is_in_flight_is_what_the_gateways_have_open(redis_server):
-    async def steps(line, direct, left, right):
+def test_after_a_flush_the_counts_equal_the_open_calls_of_the_gateways(redis_server):
+    async def steps(proxy, direct, left, right):
         calls = [(table, opening(replica=r)) for table in (left, right) for r in ("r0", "r1", "r1")]
         for table, o in calls:
             await table.open_call(o)
         for raw in await direct._store.every_key():
             await direct._store.redis.delete(raw)
-        # One call is closed before anybody has noticed.
+        # One call is closed before a gateway notices the flush.
         table, o = calls.pop(0)
         await table.close_call(closing(o))
         for table in (left, right):
@@ -225,14 +227,16 @@ def test_after_a_flush_what_is_in_flight_is_what_the_gateways_have_open(redis_se
             await table.close_call(closing(o, service_s=1.0))
         assert await left.count() == await direct.count() == {}
 
-    away(redis_server, steps, gateways=2)
+    run_through_proxy(redis_server, steps, gateways=2)
 
 
-def test_with_outages_anywhere_no_call_is_lost_or_counted_twice(redis_server):
-    """Any sequence of openings, closings and outages: what is in flight is what is open."""
+def test_no_call_is_lost_or_counted_twice_with_random_outages(redis_server):
+    """The count in Redis equals the open calls after any sequence of openings, closings and
+    outages.
+    """
     for seed in range(20):
 
-        async def steps(line, direct, table, seed=seed):
+        async def steps(proxy, direct, table, seed=seed):
             random, calls, closed = Random(seed), [], 0
             for _ in range(60):
                 what = random.choice(["open", "open", "close", "end", "cut", "mute", "back"])
@@ -246,13 +250,13 @@ def test_with_outages_anywhere_no_call_is_lost_or_counted_twice(redis_server):
                 elif what == "end":
                     await table.end(random.choice(KEYS), 5.0)
                 elif what in ("cut", "mute"):
-                    line.set(Line(what))
+                    proxy.set(Line(what))
                 elif what == "back":
-                    line.set(Line.OPEN)
+                    proxy.set(Line.OPEN)
                     await back(table)
                     assert list(await direct.check()) == []
                     assert await direct.count() == Counter(o.candidate for o in calls)
-            line.set(Line.OPEN)
+            proxy.set(Line.OPEN)
             await back(table)
             for o in calls:
                 await table.close_call(closing(o))
@@ -262,20 +266,20 @@ def test_with_outages_anywhere_no_call_is_lost_or_counted_twice(redis_server):
             assert all(p.calls == p.calls_closed for p in found)
             assert sum(p.service_s for p in found) <= closed
 
-        away(redis_server, steps)
+        run_through_proxy(redis_server, steps)
 
 
 def test_a_call_whose_closing_was_dropped_is_closed_by_its_lease(redis_server, monkeypatch):
     monkeypatch.setattr(resilient, "_MAX_CHANGES", 2)
 
-    async def steps(line, direct, table):
+    async def steps(proxy, direct, table):
         calls = [opening(key, now=1.0) for key in KEYS]
         for o in calls:
             await table.open_call(o)
-        line.set(Line.CUT)
+        proxy.set(Line.CUT)
         for o in calls:
             await table.close_call(closing(o))
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await back(table)
         assert sum((await direct.count()).values()) == 2
         await age_leases(direct, 1000.0)
@@ -284,19 +288,19 @@ def test_a_call_whose_closing_was_dropped_is_closed_by_its_lease(redis_server, m
         await direct.expire(3.0, 1e9)
         assert await direct.count() == {}
 
-    away(redis_server, steps)
+    run_through_proxy(redis_server, steps)
 
 
-def test_changes_of_a_session_without_redis_hold_afterwards(redis_server):
-    async def steps(line, direct, table):
+def test_session_changes_during_an_outage_are_applied_afterwards(redis_server):
+    async def steps(proxy, direct, table):
         other = ProgramKey("t", "other")
         await table.start(KEY, 1.0)
-        line.set(Line.CUT)
+        proxy.set(Line.CUT)
         assert (await table.end(KEY, 2.0)) is not None
         await table.start(other, 3.0)
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         await back(table)
         assert await direct.get(KEY) is None
         assert await direct.get(other) is not None
 
-    away(redis_server, steps)
+    run_through_proxy(redis_server, steps)

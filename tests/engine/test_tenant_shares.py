@@ -291,39 +291,43 @@ def test_a_tenants_ready_calls_run_although_many_before_them_wait_for_a_grammar(
     e.run()
 
 
-@pytest.mark.parametrize("attacking", [1, 4])
+@pytest.mark.parametrize(("slots", "attacking"), [(16, 1), (16, 4), (4, 4), (4, 24)])
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("policy", ["warm_plas", "plas", "vtc"])
 def test_long_prompts_of_one_tenant_slow_short_calls_of_another_to_their_share(
-    engine, policy, threads, attacking
+    engine, policy, threads, slots, attacking
 ):
     """A step of 2,000 prompt tokens takes 32 times as long as one without, and the attacker has
-    such a prompt in the engine all the time. Slots and blocks are there for all."""
+    such a prompt in the engine all the time. With 16 slots, no call waits for one. With 4, the
+    honest tenant fills all of them; a slot that the attacker takes costs it time twice, since the
+    prompt slows its steps too."""
     alone, beside = honest(threads, tokens=32), honest(threads, tokens=32)
     attacker = Tenant("attack", attacking, ATTACKS["a fresh program per call"], tokens=1,
                       prompt=unseen)  # fmt: skip
     for tenants in ([alone], [beside, attacker]):
-        e = engine(policy=policy, options=OPTIONS, max_num_seqs=16, blocks=1200)
+        e = engine(policy=policy, options=OPTIONS, max_num_seqs=slots, blocks=1200)
         e.token_s = 1 / 64
         play(e, tenants, 1500)
     assert mean(beside) <= 2.5 * mean(alone)
-    # Work that is left for it: half of the time is a prompt in 64 seconds.
-    assert len(attacker.took) >= 15, "the rest of the engine is the attacker's"
+    # Half of the engine's time computes a prompt in 64 seconds. Prompts that are still in the
+    # engine at the end count, since orders by attained service turn between 24 programs.
+    assert len(attacker.took) + len(attacker.begun) >= 13, "the rest is the attacker's"
 
 
-@pytest.mark.parametrize("tokens", [2, 4])
-def test_long_prompts_of_one_tenant_do_not_keep_the_shortest_calls_of_another_waiting(
-    engine, tokens
+@pytest.mark.parametrize(("tokens", "most"), [(1, 6.0), (2, 2.5), (4, 2.5)])
+def test_long_prompts_of_one_tenant_do_not_delay_the_shortest_calls_of_another(
+    engine, tokens, most
 ):
-    """Between two calls the honest tenant has none in the engine for five seconds. Without regard
-    to that, a step of 33 seconds would begin meanwhile."""
+    """Between two calls, the honest tenant has none in the engine for five seconds. A step of 33
+    seconds must not start meanwhile. With one token per answer, no step without prefill runs, so
+    its duration is only estimated."""
     alone, beside = honest(1, tokens=tokens, pause=5), honest(1, tokens=tokens, pause=5)
     attacker = Tenant("attack", 4, ATTACKS["a fresh program per call"], tokens=1, prompt=unseen)
     for tenants in ([alone], [beside, attacker]):
         e = engine(policy="plas", options=OPTIONS, max_num_seqs=16, blocks=1200)
         e.token_s = 1 / 64
         play(e, tenants, 1000)
-    assert mean(beside) <= 2.5 * mean(alone)
+    assert mean(beside) <= most * mean(alone)
 
 
 def test_prompts_of_a_lone_tenant_and_of_equal_tenants_use_the_whole_step(engine):

@@ -1,4 +1,6 @@
-"""`weft bench attack` for a moment: real processes, which all end, and attacks that take place."""
+"""A short run of `weft bench attack` with real processes: the attacks take place, and all processes
+end.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from weft_bench.stack.processes import free_port
 
 pytestmark = pytest.mark.system
 
-# One of each kind: heads, bodies, a timeout, many keys, WebSockets.
+# One attack of each kind: heads, bodies, a timeout, many keys, WebSockets.
 CHOSEN = (
     "endless headers",
     "1 MB of tiny messages",
@@ -25,8 +27,8 @@ CHOSEN = (
 )
 
 
-def _of_group(group: int) -> list[int]:
-    """Processes of a process group that live."""
+def _group_members(group: int) -> list[int]:
+    """Return the running processes of a process group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -44,30 +46,30 @@ def _bench(file: Path, attacks: str, goal_ms: float) -> tuple[int, str]:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     out, error = bench.communicate(timeout=300)
-    assert _of_group(bench.pid) == []
+    assert _group_members(bench.pid) == []
     return bench.returncode, out + error
 
 
-def test_attacks_take_place_beside_an_honest_client(tmp_path: Path) -> None:
+def test_attacks_take_place_with_calls_of_an_ordinary_client(tmp_path: Path) -> None:
     file = tmp_path / "attack.json"
-    status, said = _bench(file, ",".join(CHOSEN), 60_000)
-    assert status == 0, said
+    status, output = _bench(file, ",".join(CHOSEN), 60_000)
+    assert status == 0, output
     cells = {cell["attack"]: cell for cell in json.loads(file.read_text())["cells"]}
     assert list(cells) == list(CHOSEN)
     for name, cell in cells.items():
         assert cell["did"][ATTACKS[name].sign] > 0, name
-        # All scheduled calls are made, however long one of them takes.
+        # The client makes all scheduled calls, also if one of them takes long.
         assert cell["attacked"]["calls"] == [30]
         assert cell["attacked"]["errors"] == cell["alone"]["errors"] == 0
 
 
-def test_a_missed_goal_is_named_and_fails_the_bench(tmp_path: Path) -> None:
-    status, said = _bench(tmp_path / "attack.json", "many headers", -60_000)
+def test_a_missed_goal_is_reported_and_fails_the_bench(tmp_path: Path) -> None:
+    status, output = _bench(tmp_path / "attack.json", "many headers", -60_000)
     assert status == 1
-    assert "weft bench attack: missed: many headers: the worst call" in said
+    assert "weft bench attack: missed: many headers: the worst call" in output
 
 
-def test_an_attacker_that_reaches_nothing_says_so() -> None:
+def test_an_attacker_without_a_gateway_reports_zero() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "weft_bench.attack.attacker", url]
     done = subprocess.run(

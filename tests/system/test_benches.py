@@ -1,4 +1,4 @@
-"""The bench commands as a user runs them, against engines without a model and the real gateway."""
+"""The bench commands, run as a user runs them, on engines without a model and the real gateway."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEFT = [sys.executable, "-m", "weft_gateway.cli"]
 
 
 @pytest.mark.parametrize("more", [[], ["--plugin", "--session"]])
-def test_overhead_measures_ours_against_the_mock_and_writes_figures(more, tmp_path):
+def test_overhead_measures_the_gateway_and_writes_figures(more, tmp_path):
     file = tmp_path / "overhead.json"
     done = subprocess.run(
         [*WEFT, "bench", "overhead", "--peers", "none", "--concurrency", "1,4", "--requests", "40",
@@ -52,23 +52,27 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def test_a_bench_that_is_terminated_takes_its_processes_with_it():
+def test_a_terminated_bench_stops_its_processes():
     bench = subprocess.Popen(
         [*WEFT, "bench", "overhead", "--peers", "none", "--requests", "100000"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        # Two engines and the gateway; more once it measures.
-        until(lambda: len(_children(bench.pid)) >= 3, "its processes are not there", wait_s=60)
+        # Two engines and the gateway. More processes start with the measurement.
+        until(
+            lambda: len(_children(bench.pid)) >= 3,
+            "the bench has not started its processes",
+            wait_s=60,
+        )
         children = _children(bench.pid)
         bench.terminate()
         assert bench.wait(60) == 130
     finally:
         bench.kill()
-    until(lambda: not any(map(_runs, children)), "a process is left behind", wait_s=20)
+    until(lambda: not any(map(_is_running, children)), "a process is still running", wait_s=20)
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -95,12 +99,12 @@ def gateway(tmp_path_factory):
         yield base
 
 
-def test_replay_plays_the_same_programs_under_each_policy(gateway, tmp_path):
-    file, picture = tmp_path / "replay.json", tmp_path / "replay.png"
+def test_replay_runs_the_same_programs_under_each_policy(gateway, tmp_path):
+    file, plot = tmp_path / "replay.json", tmp_path / "replay.png"
     assert httpx.post(f"{gateway}/weft/policy", json={"policy": "atlas"}).json()["applied"]
     done = subprocess.run(
         [*WEFT, "bench", "replay", "--base-url", gateway, "--programs", "5", "--rate", "50",
-         "--gap-scale", "0", "--json", str(file), "--plot", str(picture)],
+         "--gap-scale", "0", "--json", str(file), "--plot", str(plot)],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -111,29 +115,29 @@ def test_replay_plays_the_same_programs_under_each_policy(gateway, tmp_path):
     assert figures["fcfs/errors"] == 0
     assert figures["fcfs/service_mean"] > 0
     assert 0 < figures["fcfs/prefix_hit_rate"] < 1
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert plot.read_bytes().startswith(b"\x89PNG")
     assert document["configuration"]["base_url"] == gateway
     assert document["configuration"]["engines"] == "simulated"
     assert "simulated: synthetic" in done.stdout
     assert "replicas" not in document["configuration"]
     state = httpx.get(f"{gateway}/weft/state").json()
     orders = {r["answer"]["engines"][0]["policy"] for r in state["replicas"].values()}
-    assert orders == {"atlas"}, "the engines have their order back"
+    assert orders == {"atlas"}, "the bench did not restore the policy of the engines"
     table = state["table"]
     assert table["violations"] == []
     assert table["in_flight"] == {}
     assert httpx.get(f"{gateway}/v1/sessions").json()["data"] == []
 
 
-def test_replay_plays_a_workload_that_was_written_when_its_programs_came(gateway, tmp_path):
+def test_replay_uses_the_recorded_arrivals_of_a_written_workload(gateway, tmp_path):
     trace, file = tmp_path / "w.jsonl.xz", tmp_path / "replay.json"
     write = ["workload", "--name", "web_search", "--programs", "4", "--out", str(trace)]
     play = ["replay", "--base-url", gateway, "--trace", str(trace), "--programs", "4",
             "--rate", "50", "--arrivals", "recorded", "--gap-scale", "0",
             "--json", str(file)]  # fmt: skip
-    for line in (write, play):
+    for arguments in (write, play):
         done = subprocess.run(
-            [*WEFT, "bench", *line], capture_output=True, text=True, timeout=120, check=False
+            [*WEFT, "bench", *arguments], capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stderr
     document = json.loads(file.read_text())
@@ -141,7 +145,7 @@ def test_replay_plays_a_workload_that_was_written_when_its_programs_came(gateway
     assert figures["fcfs/errors"] == figures["plas/errors"] == 0
     assert figures["fcfs/calls"] == figures["plas/calls"] > 4
     assert document["configuration"]["trace_name"] == "web_search"
-    # It was written with its own lengths, which are played as they are.
+    # The workload file has its own lengths, which are replayed unchanged.
     assert "lengths divided by" not in document["configuration"]
 
 
@@ -154,7 +158,7 @@ def test_replay_plays_a_workload_that_was_written_when_its_programs_came(gateway
         (["--arrivals", "recorded"], "has no arrival times"),
     ],
 )
-def test_bad_input_to_replay_is_a_clear_error(gateway, options, message):
+def test_invalid_options_of_replay_are_a_clear_error(gateway, options, message):
     done = subprocess.run(
         [*WEFT, "bench", "replay", "--base-url", gateway, "--programs", "1", *options],
         capture_output=True, text=True, timeout=60, check=False,
@@ -163,7 +167,7 @@ def test_bad_input_to_replay_is_a_clear_error(gateway, options, message):
     assert message in done.stderr
 
 
-def test_the_processor_time_of_a_process_is_counted(tmp_path):
+def test_cpu_seconds_reads_the_cpu_time_of_a_process(tmp_path):
     code = (
         "import http.server, sys, time\n"
         "while time.process_time() < 0.5: pass\n"
@@ -173,12 +177,12 @@ def test_the_processor_time_of_a_process_is_counted(tmp_path):
     port = free_port()
     command = [sys.executable, "-c", code, str(port)]
     with running(command, f"http://127.0.0.1:{port}/", tmp_path / "x.log") as pid:
-        # By its own clock, and not in hundredths of a second.
+        # The exact time of the process, without rounding to hundredths of a second.
         assert cpu_seconds(pid) >= 0.5
     assert cpu_seconds(pid) == 0.0
 
 
-def test_a_process_that_does_not_get_ready_is_an_error_with_its_log(tmp_path):
+def test_a_process_that_fails_to_start_is_an_error_with_its_log(tmp_path):
     command = [sys.executable, "-c", "print('broken by hand')"]
     with (
         pytest.raises(NotReady, match="broken by hand"),

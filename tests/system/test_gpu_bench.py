@@ -1,5 +1,7 @@
-"""The bench of GPUs, end to end on a CPU: vLLM alone and ours, real engines and the real gateway,
-on the path that a GPU takes. How long anything takes is not looked at."""
+"""The GPU bench end to end on a CPU: vLLM alone and Weft, with real engines and the real gateway.
+
+The tests use the same code path as a GPU run. They do not check durations.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.engine,
     pytest.mark.skipif(not installed_version(), reason="needs vLLM"),
-    pytest.mark.skipif(bool(read_gpus()), reason="engines would take the GPU that is here"),
+    pytest.mark.skipif(bool(read_gpus()), reason="engines would use the GPU of this machine"),
 ]
 
-# Slots and blocks are short, so that calls wait, displace and swap.
-LINE = [
+# With few slots and blocks, calls wait, preempt each other and swap.
+COMMAND = [
     *(
         sys.executable,
         "-m",
@@ -38,10 +40,10 @@ LINE = [
 ]
 
 
-def test_systems_play_the_same_programs_and_a_second_run_finds_nothing_left(tmp_path):
+def test_systems_run_the_same_programs_and_a_second_run_reuses_the_figures(tmp_path):
     file = tmp_path / "gpu.json"
-    line = [*LINE, "--json", str(file), "--logs", str(tmp_path / "logs")]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=400, check=False)
+    command = [*COMMAND, "--json", str(file), "--logs", str(tmp_path / "logs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     document = json.loads(file.read_text())
     stock, ours = (document["cells"][f"sharegpt/2/{name}"] for name in ("vllm-opt", "ours"))
@@ -51,10 +53,10 @@ def test_systems_play_the_same_programs_and_a_second_run_finds_nothing_left(tmp_
         assert cell["calls"] >= cell["programs"]
         assert 0 < cell["prefix_hit_rate"] < 1
         assert 0 < cell["response_p50"] <= cell["response_p99"]
-    # Lengths are fixed: both have answered with as many calls and tokens.
+    # Lengths are fixed, so both systems have equal numbers of calls and tokens.
     assert stock["calls"] == ours["calls"]
     assert stock["output_tokens"] == ours["output_tokens"]
-    # vLLM alone displaces nobody; what ours displaced, the plugin tells.
+    # vLLM alone preempts no call by policy. The plugin reports the preemptions of Weft.
     assert stock["displacements"] == 0
     assert document["engines"]["ours"]["plugin"] is True
     assert document["engines"]["vllm-opt"]["plugin"] is False
@@ -62,21 +64,21 @@ def test_systems_play_the_same_programs_and_a_second_run_finds_nothing_left(tmp_
     assert document["host"]["gpu"] is None
     assert "CPU, no GPU, tiny: figures" in done.stdout
 
-    again = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert again.returncode == 0, again.stderr
     assert "starting" not in again.stdout
     assert json.loads(file.read_text())["cells"] == document["cells"]
-    # No figure of another device, shape or setting gets into it.
-    other = [*line, "--slots", "3"]
+    # Figures of another device, shape or setting are not added to the file.
+    other = [*command, "--slots", "3"]
     refused = subprocess.run(other, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
     assert "slots 2, here 3" in refused.stderr
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks at /dev")
-def test_without_a_gpu_the_command_says_so_and_starts_nothing():
-    line = [sys.executable, "-m", "weft_gateway.cli", "bench", "gpu"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev")
+def test_the_command_reports_a_missing_gpu_and_starts_nothing():
+    command = [sys.executable, "-m", "weft_gateway.cli", "bench", "gpu"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "no NVIDIA GPU found" in done.stderr
     assert done.stdout == ""

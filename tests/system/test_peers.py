@@ -1,4 +1,4 @@
-"""`weft bench peers` end to end: round robin and ours, real processes over simulated replicas."""
+"""`weft bench peers` end to end: round robin and Weft as real processes over simulated replicas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft_bench.peers.replicas import simulated_replicas
 pytestmark = pytest.mark.system
 
 
-def test_round_robin_and_ours_over_the_same_replicas(tmp_path):
+def test_peers_compares_round_robin_and_weft_over_the_same_replicas(tmp_path):
     data, file = dialogues(tmp_path / "data", 20, turns=4), tmp_path / "peers.json"
     done = subprocess.run(
         [sys.executable, "-m", "weft_gateway.cli", "bench", "peers", "--data", str(data),
@@ -28,18 +28,18 @@ def test_round_robin_and_ours_over_the_same_replicas(tmp_path):
     turns = {turn["front"]: turn["slices"] for turn in json.loads(file.read_text())["turns"]}
     assert set(turns) == {"weft/round_robin", "weft/plas", "weft/plas/no-key"}
     for slices in turns.values():
-        of = slices["all"]
-        assert (of["errors"], of["untold"], of["programs"]) == (0, 0, 8)
-        assert of["calls"] == 32
-        assert of["slowdown"] > 0.9
+        figures = slices["all"]
+        assert (figures["errors"], figures["untold"], figures["programs"]) == (0, 0, 8)
+        assert figures["calls"] == 32
+        assert figures["slowdown"] > 0.9
         assert slices["long gaps"]["programs"] == 2
-    # Calls in turn: with two replicas and a chain, most go to the other one.
+    # Round robin with two replicas moves most calls of a chain to the other replica.
     assert turns["weft/round_robin"]["all"]["migrations"] > 0
     tokens = {slices["all"]["output_tokens"] for slices in turns.values()}
-    assert len(tokens) == 1, "the same work for every front"
+    assert len(tokens) == 1, "the fronts did different work"
 
 
-def test_replicas_are_emptied_before_another_front_and_tell_what_they_answered(tmp_path):
+def test_replicas_report_their_answers_and_reset_empties_them(tmp_path):
     body = {
         "model": "simulated", "max_tokens": 4, "ignore_eos": True,
         "messages": [{"role": "user", "content": "Which flights leave? " * 40}],

@@ -1,4 +1,4 @@
-"""The real clients of OpenAI and Anthropic understand what a simulated replica says."""
+"""The OpenAI and Anthropic clients read the answers of a simulated replica."""
 
 from __future__ import annotations
 
@@ -49,34 +49,36 @@ def claude(url):
         ({"max_tokens": 40, "extra_body": {"ignore_eos": True}}, 40, "length"),
     ],
 )
-def test_chat_plain_and_streamed_say_the_same(client, limits, count, finish):
+def test_plain_and_streamed_chats_have_equal_content(client, limits, count, finish):
     asked = {"model": "simulated", "messages": ASKED, **limits}
     plain = client.chat.completions.create(**asked)
     chunks = list(
         client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
     )
-    said = [c.choices[0].delta.content for c in chunks if c.choices and c.choices[0].delta.content]
-    assert plain.choices[0].message.content == "".join(said) == words(count)
-    assert len(said) == count, "each token is a frame of its own"
+    pieces = [
+        c.choices[0].delta.content for c in chunks if c.choices and c.choices[0].delta.content
+    ]
+    assert plain.choices[0].message.content == "".join(pieces) == words(count)
+    assert len(pieces) == count, "a frame has more than one token"
     assert plain.choices[0].finish_reason == chunks[-2].choices[0].finish_reason == finish
     assert plain.usage.completion_tokens == chunks[-1].usage.completion_tokens == count
     assert plain.usage.prompt_tokens == chunks[-1].usage.prompt_tokens
     assert len({c.id for c in chunks} | {plain.id}) == 2
 
 
-def test_the_next_turn_finds_its_prompt_and_the_answer_in_the_cache(client):
+def test_the_next_turn_finds_prompt_and_answer_in_the_cache(client):
     asked = [{"role": "user", "content": "a question of its own " * 40}]
     first = client.chat.completions.create(model="simulated", messages=asked)
     asked += [first.choices[0].message.model_dump(exclude_none=True), *ASKED[1:]]
     second = client.chat.completions.create(model="simulated", messages=asked)
     assert first.usage.prompt_tokens_details.cached_tokens == 0
     whole = first.usage.prompt_tokens + first.usage.completion_tokens
-    # The last token was never computed: nothing followed from it.
+    # The KV of the last token is never computed, because no token follows it.
     assert second.usage.prompt_tokens_details.cached_tokens == (whole - 1) // 16 * 16
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "go"}}])
-def test_chat_calls_a_tool_that_is_forced(client, choice):
+def test_a_chat_calls_a_required_tool(client, choice):
     tools = [{"type": "function", "function": {"name": "go", "parameters": SCHEMA}}]
     asked = {"model": "simulated", "messages": ASKED, "tools": tools, "tool_choice": choice}
     plain = client.chat.completions.create(**asked).choices[0]
@@ -92,7 +94,7 @@ def test_chat_calls_a_tool_that_is_forced(client, choice):
     assert plain.finish_reason == final.finish_reason == "tool_calls"
 
 
-def test_completions_of_text_and_of_ids(client):
+def test_completions_accept_text_and_token_ids(client):
     for prompt, count in (("Once upon a time", 4), ([3, 1, 4, 1, 5], 5)):
         asked = {"model": "simulated", "prompt": prompt, "max_tokens": 6}
         plain = client.completions.create(**asked)
@@ -102,7 +104,7 @@ def test_completions_of_text_and_of_ids(client):
         assert chunks[-1].choices[0].finish_reason == "length"
 
 
-def test_responses_plain_streamed_and_continued(client):
+def test_responses_are_plain_streamed_and_continued(client):
     plain = client.responses.create(model="simulated", instructions="Be brief.", input="Hello")
     with client.responses.stream(
         model="simulated", instructions="Be brief.", input="Hello", max_output_tokens=5
@@ -121,7 +123,7 @@ def test_responses_plain_streamed_and_continued(client):
         client.responses.create(model="simulated", input="x", previous_response_id="resp-none")
 
 
-def test_responses_call_a_tool_that_is_forced(client):
+def test_a_response_calls_a_required_tool(client):
     tools = [{"type": "function", "name": "go", "parameters": SCHEMA, "strict": False}]
     asked = {"model": "simulated", "input": "x", "tools": tools, "tool_choice": "required"}
     plain = client.responses.create(**asked)
@@ -134,7 +136,7 @@ def test_responses_call_a_tool_that_is_forced(client):
         )  # fmt: skip
 
 
-def test_messages_plain_streamed_and_with_a_tool(claude):
+def test_messages_are_plain_streamed_and_call_a_tool(claude):
     asked = {"model": "simulated", "max_tokens": 6, "system": "Be brief.", "messages": ASKED[1:]}
     plain = claude.messages.create(**asked)
     with claude.messages.stream(**asked) as stream:
@@ -153,7 +155,7 @@ def test_messages_plain_streamed_and_with_a_tool(claude):
         assert (message.content[0].name, message.content[0].input) == ("go", ARGUMENTS)
 
 
-def test_messages_are_counted_as_they_are_served(claude):
+def test_count_tokens_equals_the_input_tokens_of_a_message(claude):
     asked = {"model": "simulated", "system": "Be brief.", "messages": ASKED[1:]}
     tools = [{"name": "go", "input_schema": SCHEMA}]
     counted = claude.messages.count_tokens(**asked).input_tokens
@@ -178,7 +180,7 @@ def test_messages_are_counted_as_they_are_served(claude):
     ],
     ids=str,
 )
-def test_what_cannot_be_served_is_refused_by_name(client, wrong, status, named):
+def test_invalid_calls_are_refused_with_a_reason(client, wrong, status, named):
     with pytest.raises(openai.APIStatusError, match=named) as raised:
         client.chat.completions.create(**({"model": "simulated", "messages": ASKED} | wrong))
     assert raised.value.status_code == status

@@ -1,4 +1,4 @@
-"""A simulated replica over sockets: reports, orders, faults, clients that go, and the gateway."""
+"""A simulated replica over sockets: reports, policies, faults, disconnects and the gateway."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def replica(tmp_path_factory):
 
 @pytest.fixture
 def faulty(replica):
-    """The replica, without faults afterwards."""
+    """Yield the replica and remove its faults afterwards."""
     yield replica
     assert replica.delete("/simulated/faults").json()["faults"] == []
 
@@ -54,23 +54,23 @@ def idle(client: httpx.Client) -> bool:
     )
 
 
-def test_it_says_everywhere_that_it_is_simulated(replica, tmp_path):
+def test_the_replica_reports_that_it_is_simulated(replica, tmp_path):
     (card,) = replica.get("/v1/models").json()["data"]
     assert (card["simulated"], card["owned_by"]) == (True, "weft-simulated")
     assert replica.get("/weft/state").json()["weft"] == {"simulated": True}
     with simulated_replica(tmp_path, "--preset", "70b-h100"):
         (log,) = tmp_path.glob("*.log")
-        until(lambda: "SIMULATED" in log.read_text(), "its log says so")
+        until(lambda: "SIMULATED" in log.read_text(), "the log does not contain SIMULATED")
         assert "70b-h100" in log.read_text()
 
 
-def test_a_call_that_names_itself_gets_its_report_plain_and_streamed(replica):
-    told = {"vllm_xargs": {"weft_call": "x", "weft_program": "p", "weft_service": 1e6}}
-    plain = replica.post(CHAT, json=BODY | told, headers={"x-weft-call": "x"})
+def test_a_call_with_an_id_gets_its_report_plain_and_streamed(replica):
+    members = {"vllm_xargs": {"weft_call": "x", "weft_program": "p", "weft_service": 1e6}}
+    plain = replica.post(CHAT, json=BODY | members, headers={"x-weft-call": "x"})
     report = CallReport.from_json(plain.headers["x-weft-report"])
     assert (report.call, report.policy, report.output_tokens) == ("x", "warm_plas", 50)
     assert report.service_s > 0
-    assert report.queue_path == (7,), "a program of much service is in the last queue"
+    assert report.queue_path == (7,), "a program with much service is not in the last queue"
     streamed = replica.post(CHAT, json=BODY | {"stream": True}, headers={"x-weft-call": "y"})
     *_, comment, done, rest = streamed.content.split(b"\n\n")
     assert (done, rest) == (b"data: [DONE]", b"")
@@ -83,7 +83,7 @@ def test_a_call_that_names_itself_gets_its_report_plain_and_streamed(replica):
     assert "x-weft-report" not in silent.headers
 
 
-def test_its_order_is_switched_and_its_cache_emptied(replica):
+def test_the_policy_is_switched_and_the_cache_emptied(replica):
     answer = replica.post("/weft/policy", json={"policy": "mlfq", "reset_cache": True})
     assert answer.json()["engines"] == [{"policy": "mlfq", "reset_cache": True}]
     call = replica.post(CHAT, json=BODY, headers={"x-weft-call": "m"})
@@ -109,18 +109,18 @@ def test_its_order_is_switched_and_its_cache_emptied(replica):
     assert replica.get("/weft/state").json()["engines"][0]["policy"] == "plas"
 
 
-def test_a_client_that_goes_is_taken_out_and_its_report_kept(replica):
+def test_a_disconnect_aborts_the_call_and_keeps_its_report(replica):
     before = state(replica)["aborted"]
     body = BODY | {"stream": True, "max_tokens": 200_00, "ignore_eos": True}
     with replica.stream("POST", CHAT, json=body, headers={"x-weft-call": "gone"}) as answer:
         next(answer.iter_lines())
-    until(lambda: idle(replica), "it is taken out")
+    until(lambda: idle(replica), "the call is still in the engine")
     assert state(replica)["aborted"] == before + 1
-    until(lambda: replica.get("/weft/calls/gone").status_code == 200, "its report is kept")
+    until(lambda: replica.get("/weft/calls/gone").status_code == 200, "the report is missing")
     assert replica.get("/weft/calls/gone").json()["output_tokens"] < 20_000
 
 
-def test_requests_sent_at_once_on_one_connection_are_answered_in_order(replica):
+def test_pipelined_requests_are_answered_in_order(replica):
     parts = urlsplit(str(replica.base_url))
     raw = b""
     for count in (3, 1, 2):
@@ -136,7 +136,7 @@ def test_requests_sent_at_once_on_one_connection_are_answered_in_order(replica):
     assert found == [3, 1, 2]
 
 
-def test_a_share_of_the_calls_fails(faulty):
+def test_a_fault_affects_a_reproducible_share_of_the_calls(faulty):
     faults = {"kind": "500", "share": 0.3, "seed": 4}
     assert faulty.post("/simulated/faults", json=faults).status_code == 200
     first = [faulty.post(CHAT, json=BODY).status_code for _ in range(60)]
@@ -163,58 +163,58 @@ def test_a_share_of_the_calls_fails(faulty):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused(replica, body):
+def test_invalid_bodies_are_refused(replica, body):
     path = "/v1/responses" if "input" in body else CHAT
     answer = replica.post(path, json=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]
 
 
-def test_its_inside_is_for_those_who_know_the_secret(tmp_path, monkeypatch):
+def test_internal_routes_need_the_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_ENGINE_SECRET", "open sesame")
     with simulated_replica(tmp_path) as url, httpx.Client(base_url=url, trust_env=False) as client:
         for path in ("/weft/state", "/weft/calls/x", "/simulated/state", "/simulated/faults"):
             assert client.get(path).status_code == 403
             assert client.get(path, headers={"x-weft-secret": "open"}).status_code == 403
-        told = client.get("/simulated/state", headers={"x-weft-secret": "open sesame"})
-        assert told.status_code == 200
-        assert "sesame" not in told.text
+        got = client.get("/simulated/state", headers={"x-weft-secret": "open sesame"})
+        assert got.status_code == 200
+        assert "sesame" not in got.text
         assert client.get("/v1/models").status_code == 200
 
 
-def test_it_needs_neither_torch_nor_vllm():
+def test_the_replica_imports_neither_torch_nor_vllm():
     code = "import sys, weft_bench.simulated.command; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "vllm", "zmq", "fastapi"} & set(done.stdout.split())
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_is_cut_in_the_middle(replica, stream):
+def test_the_cut_fault_cuts_an_answer(replica, stream):
     with pytest.raises(httpx.RemoteProtocolError):
         replica.post(CHAT, json=BODY | {"stream": stream}, headers={"x-simulated-fault": "cut"})
-    until(lambda: idle(replica), "it has left the engine")
+    until(lambda: idle(replica), "the call is still in the engine")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_call_hangs_until_its_client_goes(replica, stream):
+def test_the_hang_fault_blocks_a_call_until_its_client_disconnects(replica, stream):
     with pytest.raises(httpx.ReadTimeout):
         replica.post(
             CHAT, json=BODY | {"stream": stream}, headers={"x-simulated-fault": "hang"}, timeout=0.5
         )
-    until(lambda: idle(replica), "it has left the engine")
+    until(lambda: idle(replica), "the call is still in the engine")
 
 
-def test_a_slow_call_is_answered_in_the_end(faulty):
+def test_the_slow_fault_delays_an_answer(faulty):
     met = state(faulty)["met"]["slow"]
     faulty.post("/simulated/faults", json={"kind": "slow", "share": 1, "delay_s": 200})
     answer = faulty.post(CHAT, json=BODY)
     assert answer.json()["usage"]["completion_tokens"] == 50
-    # 200 s of the engine's time, at a thousand times its speed.
+    # A delay of 200 s in simulated time is 0.2 s at a speed-up of 1000.
     assert answer.elapsed.total_seconds() >= 0.2
     assert state(faulty)["met"]["slow"] == met + 1
 
 
-def test_a_crash_ends_the_process(tmp_path):
+def test_the_crash_fault_ends_the_process(tmp_path):
     port = free_port()
     command = [
         sys.executable,
@@ -234,7 +234,7 @@ def test_a_crash_ends_the_process(tmp_path):
                 return httpx.get(f"{url}/health", trust_env=False).status_code == 200
             return False
 
-        until(ready, "it has started")
+        until(ready, "the replica has not started")
         with pytest.raises(httpx.HTTPError):
             httpx.post(
                 url + CHAT, json=BODY, headers={"x-simulated-fault": "crash"}, trust_env=False
@@ -254,12 +254,12 @@ def test_a_crash_ends_the_process(tmp_path):
         (["--scheduler", "fancy"], "fancy"),
     ],
 )
-def test_wrong_options_are_refused(tmp_path, options, named):
+def test_invalid_options_are_refused(tmp_path, options, named):
     with pytest.raises(NotReady, match=named), simulated_replica(tmp_path, *options):
         pass
 
 
-def test_the_vllm_scheduler_serves_the_same(tmp_path):
+def test_the_replica_can_use_the_vllm_scheduler(tmp_path):
     with simulated_replica(tmp_path, "--scheduler", "vllm", "--speed-up", "1000") as url:
         answers = [httpx.post(url + CHAT, json=BODY, headers={"x-weft-call": n}, trust_env=False)
                    for n in "ab"]  # fmt: skip
@@ -284,7 +284,7 @@ def gateway(tmp_path_factory):
         yield base, urls
 
 
-def test_the_gateway_takes_its_reports(gateway):
+def test_the_gateway_reads_the_reports(gateway):
     base, _ = gateway
     headers = {"x-weft-program": "run-1"}
     with openai.OpenAI(base_url=f"{base}/v1", api_key="none", default_headers=headers) as client:
@@ -293,15 +293,15 @@ def test_the_gateway_takes_its_reports(gateway):
             answer = client.chat.completions.create(**BODY, stream=stream)
             for _ in answer if stream else ():
                 pass
-            # The key is whose program it is.
+            # The API key determines the tenant of the program.
             key = {"authorization": "Bearer none"}
             program = httpx.get(f"{base}/v1/sessions/run-1", headers=key, trust_env=False).json()
             service.append(program["service_s"])
-    assert service == sorted(set(service)), "a program's service grows with each call"
+    assert service == sorted(set(service)), "the program's service did not grow with each call"
     assert httpx.get(f"{base}/weft/state", trust_env=False).json()["table"]["violations"] == []
 
 
-def test_the_gateway_switches_its_order(gateway):
+def test_the_gateway_switches_the_policy(gateway):
     base, urls = gateway
     assert httpx.post(f"{base}/weft/policy", json={"policy": "atlas"}, trust_env=False).json()[
         "applied"
@@ -311,7 +311,7 @@ def test_the_gateway_switches_its_order(gateway):
         assert engine["policy"] == "atlas"
 
 
-def test_the_gateway_goes_on_when_a_replica_fails_some_calls(gateway):
+def test_the_gateway_serves_calls_when_a_replica_fails_some(gateway):
     base, urls = gateway
     fault = {"kind": "cut", "share": 0.4, "seed": 2}
     httpx.post(f"{urls[0]}/simulated/faults", json=fault, trust_env=False)
@@ -324,14 +324,14 @@ def test_the_gateway_goes_on_when_a_replica_fails_some_calls(gateway):
     assert sum(table["in_flight"].values()) == 0
 
 
-def test_it_tells_what_it_has_answered_under_the_ids_that_clients_read(replica, tmp_path):
+def test_the_replica_lists_its_answers_by_their_ids(replica, tmp_path):
     replica.delete("/simulated/calls")
     answer = replica.post(CHAT, json=BODY).json()
-    (told,) = replica.get("/simulated/calls").json()["calls"]
-    assert told["id"] == answer["id"]
-    assert told["prompt_tokens"] == answer["usage"]["prompt_tokens"]
-    assert told["cached_tokens"] == answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-    assert told["service_s"] > 0
+    (listed,) = replica.get("/simulated/calls").json()["calls"]
+    assert listed["id"] == answer["id"]
+    assert listed["prompt_tokens"] == answer["usage"]["prompt_tokens"]
+    assert listed["cached_tokens"] == answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert listed["service_s"] > 0
     assert replica.delete("/simulated/calls").json() == {"calls": []}
     with simulated_replica(tmp_path, "--speed-up", "1000") as url:
         ids = {httpx.post(url + CHAT, json=BODY, trust_env=False).json()["id"] for _ in range(3)}
@@ -339,7 +339,7 @@ def test_it_tells_what_it_has_answered_under_the_ids_that_clients_read(replica, 
     assert answer["id"] not in ids
 
 
-def test_its_load_is_told_by_the_names_of_vllm(replica):
+def test_load_metrics_have_the_names_of_vllm(replica):
     text = replica.get("/metrics").text
     for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
         assert f'vllm:{name}{{engine="0",model_name="simulated"}} 0' in text

@@ -1,4 +1,4 @@
-"""`weft up`, with the real supervisor, guards and gateway, and engines that start in no time."""
+"""`weft up` with the real supervisor, guards and gateway, and fake engines that start at once."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from support.stack import free_port, until
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc"),
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
 ]
 
 LAUNCHER = Path(__file__).parents[1] / "support" / "up_with_fakes.py"
 WAIT_S = 60.0
-# Guards with one child each for two engines and a gateway, and a helper for each engine.
-EVERYBODY = 2 * 3 + 2
+# Two engines and a gateway have a guard with one child each. Each engine has one helper.
+ALL_PROCESSES = 2 * 3 + 2
 
 
 class Up:
-    """One supervisor. `output` is what it has printed so far, both streams."""
+    """One supervisor process. `output` is its stdout and stderr so far."""
 
     def __init__(
         self, folder: Path, *attach: str, port: int | None = None, **variables: str
@@ -63,10 +63,10 @@ class Up:
         until(there, f"no {text!r} in the output", WAIT_S)
 
     def ready(self) -> set[int]:
-        """Wait until it is. Returns every process that it has started."""
+        """Wait until the supervisor is ready and return every process that it has started."""
         self.until_output("Ctrl-C stops everything.")
         pids = descendants(self.process.pid)
-        assert len(pids) == EVERYBODY
+        assert len(pids) == ALL_PROCESSES
         return pids
 
     def wait(self) -> int:
@@ -84,7 +84,7 @@ class Up:
 def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     started: list[Up] = []
 
-    def begin(
+    def begin_up(
         *attach: str, port: int | None = None, hold: int | None = None, **variables: str
     ) -> Up:
         folder = tmp_path / f"up-{len(started)}"
@@ -95,14 +95,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
         started.append(Up(folder, *attach, port=port, **variables))
         return started[-1]
 
-    yield begin
+    yield begin_up
     for up in started:
         if up.process.poll() is None:
             up.process.terminate()
             up.wait()
 
 
-def all_end(pids: set[int]) -> None:
+def wait_for_end(pids: set[int]) -> None:
     until(lambda: not any(map(alive, pids)), f"alive of {pids}: {set(filter(alive, pids))}", WAIT_S)
 
 
@@ -115,7 +115,7 @@ def test_a_signal_stops_every_process(start, number):
     assert not any(map(alive, pids))
 
 
-def test_a_second_ctrl_c_does_not_interrupt_the_stopping(start):
+def test_a_second_ctrl_c_does_not_interrupt_the_shutdown(start):
     up = start()
     pids = up.ready()
     up.process.send_signal(signal.SIGINT)
@@ -125,7 +125,7 @@ def test_a_second_ctrl_c_does_not_interrupt_the_stopping(start):
     assert not any(map(alive, pids))
 
 
-def test_ctrl_c_while_the_engines_start_stops_them(start):
+def test_ctrl_c_during_the_start_stops_the_engines(start):
     up = start(hold=1)
     up.until_output("replica-0 is ready")
     pids = descendants(up.process.pid)
@@ -136,7 +136,7 @@ def test_ctrl_c_while_the_engines_start_stops_them(start):
     assert not any(map(alive, pids))
 
 
-def test_an_engine_that_crashes_is_started_again_and_the_others_stay(start):
+def test_a_crashed_engine_is_restarted_and_the_others_stay(start):
     up = start()
     pids = up.ready()
     (up.folder / "1" / "crash").write_text("once")
@@ -148,13 +148,17 @@ def test_an_engine_that_crashes_is_started_again_and_the_others_stay(start):
         replicas = httpx.get(f"{up.url}/health").json()["replicas"]
         return [replica["healthy"] for replica in replicas]
 
-    until(lambda: healthy() == [True, True], "two replicas are up", WAIT_S)
+    until(lambda: healthy() == [True, True], "the replicas are not both healthy", WAIT_S)
     assert up.process.poll() is None
-    # Those of one engine: its guard, itself and its helper.
-    until(lambda: len(set(filter(alive, pids))) == EVERYBODY - 3, "the others stay", WAIT_S)
+    # One engine has three processes: its guard, the engine and its helper.
+    until(
+        lambda: len(set(filter(alive, pids))) == ALL_PROCESSES - 3,
+        "the other processes did not stay",
+        WAIT_S,
+    )
 
 
-def test_an_engine_that_crashes_again_and_again_is_left_and_the_others_stay(start):
+def test_an_engine_with_repeated_crashes_is_not_restarted_and_the_others_stay(start):
     up = start()
     up.ready()
     (up.folder / "1" / "crash").touch()
@@ -165,7 +169,7 @@ def test_an_engine_that_crashes_again_and_again_is_left_and_the_others_stay(star
     assert answer.json()["choices"][0]["message"]["content"] == "I am fake."
 
 
-def test_all_stop_when_every_engine_crashes_again_and_again(start):
+def test_all_processes_stop_when_every_engine_crashes_repeatedly(start):
     up = start()
     pids = up.ready()
     (up.folder / "0" / "core-dies").touch()
@@ -179,7 +183,7 @@ def test_all_stop_when_every_engine_crashes_again_and_again(start):
     assert not any(map(alive, pids))
 
 
-def test_the_end_of_the_gateway_stops_all(start):
+def test_the_end_of_the_gateway_stops_all_processes(start):
     up = start()
     pids = up.ready()
     guards = [pid for pid in pids if b"weft_deploy.local.guard" in _command(pid)]
@@ -187,18 +191,18 @@ def test_the_end_of_the_gateway_stops_all(start):
     subprocess.run(["kill", "-KILL", str(gateway)], check=True)
     assert up.wait() == 1
     assert "weft up: gateway ended" in up.output
-    all_end(pids)
+    wait_for_end(pids)
 
 
-def test_a_supervisor_that_is_killed_leaves_no_orphan(start):
+def test_a_killed_supervisor_leaves_no_orphan(start):
     up = start()
     pids = up.ready()
     up.process.kill()
     assert up.wait() == -signal.SIGKILL
-    all_end(pids)
+    wait_for_end(pids)
 
 
-def test_a_guard_that_is_killed_takes_its_engine_along(start):
+def test_a_killed_guard_stops_its_engine(start):
     up = start()
     pids = up.ready()
     guards = [pid for pid in pids if b"weft_deploy.local.guard" in _command(pid)]
@@ -208,8 +212,8 @@ def test_a_guard_that_is_killed_takes_its_engine_along(start):
     (helper,) = [p for p in started if b"time.sleep" in _command(p)]
     subprocess.run(["kill", "-KILL", str(engine)], check=True)
     up.until_output("(1 of 3)")
-    # The helper ignores what its dying engine could send; vLLM's own watch their parents.
-    all_end({engine, *started} - {helper})
+    # The fake helper ignores the death of its engine. vLLM's processes watch their parent.
+    wait_for_end({engine, *started} - {helper})
     if alive(helper):
         subprocess.run(["kill", "-KILL", str(helper)], check=True)
 
@@ -218,7 +222,7 @@ def _command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_a_taken_port_is_named_before_anything_starts(start):
+def test_a_taken_port_is_an_error_before_any_start(start):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -230,7 +234,7 @@ def test_a_taken_port_is_named_before_anything_starts(start):
     assert not list(up.folder.iterdir())
 
 
-def test_what_is_printed_works_as_pasted(start):
+def test_the_printed_commands_work(start):
     up = start()
     up.ready()
     assert up.line("Base URL") == f"{up.url}/v1"
@@ -259,7 +263,7 @@ def test_attached_engines_are_used_and_outlive_the_gateway(start):
     assert httpx.get(f"{url}/health").status_code == 200
 
 
-def test_an_attached_engine_that_is_not_there_is_named(start):
+def test_a_missing_attached_engine_is_an_error(start):
     url = f"http://127.0.0.1:{free_port()}"
     up = start(url)
     assert up.wait() == 2
@@ -279,7 +283,7 @@ def test_a_gateway_that_cannot_start_stops_the_engines(start):
     assert not any(map(alive, pids))
 
 
-def test_a_redis_that_is_not_there_is_named_before_anything_starts(start):
+def test_a_missing_redis_is_an_error_before_any_start(start):
     where = f"127.0.0.1:{free_port()}"
     up = start(WEFT_REDIS_URL=f"redis://:hunter2@{where}/0")
     assert up.wait() == 2
@@ -288,7 +292,7 @@ def test_a_redis_that_is_not_there_is_named_before_anything_starts(start):
     assert not list(up.folder.iterdir())
 
 
-def test_a_redis_that_goes_away_while_engines_start_is_not_called_ready(start, tmp_path):
+def test_readiness_waits_for_a_redis_that_stops_during_the_start(start, tmp_path):
     redis = RedisServer(tmp_path)
     try:
         up = start(hold=1, WEFT_REDIS_URL=redis.url)
@@ -312,6 +316,6 @@ def _answers(url: str) -> bool:
         return False
 
 
-def test_a_variable_that_nothing_reads_is_told(start):
+def test_an_unknown_variable_is_a_warning(start):
     up = start(WEFT_REPLCAS="http://h")
     up.until_output("warning: WEFT_REPLCAS is not a known setting; did you mean WEFT_REPLICAS?")

@@ -1,8 +1,7 @@
-"""The wheel: what it contains, and that it works in a fresh environment.
+"""The contents of the wheel, and its use in a fresh environment.
 
-The tests install packages from PyPI, real ones and with pip. If PyPI cannot be reached, these tests
-are skipped and the reason is printed, so that the suite runs on a machine without a network. Any
-other failure of pip fails them. What the wheel contains is always tested.
+The tests install real packages from PyPI with pip. If PyPI is unreachable, these tests are skipped
+with a reason. Any other failure of pip fails them. The tests of the contents always run.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ pytestmark = pytest.mark.system
 
 PACKAGES = {"weft", "weft_gateway", "weft_engine", "weft_kernels", "weft_bench", "weft_deploy"}
 NEIGHBOURS = ("-r", ROOT / "requirements/neighbours.txt")
-# Imports every module of Weft, without an engine. Examples need the frameworks that they show.
+# This script imports every module of Weft without an engine. It leaves out the examples, which need
+# their frameworks.
 IMPORT_ALL = f"""
 import importlib, pathlib, pkgutil, sys
 engine = ("torch", "triton", "vllm")
@@ -70,11 +70,11 @@ def names(wheel: Path) -> list[str]:
     return ZipFile(wheel).namelist()
 
 
-def test_it_installs_the_packages_of_weft_and_nothing_else(names: list[str]) -> None:
+def test_the_wheel_installs_only_the_packages_of_weft(names: list[str]) -> None:
     assert {name.partition("/")[0] for name in names} == {*PACKAGES, "weft-0.1.0.dist-info"}
 
 
-def test_it_is_small_and_has_no_results(wheel: Path, names: list[str]) -> None:
+def test_the_wheel_is_small_and_has_no_results(wheel: Path, names: list[str]) -> None:
     assert wheel.stat().st_size < 1_000_000
     kinds = Counter(Path(name).suffix for name in names if ".dist-info/" not in name)
     assert kinds.keys() == {".py", ".typed", ".lua", ".txt", ".jinja", ".json"}
@@ -82,13 +82,13 @@ def test_it_is_small_and_has_no_results(wheel: Path, names: list[str]) -> None:
     assert documents == ["weft_gateway/api/examples.json"]
 
 
-def test_it_tells_type_checkers_that_the_client_has_types(names: list[str]) -> None:
+def test_the_wheel_marks_the_client_as_typed(names: list[str]) -> None:
     # The client returns types of the gateway's parsers.
     assert {"weft/py.typed", "weft_gateway/py.typed"} <= set(names)
 
 
-def serves_one_call(environment: Environment, folder: Path) -> None:
-    """`weft serve` of the environment answers one call with a canned engine."""
+def serve_one_call(environment: Environment, folder: Path) -> None:
+    """Answer one call with `weft serve` of the environment and a canned engine."""
     engine, port = free_port(), free_port()
     script = [str(ROOT / "tests/support/fake_engine.py"), str(engine), str(folder)]
     serve = [str(environment.bin / "weft"), "serve", "--port", str(port)]
@@ -114,7 +114,9 @@ def serves_one_call(environment: Environment, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def gateway_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """What the gateway's image installs: its lock, and the wheel without the bench."""
+    """Install the same packages as the gateway's image: its lock file and the wheel without the
+    bench.
+    """
     folder = tmp_path_factory.mktemp("gateway")
     environment = Environment(folder / "environment")
     image = build_wheel(folder, parse((ROOT / "Dockerfile").read_text()).sources())
@@ -122,7 +124,7 @@ def gateway_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment
     return environment
 
 
-def test_the_environment_of_the_gateways_image_has_neither_an_engine_nor_the_bench(
+def test_the_image_of_the_gateway_has_neither_an_engine_nor_the_bench(
     gateway_environment: Environment, tmp_path: Path
 ) -> None:
     environment = gateway_environment
@@ -134,7 +136,7 @@ def test_the_environment_of_the_gateways_image_has_neither_an_engine_nor_the_ben
     assert bench.stderr.count("\n") == 1
     assert "pip install 'weft[bench]'" in bench.stderr
     assert environment.run("weft", "--help", folder=tmp_path).returncode == 0
-    serves_one_call(environment, tmp_path)
+    serve_one_call(environment, tmp_path)
 
 
 USAGE = """
@@ -188,7 +190,7 @@ def test_type_checkers_read_the_types_of_the_installed_client(
 
 
 @pytest.mark.parametrize("weft_first", [True, False], ids=["weft first", "weft last"])
-def test_it_works_beside_hugging_faces_packages(
+def test_the_wheel_works_with_packages_of_hugging_face(
     weft_first: bool, wheel: Path, tmp_path: Path
 ) -> None:
     environment = Environment(tmp_path / "environment")
@@ -199,8 +201,8 @@ def test_it_works_beside_hugging_faces_packages(
     for record in environment.site.glob("*.dist-info/RECORD"):
         files.update(row[0] for row in csv.reader(record.read_text().splitlines()))
     assert not [file for file, owners in files.items() if owners > 1]
-    # What the packages depend on comes from the environment of the tests, after its own.
+    # Dependencies come from the test environment, after the packages of this one.
     (environment.site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
     done = environment.run("python", "-c", IMPORT_ALL + IMPORT_NEIGHBOURS, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    serves_one_call(environment, tmp_path)
+    serve_one_call(environment, tmp_path)

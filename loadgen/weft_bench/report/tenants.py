@@ -33,7 +33,7 @@ def missed(times: Times, pins: Pins) -> list[str]:
             found += _failed(f"{order}, {column.attack}", column.errors)
         for column in columns:
             name, ratio = f"{order}, {column.attack}", slowdown(column, alone)
-            if not column.served:
+            if not (column.served or column.in_flight):
                 found.append(f"{name}: the attack did not take place: no call served, {column.why}")
             elif order not in WITHOUT_GOAL and column.control == (ratio <= SLOWDOWN_GOAL):
                 found.append(f"{name}: {ratio:.2f} times the mean alone{_side(column.control)}")

@@ -74,7 +74,7 @@ class Caller:
     """Makes and records the calls of one tenant.
 
     key: its API key. seconds: of each served call. errors: of the other calls, as text. tokens: of
-    prompts and answers of served calls.
+    prompts and answers of served calls. in_flight: calls without an answer yet.
     """
 
     def __init__(self, client: httpx.AsyncClient, base: str, model: str, key: str) -> None:
@@ -83,6 +83,7 @@ class Caller:
         self._model = model
         self._headers = {"authorization": f"Bearer {key}"}
         self.key = key
+        self.in_flight = 0
         self.forget()
 
     def forget(self) -> None:
@@ -104,6 +105,7 @@ class Caller:
             **(more or {}),
         }
         begun = time.monotonic()
+        self.in_flight += 1
         try:
             answer = await self._client.post(
                 self._url, json=body, headers={**self._headers, "x-weft-program": program}
@@ -111,6 +113,8 @@ class Caller:
         except httpx.HTTPError as error:
             self.errors.append(repr(error))
             return
+        finally:
+            self.in_flight -= 1
         if answer.status_code == 200:
             self.seconds.append(time.monotonic() - begun)
             self.tokens += answer.json()["usage"]["total_tokens"]

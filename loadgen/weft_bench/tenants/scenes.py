@@ -88,8 +88,9 @@ class Load:
 class Column:
     """The honest tenant's calls during one attack, or alone.
 
-    repeats: seconds of each call. served, refused, tokens: of the attacker. why: cause of a refused
-    call. errors: of honest calls.
+    repeats: seconds of each call. served, refused, tokens: of the attacker. in_flight: its calls
+    without an answer at the end of the repeats. why: cause of a refused call. errors: of honest
+    calls.
     """
 
     attack: str
@@ -98,6 +99,7 @@ class Column:
     served: int = 0
     refused: int = 0
     tokens: int = 0
+    in_flight: int = 0
     why: str = ""
     errors: list[str] = field(default_factory=list)
 
@@ -167,6 +169,7 @@ async def contend(target: Target, attack: Attack | None, load: Load, column: Col
         column.served += len(attacker.seconds)
         column.refused += len(attacker.errors)
         column.tokens += attacker.tokens
+        column.in_flight += attacker.in_flight
         column.why = next(iter(attacker.errors), column.why)
     await attacker.end()
     await honest.end()

@@ -1,7 +1,7 @@
-"""A real gateway on a real port, in front of engines that do exactly what a test says.
+"""A real gateway on a real port, in front of engines that follow a test's script.
 
-Everything runs in the test's own event loop, so that a test can look into the process table. On
-leaving, every gateway is checked: nothing in flight, no invariant broken, no connection kept busy.
+The gateway, the engines and the test share one event loop, so a test can read the process table. On
+exit, every gateway is checked: no calls in flight, no integrity faults, no busy connections.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEADLINE_S = 20.0
 
 
 async def wait_until(condition: Callable[[], Any], what: str = "the condition") -> Any:
-    """Wait for a condition with a deadline; its value."""
+    """Wait until the condition holds, with a deadline, and return its value."""
     async with asyncio.timeout(DEADLINE_S):
         while not (value := condition()):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -37,7 +37,9 @@ async def wait_until(condition: Callable[[], Any], what: str = "the condition") 
 
 @pytest.fixture
 def until() -> Callable[..., Awaitable[Any]]:
-    """`await until(condition)`: wait for it, with a deadline."""
+    """Return `await until(condition)`, which waits with a deadline and returns the condition's
+    value.
+    """
     return wait_until
 
 
@@ -72,7 +74,9 @@ Script = Callable[["Wire", Received], Awaitable[None]]
 
 
 class Wire:
-    """What a script writes to, piece by piece, each piece on its way before the next."""
+    """The connection of one request, to which a script writes. Each piece is flushed before the
+    next.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -107,22 +111,25 @@ class Wire:
             await self.send(b"0\r\n\r\n")
 
     async def closed(self) -> None:
-        """Until the gateway has closed this connection."""
+        """Wait until the gateway has closed this connection."""
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(DEADLINE_S):
                 assert await self._reader.read(1) == b""
 
 
 async def echo(wire: Wire, request: Received) -> None:
-    """The script of an engine that works."""
+    """Answer with the name of the requested model."""
     await wire.plain({"id": "resp_1", "object": "echo", "model": request.json.get("model")})
 
 
 @dataclass
 class Engine:
-    """An engine under a test's control. weft: answers as one with our plugin. late: health checks
-    are answered once this is set. owner: whom its models name. state: the status of /weft/state,
-    where it is not that of the plugin. asked: how often that was answered."""
+    """An engine that a test controls.
+
+    weft: it answers as an engine with the plugin. late: health checks are answered after this
+    event. owner: the `owned_by` of its models. state: an error status with which it answers
+    /weft/state. asked: the number of these answers. canned: fixed answers by path.
+    """
 
     script: Script = echo
     models: tuple[str, ...] = ("tiny",)
@@ -131,9 +138,9 @@ class Engine:
     url: str = ""
     requests: list[Received] = field(default_factory=list)
     other: list[Received] = field(default_factory=list)
-    asides: dict[str, Any] = field(default_factory=dict)
+    canned: dict[str, Any] = field(default_factory=dict)
     connections: int = 0
-    gone: int = 0
+    closed_connections: int = 0
     server: asyncio.Server | None = None
     late: asyncio.Event | None = None
     owner: str = "vllm"
@@ -142,7 +149,7 @@ class Engine:
     idle: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def refuse(self) -> None:
-        """Refuse new connections and close the idle ones, as a server does that drains."""
+        """Stop listening and close idle connections, as a draining server does."""
         assert self.server is not None
         self.server.close()
         for writer in self.idle:
@@ -163,7 +170,7 @@ class Engine:
             pass
         finally:
             self.idle.discard(writer)
-            self.gone += 1
+            self.closed_connections += 1
             writer.close()
 
     async def _answer(self, wire: Wire, request: Received) -> None:
@@ -178,9 +185,9 @@ class Engine:
                 for m in self.models
             ]
             await wire.plain({"object": "list", "data": cards})
-        elif path in self.asides:
+        elif path in self.canned:
             self.other.append(request)
-            await wire.plain(self.asides[path])
+            await wire.plain(self.canned[path])
         elif path == "/weft/state" and self.state:
             self.asked += 1
             await wire.plain({"detail": "no"}, self.state)
@@ -208,7 +215,7 @@ async def _read(reader: asyncio.StreamReader) -> Received | None:
 
 @pytest.fixture
 def engine() -> Callable[..., AbstractAsyncContextManager[Engine]]:
-    """`async with engine(script=..., ...) as stub`: an engine on a port of its own."""
+    """Return `async with engine(script=..., ...) as stub`, which runs an engine on a free port."""
 
     @contextlib.asynccontextmanager
     async def start(**options: Any) -> AsyncIterator[Engine]:
@@ -238,14 +245,14 @@ def engine() -> Callable[..., AbstractAsyncContextManager[Engine]]:
 
 @dataclass
 class Weft:
-    """A running gateway, seen from outside (`client`, `url`) and from inside (`parts`)."""
+    """A running gateway, with access from outside (`client`, `url`) and inside (`parts`)."""
 
     url: str
     client: httpx.AsyncClient
     parts: Gateway
 
     async def call(self, path: str = "/v1/chat/completions", **options: Any) -> httpx.Response:
-        """One call, of the model `tiny` unless the body says otherwise."""
+        """Make one call. The default model is `tiny`."""
         body = {"model": "tiny", "messages": []} | options.pop("body", {})
         return await self.client.post(path, json=body, **options)
 
@@ -255,7 +262,7 @@ class Weft:
 
 @pytest.fixture
 def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
-    """`async with weft(engine, ..., setting=...) as gateway`: a gateway before those engines."""
+    """Return `async with weft(engine, ..., setting=...) as gateway`, which runs a gateway."""
 
     @contextlib.asynccontextmanager
     async def start(
@@ -266,7 +273,7 @@ def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
     ) -> AsyncIterator[Weft]:
         urls = [e if isinstance(e, str) else e.url for e in engines]
         replicas = ",".join(f"r{number}={url}" for number, url in enumerate(urls))
-        # Checks are made at the start and on suspicion; between them a test is not disturbed.
+        # The long interval leaves only the health checks at the start and after failures.
         defaults = {"replicas": replicas, "health_interval_s": 60, "balancer": "round_robin"}
         parts = build(load(**defaults | settings), table=table)
         config = server_config(parts)

@@ -1,4 +1,4 @@
-"""Each attack of the bench meets the bound that stops it, and calls of others are served."""
+"""Each attack of the bench is stopped by its limit, and other calls are served."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEADLINE_S = 40.0
         ("deep bodies", "too_deeply_nested", {}),
     ],
 )
-async def test_an_attack_meets_its_bound(
+async def test_each_attack_is_stopped_by_its_limit(
     attack: str, code: str, settings: dict[str, Any], engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -39,13 +39,13 @@ async def test_an_attack_meets_its_bound(
             await wire.pieces(b"data: %b\n\n" % (b"x" * 65536), end=False)
 
     async with engine(script=script) as stub, weft(stub, **settings) as gateway:
-        did = Activity()
-        work = asyncio.create_task(ATTACKS[attack].run(Target.at(gateway.url, "tiny"), did))
+        activity = Activity()
+        work = asyncio.create_task(ATTACKS[attack].run(Target.at(gateway.url, "tiny"), activity))
         try:
-            told = f'weft_errors_total{{code="{code}"}}'
+            counter = f'weft_errors_total{{code="{code}"}}'
             async with asyncio.timeout(DEADLINE_S):
-                while told not in (await gateway.client.get("/metrics")).text or not getattr(
-                    did, ATTACKS[attack].sign
+                while counter not in (await gateway.client.get("/metrics")).text or not getattr(
+                    activity, ATTACKS[attack].sign
                 ):
                     assert (await gateway.call()).status_code == 200
                     await asyncio.sleep(0.05)
@@ -57,7 +57,7 @@ async def test_an_attack_meets_its_bound(
         assert 'code="internal_error"' not in metrics
 
 
-async def test_a_body_of_tiny_messages_reaches_the_engine_and_is_not_looked_into(
+async def test_a_body_of_many_small_messages_is_passed_on_without_parsing_them(
     engine: Any, weft: Any
 ) -> None:
     messages = [{"role": "user", "content": "hi"}] * 30_000
@@ -67,11 +67,11 @@ async def test_a_body_of_tiny_messages_reaches_the_engine_and_is_not_looked_into
             assert got.status_code == 200
             sent = stub.requests[-1].json
             assert sent["messages"] == messages
-            # One tag for all of it: nobody has read where what ends.
+            # One tag covers the whole prompt: the gateway does not parse this many messages.
             assert sent["vllm_xargs"]["weft_tags"] == [1 << 30, 3]
         assert "session_id" not in sent
         assert got.headers["x-weft-program"] == "run-1"
-        # Without a key, another one of the same words is another program.
+        # Calls without an identity and with equal content are separate programs.
         programs = set()
         for _ in range(2):
             got = await gateway.call(body={"messages": messages})

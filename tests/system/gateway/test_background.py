@@ -1,4 +1,4 @@
-"""Background tasks of a whole gateway that fail: logged, counted, shown and restarted."""
+"""Failing background tasks of a whole gateway are logged, counted, reported and restarted."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
-async def test_a_task_that_raises_is_logged_counted_restarted_and_shown_by_health(
+async def test_a_failing_task_is_logged_counted_restarted_and_reported_by_health(
     engine: Any, weft: Any, until: Any, monkeypatch: Any, caplog: Any
 ) -> None:
-    # Leases of one second: the task that renews them comes round four times a second.
+    # With a lease of one second, the task that renews leases runs four times a second.
     async with engine() as stub, weft(stub, call_lease_s=1.0) as gateway:
         health = (await gateway.client.get("/health")).json()
         assert health["failing_tasks"] == []
@@ -41,18 +41,18 @@ async def test_a_task_that_raises_is_logged_counted_restarted_and_shown_by_healt
         assert lines
         assert lines[0].levelname == "ERROR"
         assert "the detail is for the log" in caplog.text
-        # Calls go on, and the task is back once the fault is over.
+        # Calls continue, and the task recovers when the fault is over.
         assert (await gateway.call()).status_code == 200
         failing = False
         done = len(calls)
         await until(lambda: len(calls) >= done + 3)
 
 
-async def test_a_replica_whose_state_is_a_list_does_not_end_the_health_checks(
+async def test_health_checks_continue_after_a_malformed_state(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with engine(weft=False) as stub, engine() as other:
-        stub.asides["/weft/state"] = ["weft"]
+        stub.canned["/weft/state"] = ["weft"]
         async with weft(stub, other, health_interval_s=0.02) as gateway:
             first, second = gateway.parts.registry
             assert (await gateway.client.get("/health")).status_code == 200
@@ -64,7 +64,7 @@ async def test_a_replica_whose_state_is_a_list_does_not_end_the_health_checks(
             assert (await gateway.client.get("/health")).json()["failing_tasks"] == []
 
 
-async def test_work_behind_a_call_that_fails_is_counted(
+async def test_a_failing_spawned_coroutine_is_counted(
     engine: Any, weft: Any, until: Any, caplog: Any
 ) -> None:
     async def work() -> None:

@@ -1,5 +1,6 @@
-"""Ids and handles that are forged or another tenant's, alike, or too many: a clear error or a
-documented choice, nothing of others read or changed, and a whole table (`weft` checks it)."""
+"""Forged ids, ids of other tenants, similar ids and too many ids give a clear error or a documented
+result. Other tenants' data is neither read nor changed. `weft` checks the process table.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ THEIRS = {"authorization": "Bearer theirs"}
 
 
 @pytest.fixture(params=["memory", "redis"])
-def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Settings for each kind of table."""
+def table_settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the settings for each kind of table."""
     if request.param == "memory":
         yield {}
         return
@@ -35,39 +36,39 @@ def code(got: Any) -> tuple[int, str]:
     return got.status_code, got.json()["error"]["code"]
 
 
-async def answers(wire: Any, request: Any) -> None:
-    """An engine that stores what it is asked to answer as one and the same response."""
+async def answer_with_one_id(wire: Any, request: Any) -> None:
+    """Answer every call with the same response id."""
     await wire.plain({"id": "resp_secret", "object": "response", "choices": []})
 
 
-async def test_what_a_tenant_names_does_not_exist_for_another(
-    stored: Any, engine: Any, weft: Any
+async def test_a_tenants_objects_do_not_exist_for_another_tenant(
+    table_settings: Any, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=answers, asides={"/weft/kv": {}}) as stub,
-        weft(stub, **stored) as gateway,
+        engine(script=answer_with_one_id, canned={"/weft/kv": {}}) as stub,
+        weft(stub, **table_settings) as gateway,
     ):
         client = gateway.client
         named = {"x-session-id": "run", "x-request-id": "mine-1"}
         await gateway.call(body={"messages": MESSAGES}, headers={**MINE, **named})
         await gateway.call("/v1/responses", body={"input": "a"}, headers={**MINE, **named})
-        announced = {"model": "tiny", "messages": MESSAGES[:2], "session_id": "run"}
-        handle = (await client.post("/v1/hints/prefill", json=announced, headers=MINE)).json()["id"]
+        prefill = {"model": "tiny", "messages": MESSAGES[:2], "session_id": "run"}
+        handle = (await client.post("/v1/hints/prefill", json=prefill, headers=MINE)).json()["id"]
         tags = {"session_id": "run", "tags": [{"message": 1, "tag": "SYSTEM_PROMPT"}]}
         assert (await client.post("/v1/hints/tags", json=tags, headers=MINE)).status_code == 200
 
         async def mine() -> Any:
             session = (await client.get("/v1/sessions/run", headers=MINE)).json()
-            story = (await client.get("/v1/sessions/run/story", headers=MINE)).json()
+            trace = (await client.get("/v1/sessions/run/story", headers=MINE)).json()
             assert "tags" in session["told"]
-            return session, story, len(gateway.parts.prefills)
+            return session, trace, len(gateway.parts.prefills)
 
         async with asyncio.timeout(10):
             while (await client.get(f"/v1/hints/prefill/{handle}", headers=MINE)).json()[
                 "status"
             ] == "running":
                 pass
-        before, sent, advised = await mine(), len(stub.requests), len(stub.other)
+        before, sent, other_requests = await mine(), len(stub.requests), len(stub.other)
         priority = {"session_id": "run", "priority": 2, "retain_s": 60}
         turn = {"model": "tiny", "messages": MESSAGES}
         refused = {
@@ -88,9 +89,11 @@ async def test_what_a_tenant_names_does_not_exist_for_another(
             ],
             "receipt_not_found": [await client.get("/v1/receipts/mine-1", headers=THEIRS)],
         }
-        for expected, gots in refused.items():
-            assert [code(got) for got in gots] == [(404, expected)] * len(gots)
-            assert not any(b"mine" in got.content and b"receipts" in got.content for got in gots)
+        for expected, responses in refused.items():
+            assert [code(got) for got in responses] == [(404, expected)] * len(responses)
+            assert not any(
+                b"mine" in got.content and b"receipts" in got.content for got in responses
+            )
         continued = await gateway.call(
             "/v1/responses", body={"previous_response_id": "resp_secret"}, headers=THEIRS
         )
@@ -99,25 +102,25 @@ async def test_what_a_tenant_names_does_not_exist_for_another(
             got = await client.request(method, "/v1/responses/resp_secret", headers=THEIRS)
             assert got.status_code == 404
         assert (await client.get("/v1/sessions", headers=THEIRS)).json()["data"] == []
-        # What says something of a session in advance is taken, for one of the caller's own.
-        for told in (tags | {"tags": []}, tags):
-            got = await client.post("/v1/hints/tags", json=told, headers=THEIRS)
+        # Tags in advance of a session are accepted: they create a session of the calling tenant.
+        for accepted in (tags | {"tags": []}, tags):
+            got = await client.post("/v1/hints/tags", json=accepted, headers=THEIRS)
             assert got.status_code == 200
-        assert (len(stub.requests), len(stub.other)) == (sent, advised)
+        assert (len(stub.requests), len(stub.other)) == (sent, other_requests)
         assert await mine() == before
 
 
-async def test_a_call_under_anothers_id_is_of_a_program_of_the_callers_own(
-    stored: Any, engine: Any, weft: Any
+async def test_a_call_with_another_tenants_id_belongs_to_the_callers_own_program(
+    table_settings: Any, engine: Any, weft: Any
 ) -> None:
-    async with engine() as stub, weft(stub, **stored) as gateway:
+    async with engine() as stub, weft(stub, **table_settings) as gateway:
         for _ in range(3):
             await gateway.call(headers={**MINE, "x-session-id": "run"})
         await gateway.call("/p/run/v1/chat/completions", headers=THEIRS)
         await gateway.call(headers={**THEIRS, "x-session-id": "run"})
         counts = [
-            (await gateway.client.get("/v1/sessions/run", headers=who)).json()["calls"]
-            for who in (MINE, THEIRS)
+            (await gateway.client.get("/v1/sessions/run", headers=tenant)).json()["calls"]
+            for tenant in (MINE, THEIRS)
         ]
         assert counts == [3, 2]
         digests = {request.json["vllm_xargs"]["weft_program"] for request in stub.requests}
@@ -127,7 +130,7 @@ async def test_a_call_under_anothers_id_is_of_a_program_of_the_callers_own(
         assert (session.status_code, session.json()["calls"]) == (200, 3)
 
 
-async def test_a_listener_hears_nothing_of_another_tenants_session_of_the_same_name(
+async def test_a_listener_receives_no_events_of_another_tenants_session_with_the_same_name(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with engine() as stub, weft(stub) as gateway:
@@ -150,11 +153,11 @@ async def test_a_listener_hears_nothing_of_another_tenants_session_of_the_same_n
     "forged",
     ["sess-000000000000000000000000", "*", "public/run", "../run", "run\n", "{weft}:totals", "p:x"],
 )
-async def test_a_forged_id_is_of_a_session_that_nobody_has(
-    forged: str, stored: Any, engine: Any, weft: Any
+async def test_a_forged_id_gives_session_not_found(
+    forged: str, table_settings: Any, engine: Any, weft: Any
 ) -> None:
     path = "/v1/sessions/" + quote(forged, safe="")
-    async with engine() as stub, weft(stub, **stored) as gateway:
+    async with engine() as stub, weft(stub, **table_settings) as gateway:
         await gateway.call(headers={"x-session-id": "run"})
         for got in (
             await gateway.client.get(path),
@@ -166,7 +169,7 @@ async def test_a_forged_id_is_of_a_session_that_nobody_has(
         assert (only["id"], only["calls"]) == ("run", 1)
 
 
-ALIKE = [
+SIMILAR = [
     "Run",
     "run",
     "RUN",
@@ -180,32 +183,32 @@ ALIKE = [
 ]
 
 
-async def test_ids_that_look_alike_are_different_programs(
-    stored: Any, engine: Any, weft: Any
+async def test_similar_ids_are_different_programs(
+    table_settings: Any, engine: Any, weft: Any
 ) -> None:
-    assert unicodedata.normalize("NFC", ALIKE[7]) == ALIKE[6]
-    async with engine() as stub, weft(stub, **stored) as gateway:
-        for number, name in enumerate(ALIKE, start=1):
+    assert unicodedata.normalize("NFC", SIMILAR[7]) == SIMILAR[6]
+    async with engine() as stub, weft(stub, **table_settings) as gateway:
+        for number, name in enumerate(SIMILAR, start=1):
             for _ in range(number):
                 assert (await gateway.call(body={"session_id": name})).status_code == 200
             path = f"/p/{quote(name, safe='')}/v1/chat/completions"
             assert (await gateway.call(path)).status_code == 200
-        for number, name in enumerate(ALIKE, start=1):
+        for number, name in enumerate(SIMILAR, start=1):
             found = (await gateway.client.get(f"/v1/sessions/{quote(name, safe='')}")).json()
             assert (found["id"], found["calls"]) == (name, number + 1)
         listed = (await gateway.client.get("/v1/sessions?limit=100")).json()["data"]
-        assert [s["id"] for s in listed] == sorted(ALIKE, key=str.encode)
-        gone = await gateway.client.delete("/v1/sessions/RUN")
-        assert gone.json()["id"] == "RUN"
+        assert [s["id"] for s in listed] == sorted(SIMILAR, key=str.encode)
+        deleted = await gateway.client.delete("/v1/sessions/RUN")
+        assert deleted.json()["id"] == "RUN"
         assert len((await gateway.client.get("/v1/sessions?limit=100")).json()["data"]) == 9
 
 
-async def test_more_sessions_than_a_tenant_may_have_end_his_longest_idle_ones(
-    stored: Any, engine: Any, weft: Any
+async def test_sessions_over_the_limit_evict_the_tenants_least_recently_active_ones(
+    table_settings: Any, engine: Any, weft: Any
 ) -> None:
     async with (
         engine() as stub,
-        weft(stub, max_programs_per_tenant=20, **stored) as gateway,
+        weft(stub, max_programs_per_tenant=20, **table_settings) as gateway,
     ):
         assert (await gateway.call(body={"session_id": "s"}, headers=THEIRS)).status_code == 200
         for number in range(50):

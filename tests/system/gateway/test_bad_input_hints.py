@@ -1,5 +1,6 @@
-"""Hints of wrong types and tags that are nowhere: told in the receipt or refused by a clear error,
-and no call is worse for them (`weft` checks the table)."""
+"""Hints of wrong types and tags outside the prompt are reported in the receipt or refused with a
+clear error. Calls succeed anyway. `weft` checks the process table.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ FIELDS = (
 
 
 @pytest.mark.parametrize("value", WRONG, ids=ascii)
-async def test_hints_of_wrong_types_are_told_and_change_no_call(
+async def test_hints_of_wrong_types_are_reported_and_ignored(
     value: Any, engine: Any, weft: Any
 ) -> None:
     bodies: list[dict[str, Any]] = [
@@ -60,9 +61,9 @@ async def test_hints_of_wrong_types_are_told_and_change_no_call(
             sent = stub.requests[-1].json
             for name in ("messages", "tools"):
                 assert sent.get(name) == ({"messages": []} | body).get(name)
-            for name, told in sent["vllm_xargs"].items():
+            for name, argument in sent["vllm_xargs"].items():
                 if name.startswith("weft_"):
-                    assert isinstance(told, (int, float, str, list)), name
+                    assert isinstance(argument, (int, float, str, list)), name
             receipt = (await gateway.client.get(f"/v1/receipts/r{number}")).json()
             assert receipt["outcome"] == "ok"
             fates = {hint["hint"]: hint["fate"] for hint in receipt["hints"]}
@@ -71,7 +72,9 @@ async def test_hints_of_wrong_types_are_told_and_change_no_call(
             assert all(fate.startswith(("applied", "ignored", "noted")) for fate in fates.values())
 
 
-async def test_headers_of_wrong_values_are_told_and_change_no_call(engine: Any, weft: Any) -> None:
+async def test_hint_headers_with_wrong_values_are_reported_and_ignored(
+    engine: Any, weft: Any
+) -> None:
     async with engine() as stub, weft(stub) as gateway:
         names = ("priority", "reuse-priority", "retain-s", "deadline-s", "prefill-next")
         for value in ("", "nan", "inf", "-inf", "1e999", "0x10", "[1]", b"\xff", "1,2", "9" * 5000):
@@ -84,9 +87,7 @@ async def test_headers_of_wrong_values_are_told_and_change_no_call(engine: Any, 
 
 
 @pytest.mark.parametrize("path", ["/v1/hints/tags", "/v1/hints/priority", "/v1/hints/prefill"])
-async def test_what_is_no_json_is_refused_where_hints_are_given(
-    path: str, engine: Any, weft: Any
-) -> None:
+async def test_hint_routes_refuse_invalid_json(path: str, engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         for raw, expected in (
             (b'{"session_id": "run", "priority": NaN, "ttl_s": NaN}', "invalid_json"),
@@ -107,8 +108,10 @@ async def test_what_is_no_json_is_refused_where_hints_are_given(
 
 
 @pytest.mark.parametrize("value", [*WRONG, None], ids=ascii)
-async def test_hint_routes_refuse_wrong_types_by_name(value: Any, engine: Any, weft: Any) -> None:
-    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+async def test_hint_routes_refuse_wrong_types_with_a_code_and_a_message(
+    value: Any, engine: Any, weft: Any
+) -> None:
+    async with engine(canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         await gateway.call(headers={"x-session-id": "run"})
         run = {"session_id": "run"}
         chat = run | {"model": "tiny", "messages": MESSAGES}
@@ -137,7 +140,7 @@ async def test_hint_routes_refuse_wrong_types_by_name(value: Any, engine: Any, w
         assert (await gateway.call(headers={"x-session-id": "run"})).status_code == 200
 
 
-async def test_tags_past_the_end_and_over_each_other_reach_the_engine_in_order(
+async def test_overlapping_and_out_of_range_tags_reach_the_engine_in_order(
     engine: Any, weft: Any
 ) -> None:
     given: list[Any] = [
@@ -169,7 +172,7 @@ async def test_tags_past_the_end_and_over_each_other_reach_the_engine_in_order(
         fates = {hint["hint"]: hint["fate"] for hint in receipt["hints"]}
         assert set(fates) == {f"weft.tags[{n}]" for n in range(len(given))}
 
-        def those(*, starting: str = "", ending: str = "") -> set[int]:
+        def matching(*, starting: str = "", ending: str = "") -> set[int]:
             return {
                 number
                 for number in range(len(given))
@@ -177,13 +180,11 @@ async def test_tags_past_the_end_and_over_each_other_reach_the_engine_in_order(
                 and fate.endswith(ending)
             }
 
-        assert those(starting="ignored") == {0, 1, 2, 3, 10, 11, 12}
-        assert those(ending="clamped") == {4, 5, 9}
+        assert matching(starting="ignored") == {0, 1, 2, 3, 10, 11, 12}
+        assert matching(ending="clamped") == {4, 5, 9}
 
 
-async def test_ten_thousand_tags_are_cut_and_the_engine_gets_a_short_list(
-    engine: Any, weft: Any
-) -> None:
+async def test_ten_thousand_tags_reach_the_engine_as_a_short_list(engine: Any, weft: Any) -> None:
     many = [{"start": n, "end": n + 1, "tag": n % 4} for n in range(10_000)]
     async with engine() as stub, weft(stub) as gateway:
         body = {"messages": MESSAGES, "weft": {"tags": many}}
@@ -198,8 +199,10 @@ async def test_ten_thousand_tags_are_cut_and_the_engine_gets_a_short_list(
         )
         assert code(refused) == (400, "invalid_request")
         wide = [{"messages": [0, 4096], "tag": "RESPONSE"} for _ in range(64)]
-        told = await gateway.client.post("/v1/hints/tags", json={"session_id": "r", "tags": wide})
-        assert told.status_code == 200
+        accepted = await gateway.client.post(
+            "/v1/hints/tags", json={"session_id": "r", "tags": wide}
+        )
+        assert accepted.status_code == 200
         assert "tags" in (await gateway.client.get("/v1/sessions/r")).json()["told"]
         got = await gateway.call(
             body={"messages": MESSAGES}, headers={"x-session-id": "r", "x-request-id": "s"}

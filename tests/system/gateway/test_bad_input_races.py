@@ -1,5 +1,6 @@
-"""Calls, ends and starts that race for one program, through two gateways on one Redis: the counts
-agree, and the table is whole (`weft` checks it)."""
+"""Calls, ends and starts of one program race through two gateways on one Redis. The counts agree at
+the end. `weft` checks the process table.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Settings of gateways with one table."""
+    """Yield the settings of gateways that share a table."""
     server = RedisServer(tmp_path)
-    # A busy machine is no absence of Redis.
+    # The long timeout keeps a busy machine from looking like an outage.
     yield {"redis_url": server.url, "redis_timeout_s": 20, "balancer": "locality"}
     server.kill()
 
 
 @pytest.mark.parametrize("calls", [2, 50])
-async def test_calls_that_race_to_open_one_program_are_all_its_calls(
+async def test_concurrent_first_calls_belong_to_one_program(
     calls: int, shared: Any, engine: Any, weft: Any
 ) -> None:
     settings = {**shared, "locality_threshold_tokens": 0}
@@ -40,18 +41,18 @@ async def test_calls_that_race_to_open_one_program_are_all_its_calls(
                 *((first, second)[n % 2].call(headers={"x-session-id": name}) for n in range(calls))
             )
             assert {answer.status_code for answer in got} == {200}
-            # They agree on one home, whichever came first.
+            # All calls use the same home replica.
             assert len({answer.headers["x-weft-replica"] for answer in got}) == 1
             session = (await second.client.get(f"/v1/sessions/{name}")).json()
             assert (session["calls"], session["calls_in_flight"]) == (calls, 0)
         counts = await first.parts.table.counts()
         assert counts == (5, 0, 5)
         assert await second.parts.table.counts() == counts
-        for gateway in (first, second):  # What it knows of the other's is as of its last call.
+        for gateway in (first, second):  # A call refreshes its counts.
             await gateway.call(body={"session_id": "run-0"})
 
 
-async def test_ends_that_race_with_calls_leave_every_call_counted_once(
+async def test_every_call_is_counted_once_when_ends_race_with_calls(
     shared: Any, engine: Any, weft: Any
 ) -> None:
     async with (
@@ -89,11 +90,11 @@ async def test_ends_that_race_with_calls_leave_every_call_counted_once(
             await asyncio.gather(*work)
         assert closed > 0
         assert len(stub.requests) == 160
-        # Once more, so that it is there; then it is ended, and is not.
+        # A last call recreates the session. The deletion then ends it.
         await first.call(headers={"x-session-id": "run"})
         await end(second)
         assert (await second.client.get("/v1/sessions/run")).status_code == 404
-        # The other gateway has receipts of its calls, and was not told of the deletion.
+        # The other gateway has receipts of its calls and did not receive the deletion.
         assert (await first.client.get("/v1/sessions/run")).json()["status"] == "finished"
         counts = await first.parts.table.counts()
         assert counts.created == counts.ended > 0
@@ -102,7 +103,7 @@ async def test_ends_that_race_with_calls_leave_every_call_counted_once(
             await gateway.call(body={"session_id": "last"})
 
 
-async def test_gateways_that_share_a_table_share_the_limit_of_programs(
+async def test_gateways_that_share_a_table_share_the_limit_on_programs(
     shared: Any, engine: Any, weft: Any
 ) -> None:
     settings = {**shared, "max_programs_per_tenant": 10}
@@ -118,8 +119,8 @@ async def test_gateways_that_share_a_table_share_the_limit_of_programs(
                 for which, gateway in enumerate((first, second))
             )
         )
-        # With so many calls in flight there were more. Each one that begins now makes room, for
-        # itself and some others, until there are no more than there may be.
+        # Programs with open calls are not evicted, so the number exceeded the limit. Each new
+        # program now evicts idle ones until the limit holds.
         for n in range(10):
             await (first, second)[n % 2].call(headers={"x-session-id": f"late-{n}"})
         listed = (await first.client.get("/v1/sessions?limit=1000")).json()["data"]

@@ -1,5 +1,7 @@
-"""Streams that break off inside a tool call, clients and listeners that leave or do not read:
-nothing is told that did not happen, and nothing stays open or grows (`weft` checks the table)."""
+"""Streams that break inside a tool call, and clients and listeners that disconnect or do not read.
+Only complete tool calls are dispatched, and no memory or connection leaks. `weft` checks the
+process table.
+"""
 
 from __future__ import annotations
 
@@ -28,29 +30,29 @@ def chunk(arguments: str, *, index: int = 0, name: str = "") -> bytes:
     return b"data: %b\n\n" % json.dumps({"id": "c", "choices": [choice]}).encode()
 
 
-WHOLE = chunk('{"a": 1}', name="f")
-BEGUN = (chunk('{"b": ', index=1, name="g"), chunk('{"c": 2', index=1))
+COMPLETE = chunk('{"a": 1}', name="f")
+PARTIAL = (chunk('{"b": ', index=1, name="g"), chunk('{"c": 2', index=1))
 
 
-async def dies(wire: Any) -> None:
+async def abort(wire: Any) -> None:
     wire.writer.transport.abort()
 
 
-async def ends(wire: Any) -> None:
+async def end_stream(wire: Any) -> None:
     await wire.send(b"0\r\n\r\n")
 
 
-async def ends_within_a_frame(wire: Any) -> None:
+async def end_within_a_frame(wire: Any) -> None:
     await wire.pieces(chunk("}}", index=1)[:-9])
 
 
-@pytest.mark.parametrize("how", [dies, ends, ends_within_a_frame])
-async def test_a_stream_cut_inside_a_tool_call_dispatches_whole_calls_only(
-    how: Any, engine: Any, weft: Any, until: Any
+@pytest.mark.parametrize("stop", [abort, end_stream, end_within_a_frame])
+async def test_a_stream_cut_inside_a_tool_call_dispatches_only_complete_calls(
+    stop: Any, engine: Any, weft: Any, until: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
-        await wire.stream(WHOLE, *BEGUN, end=False)
-        await how(wire)
+        await wire.stream(COMPLETE, *PARTIAL, end=False)
+        await stop(wire)
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         path = "/v1/sessions/run/events"
@@ -60,23 +62,23 @@ async def test_a_stream_cut_inside_a_tool_call_dispatches_whole_calls_only(
             assert await anext(lines) == ": listening"
             body = {**BODY, "weft": {"tool_dispatch": True, "prefill_next": True}}
             got = await gateway.call(body=body, headers={**NAMED, "x-request-id": "r"})
-            # A second one, so that the listener's next event is not the first one's.
+            # The second call shows that the first one produced no further event.
             again = await gateway.call(body=body, headers={**NAMED, "x-request-id": "s"})
             assert again.status_code == 200
-            heard = []
+            received = []
             async with asyncio.timeout(10):
-                while len(heard) < 2:
+                while len(received) < 2:
                     line = await anext(lines)
-                    heard += [json.loads(line[6:])] if line.startswith("data: ") else []
-        assert [(h["request_id"], h["tool_call"]["function"]["name"]) for h in heard] == [
+                    received += [json.loads(line[6:])] if line.startswith("data: ") else []
+        assert [(h["request_id"], h["tool_call"]["function"]["name"]) for h in received] == [
             ("r", "f"),
             ("s", "f"),
         ]
         frames = got.text.split("\n\n")
-        told = [frame for frame in frames if "tool_call_dispatch" in frame]
-        assert len(told) == 1
-        assert '"name":"f"' in told[0]
-        # The stream says that it is broken, and has no end that a client could take for a good one.
+        dispatched = [frame for frame in frames if "tool_call_dispatch" in frame]
+        assert len(dispatched) == 1
+        assert '"name":"f"' in dispatched[0]
+        # The stream ends with an error, without an end marker.
         assert "[DONE]" not in got.text
         assert json.loads(frames[-2].partition("data: ")[2])["error"]["code"]
         receipt = (await gateway.client.get("/v1/receipts/r")).json()
@@ -84,14 +86,14 @@ async def test_a_stream_cut_inside_a_tool_call_dispatches_whole_calls_only(
         assert [tool["name"] for tool in receipt["tools_dispatched"]] == ["f"]
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["errors"], session["calls_in_flight"]) == (2, 2, 0)
-        # Nothing is foreseen of a turn that cannot come.
+        # A broken turn predicts no next turn.
         assert len(gateway.parts.prefills) == len(gateway.parts.next_turns) == 0
         assert len(stub.requests) == 2
         await until(lambda: not gateway.parts.listeners._of)
 
 
 def connect(gateway: Any, head: bytes, *, receive_bytes: int = 0) -> socket.socket:
-    """A client that has sent this, and can do with its connection what a library would not."""
+    """Connect a raw socket and send the head. HTTP libraries do not offer this control."""
     host, port = gateway.url.removeprefix("http://").split(":")
     client = socket.socket()
     if receive_bytes:
@@ -111,10 +113,10 @@ def request(path: str, body: Any, cut: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("path", ["/v1/hints/prefill", "/v1/hints/tags", "/v1/hints/priority"])
-async def test_a_client_that_leaves_inside_a_hint_starts_nothing(
+async def test_a_client_that_disconnects_inside_a_hint_starts_no_work(
     path: str, engine: Any, weft: Any, until: Any
 ) -> None:
-    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         body = {"model": "tiny", "session_id": "run", "messages": MESSAGES, "tags": []}
         connect(gateway, request(path, body, cut=5)).close()
         await gateway.call(body={"session_id": "other"})
@@ -124,7 +126,7 @@ async def test_a_client_that_leaves_inside_a_hint_starts_nothing(
         assert len(stub.requests) == 1
 
 
-async def test_a_prefill_whose_client_has_left_runs_to_its_end(
+async def test_a_prefill_completes_after_its_client_disconnects(
     engine: Any, weft: Any, until: Any
 ) -> None:
     go = asyncio.Event()
@@ -133,56 +135,56 @@ async def test_a_prefill_whose_client_has_left_runs_to_its_end(
         await go.wait()
         await wire.plain({"choices": []})
 
-    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(script=script, canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         body = {"model": "tiny", "messages": MESSAGES, "session_id": "run", "ttl_s": 0.3}
         client = connect(gateway, request("/v1/hints/prefill", body))
         await until(lambda: stub.requests)
         client.close()
         go.set()
         await until(lambda: gateway.in_flight() == 0)
-        # Nobody has its handle: it expires, and the engine lets go.
+        # The handle is not used: it expires, and the engine releases its blocks.
         await until(lambda: len(gateway.parts.prefills) == 0)
         await until(lambda: [r.json["action"] for r in stub.other if "kv" in r.target])
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 0)
 
 
-async def test_an_extension_whose_client_leaves_is_a_call_that_was_aborted(
+async def test_an_extension_is_aborted_when_its_client_disconnects(
     engine: Any, weft: Any, until: Any
 ) -> None:
-    gone = 0
+    closed = 0
 
     async def script(wire: Any, request: Any) -> None:
-        nonlocal gone
+        nonlocal closed
         if request.json.get("max_tokens") == 1:
             await wire.plain({"choices": []})
             return
-        await wire.stream(WHOLE, *BEGUN, end=False)
+        await wire.stream(COMPLETE, *PARTIAL, end=False)
         await wire.closed()
-        gone += 1
+        closed += 1
 
-    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
-        announced = {"model": "tiny", "messages": MESSAGES, "tools": TOOLS, "session_id": "run"}
-        handle = (await gateway.client.post("/v1/hints/prefill", json=announced)).json()["id"]
+    async with engine(script=script, canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        prefill = {"model": "tiny", "messages": MESSAGES, "tools": TOOLS, "session_id": "run"}
+        handle = (await gateway.client.post("/v1/hints/prefill", json=prefill)).json()["id"]
         await until(lambda: gateway.in_flight() == 0)
         turn = {"model": "tiny", **BODY, "messages": [*MESSAGES, {"role": "user", "content": "x"}]}
         for path in (f"/v1/hints/prefill/{handle}/extend", "/v1/chat/completions"):
-            before = gone
+            before = closed
             client = connect(gateway, request(path, turn))
             await until(lambda: gateway.in_flight() == 1)
             await until(lambda before=before: len(stub.requests) == 2 + before)
             client.close()
-            await until(lambda before=before: gone == before + 1)
+            await until(lambda before=before: closed == before + 1)
             await until(lambda: gateway.in_flight() == 0)
-        story = (await gateway.client.get("/v1/sessions/run/story")).json()
-        assert [r["outcome"] for r in story["receipts"]] == ["aborted", "aborted"]
+        trace = (await gateway.client.get("/v1/sessions/run/story")).json()
+        assert [r["outcome"] for r in trace["receipts"]] == ["aborted", "aborted"]
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["errors"], session["calls_in_flight"]) == (3, 0, 0)
         assert len(gateway.parts.prefills) == 1
         assert len(gateway.parts.next_turns) == 0
 
 
-async def test_a_listener_that_leaves_is_forgotten_whenever_it_leaves(
+async def test_a_listener_is_removed_whenever_it_disconnects(
     engine: Any, weft: Any, until: Any
 ) -> None:
     head = b"GET /v1/sessions/run/events HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -195,17 +197,17 @@ async def test_a_listener_that_leaves_is_forgotten_whenever_it_leaves(
                 await asyncio.sleep(0)
             elif number % 3 == 2:
                 await until(lambda: parts.listeners._of)
-            # At once, without a farewell: as a process that is killed.
+            # Reset the connection, as the kernel does for a killed process.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.close()
         await until(lambda: not parts.listeners._of)
-        # None is left that would take a place.
+        # No listener remains that would occupy a place.
         async with gateway.client.stream("GET", "/v1/sessions/run/events") as events:
             assert events.status_code == 200
         await until(lambda: not parts.listeners._of)
 
 
-async def test_a_listener_that_never_reads_keeps_a_bounded_share_and_nobody_waits(
+async def test_a_listener_that_never_reads_has_a_bounded_buffer_and_blocks_no_call(
     engine: Any, weft: Any, until: Any
 ) -> None:
     large = chunk(json.dumps({"text": "x" * 300_000}), name="f")

@@ -1,4 +1,4 @@
-"""Calls that go well: what the engine sees, what the client sees, what the table keeps."""
+"""Successful calls: the request at the engine, the answer at the client, and the process table."""
 
 import asyncio
 import json
@@ -40,7 +40,9 @@ async def test_a_plain_answer_passes_unchanged(path: str, engine: Any, weft: Any
         assert stub.requests[0].target == f"{path}?beta=true"
 
 
-async def test_the_engine_gets_the_context_and_no_credential(engine: Any, weft: Any) -> None:
+async def test_the_engine_gets_the_context_without_client_credentials(
+    engine: Any, weft: Any
+) -> None:
     async with engine() as stub, weft(stub, replica_api_key="sk-replica") as gateway:
         headers = {
             "authorization": "Bearer sk-client",
@@ -53,7 +55,7 @@ async def test_the_engine_gets_the_context_and_no_credential(engine: Any, weft: 
         assert got.headers["x-weft-program"] == "run-1"
         seen = stub.requests[0]
         assert seen.headers["authorization"] == "Bearer sk-replica"
-        # Clients' ids are not unique, and an engine takes them for those of its requests.
+        # Ids from clients are not unique, but an engine uses this header as its request id.
         assert seen.headers["x-request-id"] == seen.headers["x-weft-call"]
         assert "cookie" not in seen.headers
         assert "sk-client" not in json.dumps(seen.headers) + seen.raw.decode()
@@ -74,16 +76,17 @@ async def test_tenants_have_different_salts_and_programs(engine: Any, weft: Any)
         assert "cache_salt" not in bodies[2]
 
 
-async def test_a_stock_server_gets_the_clients_body(engine: Any, weft: Any) -> None:
+async def test_a_stock_server_gets_the_client_body_unchanged(engine: Any, weft: Any) -> None:
     async with engine(weft=False, models=()) as stub, weft(stub) as gateway:
         await gateway.client.post("/v1/completions", content=b'{"model":"x", "prompt":"p"}')
         assert stub.requests[0].raw == b'{"model":"x", "prompt":"p"}'
-        # An engine of ours that refused us counts as such a server, and would hold every answer
-        # back for a report on a call that its scheduler was never told of.
+        # With the call id, an engine with the plugin would hold the answer back for a report on a
+        # call that its scheduler does not know. A gateway treats such an engine as a stock server
+        # if it refuses access.
         assert "x-weft-call" not in stub.requests[0].headers
 
 
-async def test_the_report_of_a_plain_answer_reaches_the_table(engine: Any, weft: Any) -> None:
+async def test_the_report_of_a_plain_answer_updates_the_table(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         line = report(
             request,
@@ -105,14 +108,16 @@ async def test_the_report_of_a_plain_answer_reaches_the_table(engine: Any, weft:
         assert (session["prompt_tokens"], session["cached_tokens"]) == (20, 8)
         second = stub.requests[1].json["vllm_xargs"]
         assert (second["weft_service"], second["weft_waiting"]) == (1.5, 0.5)
-        # One thread: its path is all that the program has used.
+        # With one thread, the critical path is the service of the whole program.
         assert second["weft_critical_path"] == 1.5
         metrics = (await gateway.client.get("/metrics")).text
         assert 'weft_cached_tokens_total{replica="r0"} 8.0' in metrics
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-async def test_a_stream_passes_unchanged_less_the_report(size: int, engine: Any, weft: Any) -> None:
+async def test_a_stream_passes_unchanged_without_the_report(
+    size: int, engine: Any, weft: Any
+) -> None:
     frames = b"".join(b'data: {"n":%d,"t":"\xc3\xa9"}\n\n' % n for n in range(40))
 
     async def script(wire: Any, request: Any) -> None:
@@ -128,7 +133,9 @@ async def test_a_stream_passes_unchanged_less_the_report(size: int, engine: Any,
         assert (session["service_s"], session["calls_in_flight"]) == (2.0, 0)
 
 
-async def test_the_table_is_up_to_date_when_the_last_frame_arrives(engine: Any, weft: Any) -> None:
+async def test_the_call_is_closed_in_the_table_before_the_last_frame_arrives(
+    engine: Any, weft: Any
+) -> None:
     async def script(wire: Any, request: Any) -> None:
         comment = REPORT_COMMENT + report(request, service_s=2.0).encode() + b"\n\n"
         await wire.stream(b"data: 1\n\n", comment, b"data: [DONE]\n\n", end=False)
@@ -143,13 +150,16 @@ async def test_the_table_is_up_to_date_when_the_last_frame_arrives(engine: Any, 
             async for part in got.aiter_raw():
                 seen += part
                 if b"[DONE]" in seen:
-                    # The engine has not ended its stream, and yet the call is accounted for.
+                    # The engine's stream is still open, but the call is already closed in the
+                    # table.
                     program = await gateway.client.get("/v1/sessions/run")
                     assert program.json()["service_s"] == 2.0
                     break
 
 
-async def test_a_chunk_is_forwarded_before_the_next_exists(engine: Any, weft: Any) -> None:
+async def test_a_chunk_is_forwarded_before_the_engine_sends_the_next(
+    engine: Any, weft: Any
+) -> None:
     seen_first = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
@@ -170,7 +180,9 @@ async def test_a_chunk_is_forwarded_before_the_next_exists(engine: Any, weft: An
 @pytest.mark.parametrize(
     "status", ["400 Bad Request", "422 X", "429 Y", "500 Internal Server Error"]
 )
-async def test_engine_errors_keep_status_and_body(status: str, engine: Any, weft: Any) -> None:
+async def test_engine_errors_keep_their_status_and_body(
+    status: str, engine: Any, weft: Any
+) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.plain(b'{"error": "as it is"}', status, {"retry-after": "9"})
 
@@ -188,7 +200,7 @@ async def _keys(gateway: Any) -> list[Any]:
     return [program.key for program in await gateway.parts.table.programs(tenant, 10)]
 
 
-async def test_programs_named_in_the_path_may_have_any_name(engine: Any, weft: Any) -> None:
+async def test_a_program_in_the_path_may_have_any_name(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         got = await gateway.call("/p/a%2Fb%20c%0A/v1/chat/completions")
         assert got.headers["x-weft-program"] == "a/b%20c%0A"
@@ -197,7 +209,7 @@ async def test_programs_named_in_the_path_may_have_any_name(engine: Any, weft: A
         assert session.json()["id"] == "a/b c\n"
 
 
-async def test_without_lineage_anonymous_calls_leave_no_program(engine: Any, weft: Any) -> None:
+async def test_anonymous_calls_leave_no_program_without_lineage(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub, lineage=False) as gateway:
         for _ in range(3):
             assert (await gateway.call()).status_code == 200
@@ -205,7 +217,9 @@ async def test_without_lineage_anonymous_calls_leave_no_program(engine: Any, wef
         assert "weft_programs 0.0" in (await gateway.client.get("/metrics")).text
 
 
-async def test_responses_chains_are_one_program(engine: Any, weft: Any) -> None:
+async def test_a_chain_of_streamed_and_plain_responses_is_one_program(
+    engine: Any, weft: Any
+) -> None:
     replies = iter(("resp_a", "resp_b", "resp_c"))
 
     async def script(wire: Any, request: Any) -> None:
@@ -238,7 +252,7 @@ async def test_connections_are_reused(engine: Any, weft: Any) -> None:
         assert stub.connections == before + 1
 
 
-async def test_a_large_body_and_a_large_answer_pass_whole(engine: Any, weft: Any) -> None:
+async def test_a_large_body_and_a_large_answer_pass_completely(engine: Any, weft: Any) -> None:
     answer = json.dumps({"x": "y" * 5_000_000}).encode()
 
     async def script(wire: Any, request: Any) -> None:
@@ -251,14 +265,16 @@ async def test_a_large_body_and_a_large_answer_pass_whole(engine: Any, weft: Any
         assert stub.requests[0].json["prompt"] == prompt
 
 
-async def test_round_robin_takes_turns(engine: Any, weft: Any) -> None:
+async def test_round_robin_alternates_between_replicas(engine: Any, weft: Any) -> None:
     async with engine() as one, engine() as two:
         async with weft(one, two, balancer="round_robin") as gateway:
             seen = [(await gateway.call()).headers["x-weft-replica"] for _ in range(4)]
         assert seen in (["r0", "r1"] * 2, ["r1", "r0"] * 2)
 
 
-async def test_a_nameless_chain_of_responses_is_one_program(engine: Any, weft: Any) -> None:
+async def test_a_chain_of_responses_without_a_session_id_is_one_program(
+    engine: Any, weft: Any
+) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.plain(b'{"id":"resp_%d"}' % len(stub.requests))
 

@@ -1,4 +1,4 @@
-"""The real OpenAI and Anthropic clients understand our errors as they do their own servers'."""
+"""The OpenAI and Anthropic clients raise their documented exceptions for errors of the gateway."""
 
 import json
 from typing import Any
@@ -26,7 +26,7 @@ def anthropic_client(gateway: Any) -> anthropic.AsyncAnthropic:
     return anthropic.AsyncAnthropic(base_url=gateway.url, api_key="sk-test", max_retries=0)
 
 
-async def test_openai_streams(engine: Any, weft: Any) -> None:
+async def test_openai_reads_a_stream(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.stream(CHUNK, CHUNK, b"data: [DONE]\n\n")
 
@@ -39,7 +39,7 @@ async def test_openai_streams(engine: Any, weft: Any) -> None:
         assert [chunk.choices[0].delta.content async for chunk in stream] == ["hi", "hi"]
 
 
-async def test_openai_finds_an_unknown_model_as_it_does_at_home(engine: Any, weft: Any) -> None:
+async def test_openai_raises_not_found_for_an_unknown_model(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway, openai_client(gateway) as client:
         with pytest.raises(openai.NotFoundError) as caught:
             await client.chat.completions.create(model="nobody", messages=MESSAGES)
@@ -67,7 +67,7 @@ async def test_openai_raises_when_a_stream_breaks(engine: Any, weft: Any) -> Non
         assert caught.value.code == "replica_closed"
 
 
-async def test_openai_retries_what_may_work_later(engine: Any, weft: Any) -> None:
+async def test_openai_gets_a_retryable_error_without_replicas(engine: Any, weft: Any) -> None:
     async with weft("http://127.0.0.1:9") as gateway, openai_client(gateway) as client:
         with pytest.raises(openai.InternalServerError) as caught:
             await client.chat.completions.create(model="tiny", messages=MESSAGES)
@@ -76,7 +76,7 @@ async def test_openai_retries_what_may_work_later(engine: Any, weft: Any) -> Non
 
 
 REFUSALS: Any = [
-    # What is wrong: settings of the gateway, options of the call; what the client is told.
+    # Gateway settings, call options, then the expected status, exception, type and code.
     ({}, {"extra_headers": {"x-session-id": "x" * 257}}, 400, anthropic.BadRequestError,
      "invalid_request_error", "id_too_long"),
     ({"api_keys": "sk-other"}, {}, 401, anthropic.AuthenticationError,
@@ -90,7 +90,7 @@ REFUSALS: Any = [
 @pytest.mark.parametrize(
     ("settings", "wrong", "status", "kind", "type_", "code"), REFUSALS, ids=lambda v: str(v)[:20]
 )
-async def test_anthropic_understands_our_errors(
+async def test_anthropic_raises_the_exception_of_each_error(
     settings: Any, wrong: Any, status: int, kind: Any, type_: str, code: str, engine: Any, weft: Any
 ) -> None:
     options = {"model": "tiny", "max_tokens": 1, "messages": MESSAGES} | wrong
@@ -101,15 +101,15 @@ async def test_anthropic_understands_our_errors(
     ):
         with pytest.raises(kind) as caught:
             await client.messages.create(**options)
-        told = caught.value
-        assert (told.status_code, told.body["type"]) == (status, "error")
-        assert (told.body["error"]["type"], told.body["error"]["code"]) == (type_, code)
-        assert told.body["error"]["message"]
-        assert told.response.headers["x-request-id"]
+        error = caught.value
+        assert (error.status_code, error.body["type"]) == (status, "error")
+        assert (error.body["error"]["type"], error.body["error"]["code"]) == (type_, code)
+        assert error.body["error"]["message"]
+        assert error.response.headers["x-request-id"]
         assert stub.requests == []
 
 
-async def test_anthropic_is_told_when_to_come_back(weft: Any) -> None:
+async def test_anthropic_gets_a_retry_after_header(weft: Any) -> None:
     async with weft("http://127.0.0.1:9") as gateway, anthropic_client(gateway) as client:
         with pytest.raises(anthropic.APIStatusError) as caught:
             await client.messages.create(model="tiny", max_tokens=1, messages=MESSAGES)
@@ -118,7 +118,7 @@ async def test_anthropic_is_told_when_to_come_back(weft: Any) -> None:
         assert int(caught.value.response.headers["retry-after"]) > 0
 
 
-async def test_anthropic_gets_the_engines_own_error_as_it_is(engine: Any, weft: Any) -> None:
+async def test_anthropic_gets_an_engine_error_unchanged(engine: Any, weft: Any) -> None:
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": "no tools"}}
 
     async def script(wire: Any, request: Any) -> None:
@@ -154,8 +154,8 @@ def events(*data: dict[str, Any]) -> list[bytes]:
     return [f"event: {d['type']}\ndata: {json.dumps(d)}\n\n".encode() for d in data]
 
 
-async def uses_a_tool(wire: Any, request: Any) -> None:
-    """An engine that asks for the weather, and is content with any result."""
+async def use_a_tool(wire: Any, request: Any) -> None:
+    """Call the weather tool, then accept any result."""
     last = request.json["messages"][-1]["content"]
     if isinstance(last, list):
         await wire.plain(message({"type": "text", "text": "sunny"}, stop="end_turn"))
@@ -183,7 +183,9 @@ async def uses_a_tool(wire: Any, request: Any) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["plain", "stream"])
-async def test_anthropic_uses_tools_there_and_back(streamed: bool, engine: Any, weft: Any) -> None:
+async def test_anthropic_completes_a_tool_call_and_its_result(
+    streamed: bool, engine: Any, weft: Any
+) -> None:
     options: Any = {
         "model": "tiny",
         "max_tokens": 9,
@@ -192,7 +194,7 @@ async def test_anthropic_uses_tools_there_and_back(streamed: bool, engine: Any, 
         "extra_headers": {"x-claude-code-session-id": "run", "x-claude-code-agent-id": "a"},
     }
     async with (
-        engine(script=uses_a_tool) as stub,
+        engine(script=use_a_tool) as stub,
         weft(stub) as gateway,
         anthropic_client(gateway) as client,
     ):
@@ -205,14 +207,14 @@ async def test_anthropic_uses_tools_there_and_back(streamed: bool, engine: Any, 
         assert (first.stop_reason, use.name, use.input) == ("tool_use", "get_weather", USE["input"])
         asked = {"role": "assistant", "content": [block.model_dump() for block in first.content]}
         result = {"type": "tool_result", "tool_use_id": use.id, "content": "21 degrees"}
-        told = {"role": "user", "content": [result]}
-        last = await client.messages.create(messages=[*MESSAGES, asked, told], **options)
+        answer = {"role": "user", "content": [result]}
+        last = await client.messages.create(messages=[*MESSAGES, asked, answer], **options)
         assert last.content[0].text == "sunny"
         sent = stub.requests[0].json
         assert (sent["tools"], sent["tool_choice"]) == ([TOOL], {"type": "any"})
         _, use_sent, result_sent = stub.requests[1].json["messages"]
         assert use_sent["content"][0]["input"] == USE["input"]
-        assert result_sent == told
+        assert result_sent == answer
         key = {"authorization": "Bearer sk-test"}
         session = (await gateway.client.get("/v1/sessions/run", headers=key)).json()
         assert (session["calls"], session["errors"]) == (2, 0)
@@ -249,8 +251,8 @@ async def test_openai_continues_a_response_in_its_program(
             )
             programs.append(raw.headers["x-weft-program"])
             if streamed:
-                told = [event async for event in raw.parse()]
-                previous = told[-1].response.id
+                received = [event async for event in raw.parse()]
+                previous = received[-1].response.id
             else:
                 previous = raw.parse().id
             assert previous == f"resp_{number}"

@@ -1,4 +1,4 @@
-"""The end of a gateway that has calls in flight, as its clients see it. Real processes."""
+"""Shutdown of a gateway process with calls in flight, as its clients see it."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ EVENT = b'data: {"id":"c","object":"chat.completion.chunk","choices":[]}\n\n'
 
 
 class Served:
-    """`weft serve`, and a client of it."""
+    """A `weft serve` process and an HTTP client of it."""
 
     def __init__(self, process: Any, client: httpx.AsyncClient) -> None:
         self.process = process
         self.client = client
         self.url = str(client.base_url)
-        self.said = b""
+        self.stderr = b""
 
     async def stopped(self) -> int:
-        """Wait for its end; its exit status."""
-        _, self.said = await asyncio.wait_for(self.process.communicate(), 3 * DEADLINE_S)
+        """Wait until the process ends and return its exit status."""
+        _, self.stderr = await asyncio.wait_for(self.process.communicate(), 3 * DEADLINE_S)
         return int(self.process.returncode)
 
 
 @contextlib.asynccontextmanager
 async def serving(url: str, **variables: str) -> AsyncIterator[Served]:
-    """A gateway before one engine."""
+    """Run a gateway process in front of one engine."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
@@ -79,12 +79,12 @@ async def test_sighup_lets_calls_in_flight_finish(engine: Any, until: Any) -> No
         go.set()
         assert (await call).json()["id"] == "x"
         assert await stopped == 0
-        assert b"SIGHUP: accepting no new connections" in gateway.said
-        assert b"Traceback" not in gateway.said
+        assert b"SIGHUP: accepting no new connections" in gateway.stderr
+        assert b"Traceback" not in gateway.stderr
 
 
 async def waiting(wire: Any, request: Any) -> None:
-    """An engine that begins streams, and goes on with nothing."""
+    """Begin streams, then send nothing more."""
     if request.json.get("stream"):
         await wire.stream(EVENT, end=False)
     await wire.closed()
@@ -93,7 +93,7 @@ async def waiting(wire: Any, request: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "shape"), [("/v1/chat/completions", "openai"), ("/v1/messages", "anthropic")]
 )
-async def test_a_call_that_outlives_the_drain_is_told_so_in_the_shape_of_its_api(
+async def test_a_call_longer_than_the_drain_gets_an_error_in_the_format_of_its_api(
     path: str, shape: str, engine: Any, until: Any
 ) -> None:
     async with engine(script=waiting) as stub, serving(stub.url, WEFT_DRAIN_S="0.5") as gateway:
@@ -103,29 +103,29 @@ async def test_a_call_that_outlives_the_drain_is_told_so_in_the_shape_of_its_api
             await until(lambda: len(stub.requests) == 2)
             gateway.process.send_signal(signal.SIGTERM)
             stopped = asyncio.create_task(gateway.stopped())
-            # It ends as a whole answer does.
+            # The stream ends with a complete final chunk.
             lines = [line async for line in stream.aiter_lines() if line]
-        told = json.loads(lines[-1].removeprefix("data: "))
+        last = json.loads(lines[-1].removeprefix("data: "))
         got = await plain
-        for error in (told, got.json()):
+        for error in (last, got.json()):
             assert error["error"]["code"] == "shutting_down"
             assert error.get("type") == ("error" if shape == "anthropic" else None)
         assert ("event: error" in lines) == (shape == "anthropic")
         assert got.status_code == 503
         assert got.headers["content-type"] == "application/json"
         assert await stopped == 0
-        assert b"2 calls took longer than 0.5 s and are aborted" in gateway.said
-        assert b"Traceback" not in gateway.said
+        assert b"2 calls took longer than 0.5 s and are aborted" in gateway.stderr
+        assert b"Traceback" not in gateway.stderr
 
 
-async def test_a_body_that_outlives_the_drain_is_told_so_too(engine: Any) -> None:
+async def test_an_unfinished_body_gets_an_error_at_the_end_of_the_drain(engine: Any) -> None:
     async with (
         engine() as stub,
         serving(stub.url, WEFT_DRAIN_S="0.5") as gateway,
         raw(gateway) as client,
     ):
         await client.send(CALL_HEAD + b"content-length: 100\r\n\r\n{")
-        # The gateway has it: it takes what comes in the order in which it comes.
+        # The gateway has read the body: it handles input in the order of arrival.
         assert (await gateway.client.get("/health")).status_code == 200
         gateway.process.send_signal(signal.SIGTERM)
         await client.refused(503, "shutting_down")

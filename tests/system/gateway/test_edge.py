@@ -1,4 +1,4 @@
-"""Bounds on one connection: its heads, its times, and answers that its client does not read."""
+"""Limits on one connection: request heads, timeouts, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
 async def drip(client: Raw, piece: bytes) -> None:
-    """Send a piece now and then until the gateway takes no more."""
+    """Send a piece repeatedly until the gateway closes the connection."""
     while await client.send(piece):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
@@ -20,7 +20,7 @@ async def drip(client: Raw, piece: bytes) -> None:
 # Heads
 
 
-async def test_a_head_without_end_is_431(engine: Any, weft: Any) -> None:
+async def test_an_endless_head_is_431(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
         await client.send(CALL)
         sent = 0
@@ -29,7 +29,7 @@ async def test_a_head_without_end_is_431(engine: Any, weft: Any) -> None:
         await client.refused(431, "head_too_large")
 
 
-async def test_one_header_without_end_is_431(engine: Any, weft: Any) -> None:
+async def test_an_endless_header_is_431(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
         await client.send(CALL + b"x-long: ")
         for _ in range(16):
@@ -37,7 +37,7 @@ async def test_one_header_without_end_is_431(engine: Any, weft: Any) -> None:
         await client.refused(431, "head_too_large")
 
 
-async def test_a_head_just_within_the_limit_passes(engine: Any, weft: Any) -> None:
+async def test_a_head_within_the_limit_passes(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub, max_head_bytes=8192) as gateway:
         for size, status in ((7900, 200), (8192, 431)):
             async with raw(gateway) as client:
@@ -62,27 +62,27 @@ async def test_a_head_in_pieces_has_the_same_limit(engine: Any, weft: Any) -> No
                     assert (await client.answer())[0] == status
 
 
-async def test_a_head_behind_a_long_body_has_its_own_count(engine: Any, weft: Any) -> None:
+async def test_a_head_after_a_long_body_is_counted_separately(engine: Any, weft: Any) -> None:
     body = b'{"model": "tiny", "messages": [], "x": "%b"}' % (b"a" * 20_000)
     request = CALL + b"content-length: %d\r\n\r\n" % len(body) + body
     async with engine() as stub, weft(stub, max_head_bytes=8192) as gateway, raw(gateway) as client:
         await client.send(CALL)
         await asyncio.sleep(0.05)
-        # The rest of one request, and the beginning of the next one's head.
+        # This piece contains the rest of one request and the start of the next head.
         await client.send(request[len(CALL) :] + CALL + b"a: b\r\n")
         assert (await client.answer())[0] == 200
         await client.send(WHOLE[len(CALL) :])
         assert (await client.answer())[0] == 200
 
 
-async def test_a_long_body_does_not_count_as_head(engine: Any, weft: Any) -> None:
+async def test_a_long_body_does_not_count_as_a_head(engine: Any, weft: Any) -> None:
     body = b'{"model": "tiny", "messages": [], "x": "%b"}' % (b"a" * 300_000)
     request = CALL + b"content-length: %d\r\n\r\n" % len(body) + body
     async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
         for _ in range(2):
             await client.send(request)
             assert (await client.answer())[0] == 200
-        # The second begins in the middle of what the gateway reads at once.
+        # The second request starts in the middle of one read of the gateway.
         await client.send(request + request)
         assert [(await client.answer())[0] for _ in range(2)] == [200, 200]
 
@@ -93,7 +93,7 @@ async def test_too_many_headers_are_431(engine: Any, weft: Any) -> None:
         await client.refused(431, "too_many_headers")
 
 
-async def test_errors_have_the_shape_of_the_api_that_was_asked(engine: Any, weft: Any) -> None:
+async def test_errors_have_the_format_of_the_requested_api(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
         await client.send(CALL.replace(b"chat/completions", b"messages") + b"a: b\r\n" * 200)
         status, _, body = await client.answer()
@@ -101,13 +101,13 @@ async def test_errors_have_the_shape_of_the_api_that_was_asked(engine: Any, weft
         assert body["error"]["code"] == "too_many_headers"
 
 
-async def test_what_is_no_http_is_an_error_in_json(engine: Any, weft: Any) -> None:
+async def test_invalid_http_is_an_error_in_json(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
         await client.send(b"GET / HTTP/9.9\r\n\r\n")
         await client.refused(400, "invalid_http")
 
 
-# Times
+# Timeouts
 
 
 async def test_a_slow_head_is_408(engine: Any, weft: Any) -> None:
@@ -117,7 +117,8 @@ async def test_a_slow_head_is_408(engine: Any, weft: Any) -> None:
         dripping = asyncio.create_task(drip(client, b"a: b\r\n"))
         status, _, body = await client.answer()
         assert (status, body["error"]["code"]) == (408, "head_timeout")
-        # It may go on sending for a while, so that it can see why; then it is cut off.
+        # The client may send for a moment, so that it can read the error. Then the connection
+        # closes.
         await asyncio.wait_for(dripping, DEADLINE_S)
 
 
@@ -130,7 +131,7 @@ async def test_a_connection_that_sends_nothing_is_closed(
         assert await client.ended() == b""
 
 
-async def test_line_ends_do_not_keep_a_connection_open(engine: Any, weft: Any) -> None:
+async def test_empty_lines_do_not_keep_a_connection_open(engine: Any, weft: Any) -> None:
     settings = {"head_timeout_s": 0.5, "keep_alive_s": 0.5}
     async with engine() as stub, weft(stub, **settings) as gateway, raw(gateway) as client:
         await client.send(WHOLE)
@@ -155,7 +156,7 @@ async def test_an_idle_connection_is_closed(engine: Any, weft: Any) -> None:
         assert await client.ended() == b""
 
 
-async def test_a_long_answer_outlives_all_times_of_requests(engine: Any, weft: Any) -> None:
+async def test_request_timeouts_do_not_limit_a_long_answer(engine: Any, weft: Any) -> None:
     go = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
@@ -168,16 +169,16 @@ async def test_a_long_answer_outlives_all_times_of_requests(engine: Any, weft: A
         weft(stub, **settings, send_timeout_s=0.1) as gateway,
         raw(gateway) as client,
     ):
-        # And a part of the next head is there already.
+        # A part of the next head is already in the buffer.
         await client.send(WHOLE + CALL)
         asyncio.get_running_loop().call_later(0.5, go.set)
         assert (await client.answer())[0] == 200
 
 
-# Answers that nobody reads
+# Clients that do not read
 
 
-async def test_a_client_that_does_not_read_is_cut_off_and_frees_the_engine(
+async def test_a_client_that_does_not_read_is_disconnected_and_releases_the_engine(
     engine: Any, weft: Any
 ) -> None:
     piece = b"data: %b\n\n" % (b"x" * 65536)
@@ -198,7 +199,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_frees_the_engine(
         body = BODY.replace(b"[]", b'[], "stream": true')
         await client.send(CALL + b"content-length: %d\r\n\r\n" % len(body) + body)
         async with asyncio.timeout(DEADLINE_S):
-            while not stub.gone:  # noqa: ASYNC110
+            while not stub.closed_connections:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         (program,) = await gateway.parts.table.programs("public", 9)
         assert gateway.in_flight() == 0
@@ -208,7 +209,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_frees_the_engine(
         assert 'weft_errors_total{code="client_stalled"} 1.0' in metrics
 
 
-async def test_a_plain_answer_that_nobody_reads_does_not_hold_its_connection(
+async def test_a_plain_answer_to_a_client_that_does_not_read_releases_its_connection(
     engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -227,7 +228,7 @@ async def test_a_plain_answer_that_nobody_reads_does_not_hold_its_connection(
                 await asyncio.sleep(0.05)
 
 
-async def test_a_slow_reader_gets_its_whole_answer(engine: Any, weft: Any) -> None:
+async def test_a_slow_reader_gets_the_complete_answer(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.plain({"x": "y" * 2_000_000})
 

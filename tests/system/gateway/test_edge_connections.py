@@ -1,4 +1,4 @@
-"""Bounds on the number of connections, and what else clients do with one."""
+"""Limits on the number of connections, pipelining and protocol upgrades."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
 async def received(stub: Any, count: int) -> None:
-    """Wait until an engine has so many requests."""
+    """Wait until an engine has received `count` requests."""
     async with asyncio.timeout(DEADLINE_S):
         while len(stub.requests) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -22,7 +22,7 @@ async def received(stub: Any, count: int) -> None:
 # Connections
 
 
-async def test_idle_connections_keep_nobody_out(engine: Any, weft: Any) -> None:
+async def test_idle_connections_do_not_block_new_ones(engine: Any, weft: Any) -> None:
     async with (
         engine() as stub,
         weft(stub, max_connections=4) as gateway,
@@ -32,11 +32,11 @@ async def test_idle_connections_keep_nobody_out(engine: Any, weft: Any) -> None:
         async with raw(gateway) as client:
             await client.send(WHOLE)
             assert (await client.answer())[0] == 200
-        # The oldest ones were closed for the later ones.
+        # The gateway closes the oldest idle connections for the new ones.
         assert await idle[0].ended() == b""
 
 
-async def test_with_every_connection_busy_one_more_is_503(engine: Any, weft: Any) -> None:
+async def test_a_connection_over_the_limit_is_503_when_all_are_busy(engine: Any, weft: Any) -> None:
     go = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
@@ -60,7 +60,7 @@ async def test_with_every_connection_busy_one_more_is_503(engine: Any, weft: Any
             assert (await client.answer())[0] == 200
 
 
-async def test_one_key_has_its_share_of_connections(engine: Any, weft: Any) -> None:
+async def test_connections_are_limited_per_key(engine: Any, weft: Any) -> None:
     go = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
@@ -85,12 +85,14 @@ async def test_one_key_has_its_share_of_connections(engine: Any, weft: Any) -> N
         await other.send(call(b"b"))
         go.set()
         assert (await one.answer())[0] == (await other.answer())[0] == 200
-        # Its connection is counted no longer.
+        # The connection of an ended call no longer counts.
         await one.send(call(b"a"))
         assert (await one.answer())[0] == 200
 
 
-async def test_probes_are_answered_whatever_keyless_clients_do(engine: Any, weft: Any) -> None:
+async def test_probes_are_answered_when_keyless_clients_reach_their_limit(
+    engine: Any, weft: Any
+) -> None:
     go = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
@@ -126,13 +128,13 @@ async def test_pipelined_requests_are_answered_in_order_and_bounded(engine: Any,
 
 
 @pytest.mark.parametrize("cut", [0, 20, -5], ids=["whole", "in the head", "in the body"])
-async def test_an_offer_of_http2_is_ignored_and_the_body_is_served(
+async def test_an_upgrade_to_http2_is_ignored_and_the_body_is_served(
     cut: int, engine: Any, weft: Any
 ) -> None:
-    offer = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
-    request = CALL + offer + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+    upgrade = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
+    request = CALL + upgrade + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
     async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
-        for _ in range(2):  # The connection is kept.
+        for _ in range(2):  # The connection stays open.
             if cut:
                 await client.send(request[:cut])
                 await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Programs that end by their silence: who tells the engines, and how often."""
+"""Eviction notices: engines receive one notice for each program that expires."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from weft_gateway.programs.identity import tenant_of
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-# Every call is a long one, which pins its program.
+# With this threshold every call counts as long and pins its program.
 PINNED: dict[str, Any] = {"balancer": "locality", "locality_threshold_tokens": 0}
 IDLE: dict[str, Any] = {**PINNED, "program_idle_s": 0.5}
-ASIDES: dict[str, Any] = {"/weft/kv": {}}
+CANNED: dict[str, Any] = {"/weft/kv": {}}
 
 
 @pytest.fixture
@@ -27,84 +27,84 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
     server.kill()
 
 
-def told(*stubs: Any) -> Counter[tuple[str, str]]:
-    """What engines were told, and how often."""
+def notices(*stubs: Any) -> Counter[tuple[str, str]]:
+    """Return the commands that engines received, with their number."""
     sent = [request.json for stub in stubs for request in stub.other]
     return Counter((message["action"], message["program"]) for message in sent)
 
 
-async def calls(gateway: Any, names: list[str]) -> None:
+async def make_calls(gateway: Any, names: list[str]) -> None:
     for name in names:
         assert (await gateway.call(headers={"x-session-id": name})).status_code == 200
 
 
-def once(*stubs: Any) -> Counter[tuple[str, str]]:
-    """What is to be told: that each program that these have served has ended."""
+def expected(*stubs: Any) -> Counter[tuple[str, str]]:
+    """Return the expected commands: one `forget` for each program that these engines served."""
     served = [request.json["vllm_xargs"] for stub in stubs for request in stub.requests]
     return Counter({("forget", xargs["weft_program"]): 1 for xargs in served})
 
 
-async def test_the_engine_that_a_program_was_pinned_to_is_told_that_it_has_ended(
+async def test_the_pinned_engine_receives_a_notice_when_the_program_expires(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(asides=ASIDES) as one,
-        engine(asides=ASIDES) as two,
+        engine(canned=CANNED) as one,
+        engine(canned=CANNED) as two,
         weft(one, two, **IDLE) as gateway,
     ):
-        await calls(gateway, [f"run{number}" for number in range(20)])
-        await until(lambda: told(one, two) == once(one, two))
-        assert told(one) == once(one)
-        # Nothing is left to be told of.
-        await calls(gateway, ["other"])
-        await until(lambda: told(one, two) == once(one, two))
+        await make_calls(gateway, [f"run{number}" for number in range(20)])
+        await until(lambda: notices(one, two) == expected(one, two))
+        assert notices(one) == expected(one)
+        # A later program produces no second notice for the earlier ones.
+        await make_calls(gateway, ["other"])
+        await until(lambda: notices(one, two) == expected(one, two))
 
 
-async def test_one_of_several_gateways_on_one_redis_tells_of_each_program(
+async def test_one_of_several_gateways_on_one_redis_sends_each_notice(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
-    # However busy the machine is, Redis is there.
+    # The long timeout keeps a busy machine from looking like an outage.
     settings = {**IDLE, "redis_url": redis.url, "redis_timeout_s": 20.0}
     async with (
-        engine(asides=ASIDES) as one,
-        engine(asides=ASIDES) as two,
+        engine(canned=CANNED) as one,
+        engine(canned=CANNED) as two,
         weft(one, two, **settings) as first,
         weft(one, two, **settings) as second,
     ):
         for number in range(60):
-            await calls((first, second)[number % 2], [f"run{number}"])
-        await until(lambda: len(told(one, two)) == 60)
-        # A program more, which ends later than all of these: nobody has told twice until then.
-        await calls(first, ["last"])
-        await until(lambda: len(told(one, two)) == 61)
-        assert told(one, two) == once(one, two)
+            await make_calls((first, second)[number % 2], [f"run{number}"])
+        await until(lambda: len(notices(one, two)) == 60)
+        # A later program shows that no notice was sent twice before it.
+        await make_calls(first, ["last"])
+        await until(lambda: len(notices(one, two)) == 61)
+        assert notices(one, two) == expected(one, two)
 
 
-async def test_while_redis_is_away_nobody_tells_and_afterwards_one_does(
+async def test_notices_are_sent_once_after_an_outage_of_redis(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     settings = {**IDLE, "redis_url": redis.url}
     async with (
-        engine(asides=ASIDES) as stub,
+        engine(canned=CANNED) as stub,
         weft(stub, **settings) as first,
         weft(stub, **settings) as second,
     ):
-        # The view of each gateway has it, and lets go of it.
-        await calls(first, ["run"])
-        await calls(second, ["run"])
+        # The local view of each gateway contains the program, then removes it.
+        await make_calls(first, ["run"])
+        await make_calls(second, ["run"])
         redis.pause()
         for gateway in (first, second):
             await until(lambda gateway=gateway: gateway.parts.table.local)
             key = ProgramKey(tenant_of(""), "run")
             await until(lambda gateway=gateway, key=key: not gateway.parts.table.peek(key))
-        assert told(stub) == Counter()
+        assert notices(stub) == Counter()
         redis.resume()
-        await until(lambda: told(stub) == once(stub))
+        await until(lambda: notices(stub) == expected(stub))
 
 
-async def test_an_engine_that_does_not_answer_keeps_nobody_from_being_told(
+async def test_a_failing_engine_does_not_block_the_notices_of_others(
     engine: Any, weft: Any, until: Any
 ) -> None:
-    async with engine(asides=ASIDES) as one, engine() as two, weft(one, two, **IDLE) as gateway:
-        await calls(gateway, [f"run{number}" for number in range(20)])
-        await until(lambda: told(one) == once(one) and told(two) == once(two))
+    async with engine(canned=CANNED) as one, engine() as two, weft(one, two, **IDLE) as gateway:
+        await make_calls(gateway, [f"run{number}" for number in range(20)])
+        await until(lambda: notices(one) == expected(one) and notices(two) == expected(two))

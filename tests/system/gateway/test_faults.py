@@ -1,4 +1,4 @@
-"""Engines that fail: what the client sees, what the table keeps, what is marked."""
+"""Failing engines: the error at the client, the process table and the replica's circuit."""
 
 import asyncio
 import json
@@ -12,10 +12,10 @@ from weft_gateway.programs.table import TableUnavailable
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-NOBODY = "http://127.0.0.1:9"
+UNREACHABLE = "http://127.0.0.1:9"
 
 
-def marked(gateway: Any, name: str = "r0") -> tuple[int, str]:
+def circuit_failures(gateway: Any, name: str = "r0") -> tuple[int, str]:
     circuit = gateway.parts.registry[name].circuit
     return circuit.failures, circuit.last_error
 
@@ -53,7 +53,7 @@ async def hang_in_body(wire: Any, request: Any) -> None:
         (hang_in_body, 504, "replica_timeout"),
     ],
 )
-async def test_a_failing_engine_is_an_error_and_is_marked(
+async def test_a_failing_engine_gives_an_error_and_counts_as_a_failure(
     script: Any, status: int, code: str, path: str, engine: Any, weft: Any
 ) -> None:
     async with (
@@ -65,7 +65,7 @@ async def test_a_failing_engine_is_an_error_and_is_marked(
         assert got.json()["error"]["code"] == code
         assert ("type" in got.json()) == (path == "/v1/messages")
         assert got.headers["x-request-id"] == "q"
-        assert marked(gateway) == (1, code)
+        assert circuit_failures(gateway) == (1, code)
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 1)
         health = (await gateway.client.get("/health")).json()
@@ -99,12 +99,12 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(
         got = await gateway.call(path, body={"stream": True}, headers={"x-weft-program": "run"})
         assert got.status_code == 200
         first, last, rest = got.text.split("\n\n")
-        assert (first, rest) == ("data: 1", "")  # Half a frame is no frame.
+        assert (first, rest) == ("data: 1", "")  # The partial frame is dropped.
         lines = last.split("\n")
         assert (lines[0] == "event: error") == (path == "/v1/messages")
         event = json.loads(lines[-1].removeprefix("data: "))
         assert event["error"]["code"] == code
-        assert marked(gateway) == (1, code)
+        assert circuit_failures(gateway) == (1, code)
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls_in_flight"], session["errors"]) == (0, 1)
         metrics = (await gateway.client.get("/metrics")).text
@@ -112,7 +112,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(
 
 
 @pytest.mark.parametrize("framing", ["", "transfer-encoding: chunked\r\n"])
-async def test_an_early_end_counts_though_the_engine_reported(
+async def test_an_early_end_is_an_error_even_after_a_report(
     framing: str, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -131,10 +131,10 @@ async def test_an_early_end_counts_though_the_engine_reported(
         assert got.text.startswith('data: 1\n\ndata: {"error":')
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["errors"], session["service_s"]) == (1, 2.0)
-        assert marked(gateway) == (1, "replica_closed")
+        assert circuit_failures(gateway) == (1, "replica_closed")
 
 
-async def test_where_no_terminal_is_known_every_end_is_good(engine: Any, weft: Any) -> None:
+async def test_a_stream_without_a_known_end_marker_may_end_anywhere(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.stream(b"data: 1\n\n", b"data: 2")
 
@@ -143,10 +143,10 @@ async def test_where_no_terminal_is_known_every_end_is_good(engine: Any, weft: A
         assert got.content == b"data: 1\n\ndata: 2"
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert session["errors"] == 0
-        assert marked(gateway) == (0, "")
+        assert circuit_failures(gateway) == (0, "")
 
 
-async def test_an_answer_that_is_complete_is_good_though_the_engine_then_fails(
+async def test_a_complete_answer_is_valid_when_the_engine_fails_afterwards(
     engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -160,7 +160,7 @@ async def test_an_answer_that_is_complete_is_good_though_the_engine_then_fails(
         assert session["errors"] == 0
 
 
-async def test_repeated_failures_take_a_replica_out_until_it_is_healthy_again(
+async def test_repeated_failures_exclude_a_replica_until_it_is_healthy_again(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with engine(script=early_close, healthy=True) as stub, weft(stub) as gateway:
@@ -180,8 +180,8 @@ async def test_repeated_failures_take_a_replica_out_until_it_is_healthy_again(
         assert (await gateway.client.get("/health")).status_code == 200
 
 
-async def test_no_replica_at_all_is_503(weft: Any) -> None:
-    async with weft(NOBODY) as gateway:
+async def test_a_gateway_without_reachable_replicas_answers_503(weft: Any) -> None:
+    async with weft(UNREACHABLE) as gateway:
         got = await gateway.call("/v1/messages")
         assert got.status_code == 503
         assert got.json()["error"]["type"] == "overloaded_error"
@@ -192,7 +192,7 @@ async def test_no_replica_at_all_is_503(weft: Any) -> None:
 async def test_a_refused_connection_moves_the_call_to_another_replica(
     engine: Any, weft: Any
 ) -> None:
-    async with engine() as stub, weft(NOBODY, stub) as gateway:
+    async with engine() as stub, weft(UNREACHABLE, stub) as gateway:
         dead = gateway.parts.registry["r0"]
         for _ in range(4):
             dead.circuit = dead.circuit.checked(True)
@@ -206,8 +206,10 @@ async def test_a_refused_connection_moves_the_call_to_another_replica(
         assert len(seen) == 4
 
 
-async def test_when_every_connection_is_refused_the_client_gets_503(engine: Any, weft: Any) -> None:
-    async with weft(NOBODY, "http://127.0.0.1:10") as gateway:
+async def test_the_client_gets_503_when_every_replica_refuses_connections(
+    engine: Any, weft: Any
+) -> None:
+    async with weft(UNREACHABLE, "http://127.0.0.1:10") as gateway:
         for replica in gateway.parts.registry:
             replica.circuit = replica.circuit.checked(True)
         got = await gateway.call(headers={"x-weft-program": "run"})
@@ -215,14 +217,14 @@ async def test_when_every_connection_is_refused_the_client_gets_503(engine: Any,
         assert all(not r.circuit.healthy for r in gateway.parts.registry)
 
 
-async def test_a_call_that_closes_its_kept_connection_is_not_sent_again(
+async def test_a_call_is_not_retried_when_the_engine_closes_a_reused_connection(
     engine: Any, weft: Any
 ) -> None:
     closing = False
 
     async def script(wire: Any, request: Any) -> None:
         if closing:
-            wire.writer.close()  # Read, and closed without a byte.
+            wire.writer.close()  # The engine reads the request and closes without an answer.
         else:
             await wire.plain({"ok": True})
 
@@ -235,14 +237,16 @@ async def test_a_call_that_closes_its_kept_connection_is_not_sent_again(
         assert (len(stub.requests), len(other.requests)) == (2, 1)
 
 
-async def test_a_fresh_connection_is_not_tried_twice(engine: Any, weft: Any) -> None:
+async def test_a_call_is_not_retried_when_the_engine_closes_a_new_connection(
+    engine: Any, weft: Any
+) -> None:
     async with engine(script=early_close) as stub, weft(stub) as gateway:
         assert (await gateway.call()).status_code == 502
         assert len(stub.requests) == 1
 
 
 class BrokenTable(MemoryTable):
-    """A table whose store goes away when told so."""
+    """A table whose store fails while `broken` is set."""
 
     broken = False
     closings_refused = 0
@@ -259,7 +263,7 @@ class BrokenTable(MemoryTable):
         return await super().close_call(closing)
 
 
-async def test_without_the_table_calls_are_refused(engine: Any, weft: Any) -> None:
+async def test_calls_are_refused_when_the_table_is_unavailable(engine: Any, weft: Any) -> None:
     table = BrokenTable()
     async with engine() as stub, weft(stub, table=table) as gateway:
         table.broken = True
@@ -272,16 +276,16 @@ async def test_without_the_table_calls_are_refused(engine: Any, weft: Any) -> No
         assert (await gateway.call()).status_code == 200
 
 
-async def test_a_closing_that_fails_is_made_up_for(engine: Any, weft: Any) -> None:
+async def test_a_failed_closing_is_retried(engine: Any, weft: Any) -> None:
     table = BrokenTable()
     async with engine() as stub, weft(stub, table=table) as gateway:
         table.closings_refused = 2
         assert (await gateway.call()).status_code == 200
         assert gateway.in_flight() == 1
-        # Leaving checks that it was made up for.
+        # On exit, the fixture checks that the call was closed later.
 
 
-async def test_many_failing_calls_at_once_leave_nothing_behind(engine: Any, weft: Any) -> None:
+async def test_concurrent_failing_calls_leave_no_call_open(engine: Any, weft: Any) -> None:
     scripts = [garbage, early_close, close_in_body]
 
     async def script(wire: Any, request: Any) -> None:

@@ -1,4 +1,4 @@
-"""Engines that answer, and should not have: 5xx again and again, and what no engine answers."""
+"""Engines with repeated 5xx answers, and answers that no engine gives."""
 
 import asyncio
 from typing import Any
@@ -8,18 +8,18 @@ import pytest
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
-def marked(gateway: Any, name: str = "r0") -> tuple[int, str]:
+def circuit_failures(gateway: Any, name: str = "r0") -> tuple[int, str]:
     circuit = gateway.parts.registry[name].circuit
     return circuit.failures, circuit.last_error
 
 
 def without_checks(gateway: Any) -> None:
-    """From now on no suspicion brings a check."""
+    """Stop health checks after failures."""
     gateway.parts.registry.suspicion = asyncio.Event()
 
 
 class Failing:
-    """Answers `status`, with a body of its own, while `broken`; else as an engine that works."""
+    """Answer with `status` and an error body while `broken`, and with success otherwise."""
 
     def __init__(self, status: str, kind: str = "application/json", stream: bool = False) -> None:
         self.status, self.kind, self.stream, self.broken = status, kind, stream, True
@@ -53,7 +53,7 @@ class Failing:
 @pytest.mark.parametrize(
     "options", [{}, {"kind": "text/html"}, {"stream": True}], ids=["json", "html", "stream"]
 )
-async def test_an_answer_of_5xx_passes_unchanged_and_counts(
+async def test_a_5xx_answer_passes_unchanged_and_counts_as_a_failure(
     options: dict[str, Any], status: str, counts: bool, engine: Any, weft: Any
 ) -> None:
     failing = Failing(status, **options)
@@ -63,13 +63,13 @@ async def test_an_answer_of_5xx_passes_unchanged_and_counts(
             got = await gateway.call(headers={"x-weft-program": "run"})
             assert (got.status_code, got.content) == (int(status[:3]), failing.answer)
             assert got.headers["x-weft-replica"] == "r0"
-            assert marked(gateway) == ((n, "replica_5xx") if counts else (0, ""))
+            assert circuit_failures(gateway) == ((n, "replica_5xx") if counts else (0, ""))
         assert gateway.parts.registry["r0"].circuit.healthy is not counts
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert session["errors"] == 3
 
 
-async def test_a_replica_that_fails_fast_loses_its_traffic_and_gets_it_back(
+async def test_a_replica_with_5xx_answers_gets_traffic_again_after_its_recovery(
     engine: Any, weft: Any, until: Any
 ) -> None:
     failing = Failing("500 Internal Server Error")
@@ -80,7 +80,7 @@ async def test_a_replica_that_fails_fast_loses_its_traffic_and_gets_it_back(
     ):
         registry = gateway.parts.registry
         answers = [(await gateway.call()).status_code for _ in range(60)]
-        # Three in a row, then one for each time that it came back.
+        # Three failures open the circuit. Each later one follows a time when it closed again.
         assert 3 <= answers.count(500) <= 3 + registry["r0"].circuit.trips
         assert len(good.requests) == 60 - answers.count(500)
         failing.broken = False
@@ -90,10 +90,10 @@ async def test_a_replica_that_fails_fast_loses_its_traffic_and_gets_it_back(
             while len(bad.requests) == answered:
                 assert (await gateway.call()).status_code == 200
         assert registry["r0"].circuit.healthy
-        assert marked(gateway) == (0, "")
+        assert circuit_failures(gateway) == (0, "")
 
 
-async def test_one_5xx_among_good_answers_takes_nobody_out(engine: Any, weft: Any) -> None:
+async def test_single_5xx_answers_exclude_no_replica(engine: Any, weft: Any) -> None:
     failing = Failing("500 Internal Server Error")
     async with engine(script=failing) as stub, weft(stub) as gateway:
         for n in range(12):
@@ -102,9 +102,7 @@ async def test_one_5xx_among_good_answers_takes_nobody_out(engine: Any, weft: An
             assert gateway.parts.registry["r0"].circuit.healthy
 
 
-async def test_the_last_replica_keeps_its_calls_though_it_fails_them(
-    engine: Any, weft: Any
-) -> None:
+async def test_the_last_replica_gets_calls_despite_its_failures(engine: Any, weft: Any) -> None:
     failing = Failing("500 Internal Server Error")
     async with (
         engine(script=failing) as stub,
@@ -112,7 +110,7 @@ async def test_the_last_replica_keeps_its_calls_though_it_fails_them(
         weft(stub, other) as gateway,
     ):
         for _ in range(8):
-            assert (await gateway.call()).status_code == 500  # Never our own 503.
+            assert (await gateway.call()).status_code == 500  # The gateway adds no 503.
         assert not gateway.parts.registry["r0"].circuit.healthy
         failing.broken = False
         assert (await gateway.call()).status_code == 200
@@ -125,7 +123,7 @@ async def test_the_last_replica_keeps_its_calls_though_it_fails_them(
         assert (health.status_code, health.json()["status"]) == (200, "ok")
         assert health.json()["replicas"][0]["healthy"] is False
         assert health.json()["replicas"][0]["last_error"] == "replica_5xx"
-        # What passes through goes there as well.
+        # Passed-through routes use the replica as well.
         got = await gateway.client.post("/tokenize", json={"prompt": "x"})
         assert got.status_code == 500
 
@@ -159,7 +157,7 @@ async def closed_without_body(wire: Any, request: Any) -> None:
 @pytest.mark.parametrize(
     "script", [html, empty, no_content, redirect, empty_redirect, closed_without_body]
 )
-async def test_an_answer_that_no_engine_gives_is_an_error_and_is_marked(
+async def test_an_invalid_answer_gives_an_error_and_counts_as_a_failure(
     script: Any, path: str, engine: Any, weft: Any
 ) -> None:
     async with engine(script=script) as stub, weft(stub) as gateway:
@@ -170,7 +168,7 @@ async def test_an_answer_that_no_engine_gives_is_an_error_and_is_marked(
         assert got.headers["content-type"] == "application/json"
         assert got.headers["x-request-id"] == "q"
         assert "location" not in got.headers
-        assert marked(gateway) == (1, "replica_bad_answer")
+        assert circuit_failures(gateway) == (1, "replica_bad_answer")
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 1)
         metrics = (await gateway.client.get("/metrics")).text
@@ -180,7 +178,7 @@ async def test_an_answer_that_no_engine_gives_is_an_error_and_is_marked(
 @pytest.mark.parametrize(
     "kind", ["application/json; charset=utf-8", "Application/JSON", "application/octet-stream"]
 )
-async def test_an_answer_of_another_type_that_engines_give_passes(
+async def test_answers_of_the_content_types_of_engines_pass(
     kind: str, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -192,7 +190,7 @@ async def test_an_answer_of_another_type_that_engines_give_passes(
         assert got.headers["content-type"] == kind
 
 
-async def test_an_answer_without_a_type_passes(engine: Any, weft: Any) -> None:
+async def test_an_answer_without_a_content_type_passes(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 
@@ -202,7 +200,7 @@ async def test_an_answer_without_a_type_passes(engine: Any, weft: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
-async def test_an_engine_says_nothing_about_the_gateways_host(
+async def test_headers_about_the_host_are_removed_from_an_engines_answer(
     path: str, stream: bool, engine: Any, weft: Any
 ) -> None:
     foreign = {
@@ -215,8 +213,8 @@ async def test_an_engine_says_nothing_about_the_gateways_host(
 
     async def script(wire: Any, request: Any) -> None:
         kind = {"content-type": "text/event-stream" if stream else "application/json"}
-        told = foreign | kind | {"retry-after": "7"}
-        await wire.plain(b"data: [DONE]\n\n", headers=told)
+        headers = foreign | kind | {"retry-after": "7"}
+        await wire.plain(b"data: [DONE]\n\n", headers=headers)
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         got = await gateway.call(path)
@@ -227,7 +225,7 @@ async def test_an_engine_says_nothing_about_the_gateways_host(
 
 @pytest.mark.parametrize("status", ["999 X", "600 X", "302 Found", "304 Not Modified"])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
-async def test_a_status_that_no_engine_has_is_a_bad_answer(
+async def test_an_unexpected_status_is_a_bad_answer(
     engine: Any, weft: Any, status: str, path: str
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -248,18 +246,18 @@ INVALID = {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type"
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("error_body", "message"),
     [
         (OPENAI, "max_tokens: too small"),
         ({"detail": "Not Found"}, "Not Found"),
         (INVALID, "Field required"),
     ],
 )
-async def test_an_engines_error_reaches_clients_of_anthropic_in_their_shape(
-    path: str, told: Any, message: str, engine: Any, weft: Any
+async def test_anthropic_clients_get_an_engine_error_in_their_format(
+    path: str, error_body: Any, message: str, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
-        await wire.plain(told, "400 Bad Request")
+        await wire.plain(error_body, "400 Bad Request")
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         got = await gateway.call(path)
@@ -269,17 +267,17 @@ async def test_an_engines_error_reaches_clients_of_anthropic_in_their_shape(
 
 
 @pytest.mark.parametrize(
-    ("told", "message", "param"),
+    ("error_body", "message", "param"),
     [({"detail": "Not Found"}, "Not Found", None), (INVALID, "Field required", "input")],
 )
-async def test_an_engines_error_in_the_shape_of_fastapi_becomes_one_of_openai(
-    told: Any, message: str, param: str | None, engine: Any, weft: Any
+async def test_an_engine_error_in_fastapi_format_becomes_an_openai_error(
+    error_body: Any, message: str, param: str | None, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
         if request.method == "POST" and request.target == "/v1/responses":
             await wire.plain({"id": "resp_1"})
         else:
-            await wire.plain(told, "404 Not Found")
+            await wire.plain(error_body, "404 Not Found")
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         await gateway.call("/v1/responses", body={"input": "x"})
@@ -295,7 +293,7 @@ async def test_an_engines_error_in_the_shape_of_fastapi_becomes_one_of_openai(
             assert error["type"] == "invalid_request_error"
 
 
-async def test_one_tenants_failing_calls_leave_the_replica_to_the_others(
+async def test_failing_calls_of_one_tenant_do_not_exclude_the_replica(
     engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -316,7 +314,7 @@ async def test_one_tenants_failing_calls_leave_the_replica_to_the_others(
 @pytest.mark.parametrize(
     ("body", "kind"), [(b"<html>", "text/html"), (b"", "application/json")], ids=["type", "empty"]
 )
-async def test_what_no_engine_answers_is_a_bad_answer_on_every_route(
+async def test_an_invalid_answer_is_a_bad_answer_on_every_route(
     body: bytes, kind: str, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:

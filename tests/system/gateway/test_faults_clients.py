@@ -1,5 +1,6 @@
-"""Streams that break, as the real clients see them over real sockets: an APIError, never a JSON
-error of a half frame, and never a short answer that looks whole."""
+"""Broken streams at the OpenAI and Anthropic clients. The clients raise an APIError, without JSON
+errors from partial frames and without short answers that look complete.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -90,14 +91,14 @@ CLIENTS = [
     pytest.param(messages, BLOCK, id="messages"),
     pytest.param(messages_sync, BLOCK, id="messages-sync"),
 ]
-# Of the frame that breaks off: nothing, half a field's name, half a line, half of an umlaut, all
-# but the end of its blank line.
+# Cuts of the broken frame: nothing, a partial field name, a partial line, a partial UTF-8
+# character, and all except the last byte.
 CUTS = [0, 3, 60, CHAT.index("ä".encode()) + 1, -1]
 
 
 @pytest.fixture
-def before(engine: Any, weft: Any) -> Callable[..., AbstractAsyncContextManager[Any]]:
-    """`async with before(pieces, ending) as gateway`: one whose engine streams those pieces."""
+def streaming(engine: Any, weft: Any) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    """Return `async with streaming(pieces, ending) as gateway`, whose engine streams the pieces."""
 
     @asynccontextmanager
     async def start(pieces: tuple[bytes, ...], ending: str) -> AsyncIterator[Any]:
@@ -115,14 +116,14 @@ def before(engine: Any, weft: Any) -> Callable[..., AbstractAsyncContextManager[
 @pytest.mark.parametrize(("read", "frame"), CLIENTS)
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("ending", ["close", "end"])
-async def test_a_broken_stream_is_an_api_error(
-    read: Read, frame: bytes, cut: int, ending: str, before: Any
+async def test_a_broken_stream_raises_an_api_error(
+    read: Read, frame: bytes, cut: int, ending: str, streaming: Any
 ) -> None:
-    async with before((frame, frame[:cut]), ending) as gateway:
+    async with streaming((frame, frame[:cut]), ending) as gateway:
         with pytest.raises((openai.APIError, anthropic.APIError)) as caught:
             await read(gateway.url)
-        told: Any = caught.value
-        code = told.code if isinstance(told, openai.APIError) else told.body["error"]["code"]
+        error: Any = caught.value
+        code = error.code if isinstance(error, openai.APIError) else error.body["error"]["code"]
         assert code == "replica_closed"
 
 
@@ -141,11 +142,11 @@ async def test_a_broken_stream_is_an_api_error(
         ),
     ],
 )
-async def test_a_whole_stream_is_no_error_however_it_is_cut_into_reads(
-    read: Read, frame: bytes, last: bytes, before: Any
+async def test_a_complete_stream_raises_no_error_for_any_chunking(
+    read: Read, frame: bytes, last: bytes, streaming: Any
 ) -> None:
     whole = frame + frame + last
     pieces = tuple(whole[i : i + 7] for i in range(0, len(whole), 7))
-    async with before(pieces, "end") as gateway:
-        # What ends the answer is an event for some clients.
+    async with streaming(pieces, "end") as gateway:
+        # The end marker is an event for some clients.
         assert await read(gateway.url) in (2, 3)

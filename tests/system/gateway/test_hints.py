@@ -1,4 +1,4 @@
-"""Hints over HTTP: what engines are told, and the fate that the client is told of."""
+"""Hints over HTTP: the arguments at the engine and the fate in the client's receipt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 NAMED = {"x-session-id": "run"}
 
 
-async def test_prompts_are_tagged_by_their_roles(engine: Any, weft: Any) -> None:
+async def test_prompts_are_tagged_by_message_roles(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         await gateway.call(body={"messages": MESSAGES[:2]}, headers=NAMED)
         await gateway.call(body={"messages": MESSAGES}, headers=NAMED)
@@ -39,7 +39,7 @@ async def test_tagging_can_be_turned_off(engine: Any, weft: Any) -> None:
         assert "weft_tags" not in stub.requests[0].json["vllm_xargs"]
 
 
-async def test_hints_of_all_dialects_reach_the_engine_and_their_fate_the_receipt(
+async def test_hints_of_all_dialects_reach_the_engine_and_the_receipt_lists_their_fates(
     engine: Any, weft: Any
 ) -> None:
     async with engine() as stub, weft(stub) as gateway:
@@ -60,16 +60,16 @@ async def test_hints_of_all_dialects_reach_the_engine_and_their_fate_the_receipt
         assert fates["nvext.agent_hints.priority"].startswith("ignored")
 
 
-async def test_a_mark_retains_the_prompt_up_to_the_end_of_its_message_and_no_further(
+async def test_a_cache_control_mark_retains_the_prompt_up_to_its_message(
     engine: Any, weft: Any
 ) -> None:
     mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
     marked = [{**MESSAGES[0], **mark}, *MESSAGES[1:]]
-    async with engine() as stub, weft(stub) as gateway, weft(stub, tag_prompts=False) as silent:
+    async with engine() as stub, weft(stub) as gateway, weft(stub, tag_prompts=False) as untagged:
         for asked, messages, extra in (
             (gateway, marked, {}),
             (gateway, MESSAGES, mark),
-            (silent, marked, {}),
+            (untagged, marked, {}),
         ):
             headers = {**NAMED, "x-request-id": "a"}
             await asked.call(body={"messages": messages, **extra}, headers=headers)
@@ -77,15 +77,15 @@ async def test_a_mark_retains_the_prompt_up_to_the_end_of_its_message_and_no_fur
         assert [xargs["weft_retain"] for xargs in sent] == [3600.0] * 3
         # The system message is the first span of the tags.
         assert sent[0]["weft_retain_tokens"] == sent[0]["weft_tags"][0]
-        # A mark beside the messages, and one of which nobody can tell where it is.
+        # The other two have no known position: a mark outside the messages, and an untagged prompt.
         assert not any("weft_retain_tokens" in xargs for xargs in sent[1:])
-        hints = (await silent.client.get("/v1/receipts/a")).json()["hints"]
+        hints = (await untagged.client.get("/v1/receipts/a")).json()["hints"]
         assert hints[0] == {
             "hint": "cache_control", "fate": "applied to the whole prompt", "by": "gateway",
         }  # fmt: skip
 
 
-async def test_a_step_of_priority_counts_as_half_of_what_was_used(engine: Any, weft: Any) -> None:
+async def test_each_priority_step_halves_the_service(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         call = request.json["vllm_xargs"]["weft_call"]
         report = {"call": call, "service_s": 8.0, "finished": True}
@@ -95,11 +95,11 @@ async def test_a_step_of_priority_counts_as_half_of_what_was_used(engine: Any, w
         await gateway.call(headers=NAMED)
         await gateway.call(headers=NAMED, body={"weft": {"priority": 2}})
         await gateway.call(headers=NAMED)
-        told = [request.json["vllm_xargs"]["weft_service"] for request in stub.requests]
-        assert told == [0.0, 2.0, 16.0]
+        services = [request.json["vllm_xargs"]["weft_service"] for request in stub.requests]
+        assert services == [0.0, 2.0, 16.0]
 
 
-async def test_a_replica_without_the_plugin_takes_no_hint_and_says_so(
+async def test_hints_to_a_replica_without_the_plugin_are_reported_as_ignored(
     engine: Any, weft: Any
 ) -> None:
     async with engine(weft=False) as stub, weft(stub) as gateway:
@@ -112,7 +112,7 @@ async def test_a_replica_without_the_plugin_takes_no_hint_and_says_so(
         assert fate["fate"] == "ignored: the replica does not run the plugin"
 
 
-async def test_tags_told_ahead_hold_for_the_next_calls(engine: Any, weft: Any) -> None:
+async def test_tags_set_in_advance_apply_to_the_next_calls(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         hint = {
             "session_id": "run",
@@ -122,9 +122,9 @@ async def test_tags_told_ahead_hold_for_the_next_calls(engine: Any, weft: Any) -
                 {"message": 0, "tag": "GOLD"},
             ],
         }
-        told = (await gateway.client.post("/v1/hints/tags", json=hint)).json()
-        assert told["fates"][0] == "tags[0]=noted for the next calls"
-        assert [fate.partition(":")[0] for fate in told["fates"][1:]] == [
+        answer = (await gateway.client.post("/v1/hints/tags", json=hint)).json()
+        assert answer["fates"][0] == "tags[0]=noted for the next calls"
+        assert [fate.partition(":")[0] for fate in answer["fates"][1:]] == [
             "tags[1]=ignored",
             "tags[2]=ignored",
         ]
@@ -136,62 +136,60 @@ async def test_tags_told_ahead_hold_for_the_next_calls(engine: Any, weft: Any) -
 
 
 @pytest.mark.parametrize("headers", [NAMED, {"session-id": "run"}])
-async def test_hints_take_the_session_of_the_header(
+async def test_hint_routes_read_the_session_from_the_header(
     headers: dict[str, str], engine: Any, weft: Any
 ) -> None:
-    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         await gateway.call(body={"messages": MESSAGES}, headers=headers)
         post = gateway.client.post
         for path, hint in (("tags", {"tags": []}), ("priority", {"priority": 1})):
-            told = await post(f"/v1/hints/{path}", json=hint, headers=headers)
-            assert (told.status_code, told.json()["session_id"]) == (200, "run")
+            got = await post(f"/v1/hints/{path}", json=hint, headers=headers)
+            assert (got.status_code, got.json()["session_id"]) == (200, "run")
             named = {**hint, "session_id": "run"}
-            told = await post(f"/v1/hints/{path}", json=named, headers={"x-session-id": "other"})
-            assert (told.status_code, told.json()["session_id"]) == (200, "run")
-            nameless = await post(f"/v1/hints/{path}", json=hint)
-            assert nameless.status_code == 400
-            assert nameless.json()["error"]["param"] == "session_id"
+            got = await post(f"/v1/hints/{path}", json=named, headers={"x-session-id": "other"})
+            assert (got.status_code, got.json()["session_id"]) == (200, "run")
+            unnamed = await post(f"/v1/hints/{path}", json=hint)
+            assert unnamed.status_code == 400
+            assert unnamed.json()["error"]["param"] == "session_id"
 
 
-async def test_reuse_priority_and_pins_go_to_the_replicas_of_the_program_and_end(
+async def test_priorities_and_pins_are_sent_to_all_replicas(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(asides={"/weft/kv": {}}) as one,
-        engine(asides={"/weft/kv": {}}) as two,
+        engine(canned={"/weft/kv": {}}) as one,
+        engine(canned={"/weft/kv": {}}) as two,
         weft(one, two, locality_threshold_tokens=0) as gateway,
     ):
-        missing = {"session_id": "run", "priority": 1}
-        refused = await gateway.client.post("/v1/hints/priority", json=missing)
+        early = {"session_id": "run", "priority": 1}
+        refused = await gateway.client.post("/v1/hints/priority", json=early)
         assert (refused.status_code, refused.json()["error"]["code"]) == (404, "session_not_found")
         await gateway.call(headers=NAMED)
         pin = {"retain_s": 60, "retain_tokens": 512}
         hint = {"session_id": "run", "priority": 2, "ttl_s": 60, **pin}
-        told = (await gateway.client.post("/v1/hints/priority", json=hint)).json()
-        assert set(told["fates"]["priority"].values()) == {"applied"}
+        answer = (await gateway.client.post("/v1/hints/priority", json=hint)).json()
+        assert set(answer["fates"]["priority"].values()) == {"applied"}
         asked = [
             {key: value for key, value in request.json.items() if key != "program"}
             for stub in (one, two)
             for request in stub.other
             if request.target == "/weft/kv"
         ]
-        told_each = [
+        expected = [
             {"action": "retain", "ttl_s": 60.0, "tokens": 512},
             {"action": "priority", "priority": 2, "ttl_s": 60.0},
         ]
-        assert asked == told_each * 2
+        assert asked == expected * 2
 
 
-async def test_a_priority_ends_although_the_gateway_that_told_of_it_is_gone(
-    engine: Any, weft: Any
-) -> None:
+async def test_a_priority_expires_in_the_engine_without_its_gateway(engine: Any, weft: Any) -> None:
     real = RealScheduler(ticking(slots=1), "fcfs", {})
-    async with engine(asides={"/weft/kv": {}}) as stub:
+    async with engine(canned={"/weft/kv": {}}) as stub:
         async with weft(stub) as gateway:
             await gateway.call(headers=NAMED)
             hint = {"session_id": "run", "priority": 2, "ttl_s": 60}
             await gateway.client.post("/v1/hints/priority", json=hint)
-        # Another gateway takes its place, and says nothing of it.
+        # A second gateway replaces the first and does not repeat the priority.
         async with weft(stub) as gateway:
             await gateway.call(headers=NAMED)
         commands = [KvCommand.from_body(request.json) for request in stub.other]
@@ -237,7 +235,7 @@ CHUNKS = [
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "fg"]
 
 
-async def calls_tools(wire: Any, request: Any) -> None:
+async def call_tools(wire: Any, request: Any) -> None:
     frames = [
         b"data: %b\n\n" % json.dumps({"choices": [{"index": 0, "delta": chunk}]}).encode()
         for chunk in CHUNKS
@@ -245,18 +243,18 @@ async def calls_tools(wire: Any, request: Any) -> None:
     await wire.stream(*frames, b"data: [DONE]\n\n")
 
 
-async def test_tool_calls_are_dispatched_in_the_stream_for_who_asks(engine: Any, weft: Any) -> None:
-    async with engine(script=calls_tools) as stub, weft(stub) as gateway:
+async def test_tool_calls_are_dispatched_in_the_stream_on_request(engine: Any, weft: Any) -> None:
+    async with engine(script=call_tools) as stub, weft(stub) as gateway:
         body = {"stream": True, "tools": TOOLS}
         plain = await gateway.call(body=body, headers=NAMED)
         assert b"tool_call_dispatch" not in plain.content
-        told = await gateway.call(
+        streamed = await gateway.call(
             body={**body, "weft": {"tool_dispatch": True}},
             headers={**NAMED, "x-request-id": "a", "x-weft-saved-s": "1"},
         )
-        frames = told.content.split(b"\n\n")
+        frames = streamed.content.split(b"\n\n")
         events = [n for n, f in enumerate(frames) if f.startswith(b"event: tool_call_dispatch")]
-        # Each right after the chunk that closes its brace.
+        # Each event follows the chunk that completes the call.
         assert events == [2, 4]
         without = b"\n\n".join(
             f for n, f in enumerate(frames) if n not in events and not f.startswith(b": ")
@@ -269,8 +267,8 @@ async def test_tool_calls_are_dispatched_in_the_stream_for_who_asks(engine: Any,
         assert unknown == []
 
 
-async def test_a_listener_hears_its_programs_tool_calls(engine: Any, weft: Any) -> None:
-    async with engine(script=calls_tools) as stub, weft(stub) as gateway:
+async def test_a_listener_receives_the_tool_calls_of_its_program(engine: Any, weft: Any) -> None:
+    async with engine(script=call_tools) as stub, weft(stub) as gateway:
         await gateway.client.post("/v1/sessions", json={"id": "run"})
         async with gateway.client.stream("GET", "/v1/sessions/run/events") as events:
             lines = events.aiter_lines()
@@ -278,20 +276,20 @@ async def test_a_listener_hears_its_programs_tool_calls(engine: Any, weft: Any) 
             await gateway.call(
                 body={"stream": True, "tools": TOOLS}, headers={**NAMED, "x-request-id": "a"}
             )
-            heard = []
+            received = []
             async with asyncio.timeout(10):
                 async for line in lines:
                     if line.startswith("data: "):
-                        heard.append(json.loads(line[6:]))
-                    if len(heard) == 2:
+                        received.append(json.loads(line[6:]))
+                    if len(received) == 2:
                         break
-        assert [h["tool_call"]["function"]["name"] for h in heard] == ["f", "g"]
-        assert {h["request_id"] for h in heard} == {"a"}
+        assert [h["tool_call"]["function"]["name"] for h in received] == ["f", "g"]
+        assert {h["request_id"] for h in received} == {"a"}
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
-async def test_a_listener_hears_the_calls_of_answers_that_are_not_streamed(
+async def test_a_listener_receives_the_tool_calls_of_plain_answers(
     path: str, engine: Any, weft: Any
 ) -> None:
     function = {"name": "f", "arguments": '{"a": 1}'}
@@ -307,7 +305,7 @@ async def test_a_listener_hears_the_calls_of_answers_that_are_not_streamed(
         await wire.plain({"id": "resp_1", **answers[path]})
 
     async with engine(script=script) as stub, weft(stub) as gateway:
-        # Who listens to nothing is told nothing, and a call without tools calls none.
+        # Without a listener or without tools, no event is sent.
         await gateway.call(path, body={"tools": TOOLS}, headers=NAMED)
         async with gateway.client.stream("GET", "/v1/sessions/run/events") as events:
             lines = events.aiter_lines()
@@ -318,18 +316,18 @@ async def test_a_listener_hears_the_calls_of_answers_that_are_not_streamed(
                 await gateway.call(path, body={"tools": TOOLS}, headers=asked)
             ).status_code == 200
             async with asyncio.timeout(10):
-                heard = await anext(line async for line in lines if line.startswith("data: "))
-        told = json.loads(heard[6:])
-        assert told["request_id"] == "a"
-        assert json.loads(told["tool_call"]["function"]["arguments"]) == {"a": 1}
+                received = await anext(line async for line in lines if line.startswith("data: "))
+        event = json.loads(received[6:])
+        assert event["request_id"] == "a"
+        assert json.loads(event["tool_call"]["function"]["arguments"]) == {"a": 1}
 
 
 @pytest.mark.parametrize("final", [False, True])
-async def test_engines_need_not_keep_what_an_ended_program_leaves(
+async def test_engines_receive_a_notice_when_a_program_ends(
     engine: Any, weft: Any, until: Any, final: bool
 ) -> None:
     async with (
-        engine(asides={"/weft/kv": {}}) as stub,
+        engine(canned={"/weft/kv": {}}) as stub,
         weft(stub, balancer="locality", locality_threshold_tokens=0) as gateway,
     ):
         headers = {"x-dynamo-session-id": "run"}
@@ -342,19 +340,19 @@ async def test_engines_need_not_keep_what_an_ended_program_leaves(
         await until(lambda: [r.json["action"] for r in stub.other] == ["forget"])
 
 
-async def test_what_was_saved_is_told_in_a_stream_that_ends_at_once(engine: Any, weft: Any) -> None:
-    async with engine(script=calls_tools) as stub, weft(stub, receipts=0) as gateway:
+async def test_a_short_stream_reports_the_saved_seconds(engine: Any, weft: Any) -> None:
+    async with engine(script=call_tools) as stub, weft(stub, receipts=0) as gateway:
         got = await gateway.call(
             body={"stream": True, "tools": TOOLS},
             headers={**NAMED, "x-weft-tool-dispatch": "1", "x-weft-saved-s": "1"},
         )
         frames = got.content.split(b"\n\n")
-        (told,) = [frame for frame in frames if frame.startswith(b": x-weft-saved-s ")]
-        assert told.startswith(b": x-weft-saved-s dispatch=")
-        assert frames.index(told) <= frames.index(b"data: [DONE]")
+        (comment,) = [frame for frame in frames if frame.startswith(b": x-weft-saved-s ")]
+        assert comment.startswith(b": x-weft-saved-s dispatch=")
+        assert frames.index(comment) <= frames.index(b"data: [DONE]")
 
 
-async def test_a_prompt_that_was_counted_once_an_answer_teaches_nothing(
+async def test_prompt_lengths_are_not_learned_from_calls_with_several_answers(
     engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -372,7 +370,7 @@ async def test_a_prompt_that_was_counted_once_an_answer_teaches_nothing(
         assert receipts[1]["predicted"]["prompt_tokens"] == 100
 
 
-async def test_a_program_whose_last_call_outlives_its_handle_is_forgotten_too(
+async def test_a_program_deleted_during_its_last_call_gets_an_eviction_notice(
     engine: Any, weft: Any, until: Any
 ) -> None:
     go_on = asyncio.Event()
@@ -381,7 +379,7 @@ async def test_a_program_whose_last_call_outlives_its_handle_is_forgotten_too(
         await go_on.wait()
         await wire.plain({})
 
-    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(script=script, canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         call = asyncio.create_task(gateway.call(headers=NAMED))
         await until(lambda: stub.requests)
         await gateway.client.delete("/v1/sessions/run")

@@ -1,4 +1,4 @@
-"""An engine that says anything: what is good of it passes, and the books stay right."""
+"""An engine with arbitrary output: valid answers pass, and the counts stay exact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 CALLS = 10_000
 AT_ONCE = 8
-# Values of a report's fields that no engine means.
+# Values that no engine sends in a report.
 ODD = [
     "NaN", "Infinity", "-1", "1.5", "1e300", "-1e300", "9" * 400, "null", "true", '"7"', "[]",
     "[1,[2]]", '{"a":{"b":1}}', '"\\ud800"', "[" * 600 + "]" * 600,
@@ -42,13 +42,13 @@ MODELS = [
 ]  # fmt: skip
 
 
-# A report of another call cannot be told from the report of an answer that belongs to another call.
-# Isolation wins: the gateway refuses the answer.
+# A report of another call suggests that the answer belongs to that call too. The gateway refuses
+# such an answer, because isolation matters most.
 OTHER_CALL = CallReport("call-0123456789ab-7").to_json().encode()
 
 
 def a_report(rng: random.Random, call: str) -> bytes:
-    """Mostly malformed, now and then a good one."""
+    """Return a report that is usually malformed and sometimes valid."""
     good = CallReport(call, 0.5, 0.1, prompt_tokens=7, output_tokens=3).to_json()
     kind = rng.randrange(8)
     if kind == 0:
@@ -68,7 +68,7 @@ def chunk(data: bytes) -> bytes:
 
 
 class Hostile:
-    """The engine's script. It answers well what it is asked to, with whatever report."""
+    """The engine's script: arbitrary reports, and malformed answers on request."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -129,7 +129,7 @@ class Hostile:
 
 @dataclass
 class Got:
-    """An answer as the client read it."""
+    """An answer as the client reads it."""
 
     body: bytes = b""
     done: bool = False
@@ -143,7 +143,7 @@ class Got:
 
 
 class Client:
-    """One connection to the gateway. A general client would take most of the test's time."""
+    """One connection to the gateway. A full HTTP client would take most of the test's time."""
 
     def __init__(self, url: str) -> None:
         self._port = int(url.rpartition(":")[2])
@@ -163,7 +163,7 @@ class Client:
         async with asyncio.timeout(20):
             while not got.done:
                 data = await reader.read(65536)
-                assert data, "the gateway broke the answer off"
+                assert data, "the gateway aborted the answer"
                 parser.feed_data(data)
         if not parser.should_keep_alive():
             self.close()
@@ -175,7 +175,7 @@ class Client:
             self._streams = None
 
 
-async def test_ten_thousand_calls_of_a_hostile_engine(
+async def test_counts_stay_exact_after_ten_thousand_calls_to_a_hostile_engine(
     engine: Callable[..., Any], weft: Callable[..., Any]
 ) -> None:
     rng = random.Random(7)
@@ -184,7 +184,7 @@ async def test_ten_thousand_calls_of_a_hostile_engine(
         parts = gateway.parts
         closed = 0
 
-        async def some(client: Client, number: int) -> None:
+        async def make_calls(client: Client, number: int) -> None:
             for _ in range(number):
                 bad, stream, seed = rng.random() < 0.05, rng.random() < 0.5, rng.random()
                 body = {"user": "bad" if bad else "good", "stream": stream, "seed": seed}
@@ -208,17 +208,17 @@ async def test_ten_thousand_calls_of_a_hostile_engine(
 
         clients = [Client(gateway.url) for _ in range(AT_ONCE)]
         while closed < CALLS:
-            stub.asides = {"/weft/state": rng.choice(STATES), "/v1/models": rng.choice(MODELS)}
+            stub.canned = {"/weft/state": rng.choice(STATES), "/v1/models": rng.choice(MODELS)}
             parts.registry.suspicion.set()
-            await asyncio.gather(*(some(client, 50) for client in clients))
+            await asyncio.gather(*(make_calls(client, 50) for client in clients))
             closed += 50 * AT_ONCE
-            # Opened minus closed is what is in flight: nothing, now.
+            # All calls are closed, so no call is in flight.
             assert gateway.in_flight() == 0
             assert list(await parts.table.check()) == []
-            tallies = (await gateway.client.get("/metrics")).text
+            metrics = (await gateway.client.get("/metrics")).text
             counted = [
                 float(line.rsplit(" ", 1)[1])
-                for line in tallies.splitlines()
+                for line in metrics.splitlines()
                 if line.startswith("weft_calls_total")
             ]
             assert sum(counted) == closed
@@ -226,7 +226,7 @@ async def test_ten_thousand_calls_of_a_hostile_engine(
                 assert (await gateway.client.get(path)).status_code == 200
         dropped = [
             float(line.rsplit(" ", 1)[1])
-            for line in tallies.splitlines()
+            for line in metrics.splitlines()
             if line.startswith("weft_reports_dropped_total")
         ]
         assert sum(dropped) > CALLS / 2

@@ -1,4 +1,4 @@
-"""One rule for ids, whichever way they come: UTF-8 text of at most 256 bytes, each its own."""
+"""Ids are UTF-8 texts of at most 256 bytes, with the same rules on every route."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-NO_TEXT = [b"\xff\xfe", b"\xc3", b"a\xed\xa0\x80b"]
+INVALID_UTF8 = [b"\xff\xfe", b"\xc3", b"a\xed\xa0\x80b"]
 
 
 def refusal(got: Any) -> tuple[int, str]:
@@ -16,10 +16,8 @@ def refusal(got: Any) -> tuple[int, str]:
     return got.status_code, got.json()["error"]["code"]
 
 
-@pytest.mark.parametrize("raw", NO_TEXT, ids=repr)
-async def test_bytes_that_are_no_text_are_refused_on_every_way_in(
-    raw: bytes, engine: Any, weft: Any
-) -> None:
+@pytest.mark.parametrize("raw", INVALID_UTF8, ids=repr)
+async def test_invalid_utf8_is_refused_on_every_route(raw: bytes, engine: Any, weft: Any) -> None:
     escaped = quote(raw)
     async with engine() as stub, weft(stub) as gateway:
         client = gateway.client
@@ -39,9 +37,7 @@ async def test_bytes_that_are_no_text_are_refused_on_every_way_in(
 
 
 @pytest.mark.parametrize("raw", [b"\xff", "ÿ".encode()])
-async def test_a_path_whose_bytes_are_not_escaped_names_no_other_program(
-    raw: bytes, engine: Any, weft: Any
-) -> None:
+async def test_unescaped_bytes_in_a_path_are_refused(raw: bytes, engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         host, port = gateway.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -54,7 +50,7 @@ async def test_a_path_whose_bytes_are_not_escaped_names_no_other_program(
 
 
 @pytest.mark.parametrize("body", [b'{"id": "\\ud800"}', b'{"metadata": {"a": "\\udc00"}}'])
-async def test_half_a_surrogate_pair_is_no_text(body: bytes, engine: Any, weft: Any) -> None:
+async def test_a_lone_surrogate_is_refused(body: bytes, engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         got = await gateway.client.post("/v1/sessions", content=body)
         assert refusal(got) == (400, "invalid_json")
@@ -63,7 +59,7 @@ async def test_half_a_surrogate_pair_is_no_text(body: bytes, engine: Any, weft: 
 
 
 @pytest.mark.parametrize("name", ["\\xff\\xfe", "ÿþ", "é", "a/b", "%FF"])
-async def test_one_id_is_one_program_on_every_way_in(name: str, engine: Any, weft: Any) -> None:
+async def test_an_id_is_the_same_program_on_every_route(name: str, engine: Any, weft: Any) -> None:
     path = "/v1/sessions/" + quote(name, safe="")
     async with engine() as stub, weft(stub) as gateway:
         for named in (
@@ -81,7 +77,7 @@ async def test_one_id_is_one_program_on_every_way_in(name: str, engine: Any, wef
         assert ended.status_code == 200
 
 
-async def test_an_id_that_is_too_long_has_one_code(engine: Any, weft: Any) -> None:
+async def test_a_too_long_id_has_the_same_error_code_on_every_route(engine: Any, weft: Any) -> None:
     name = "é" * 129
     async with engine() as stub, weft(stub) as gateway:
         answers = [

@@ -1,5 +1,6 @@
-"""One tenant attacks, another one has something: nothing of it is read or changed, through two
-gateways on one Redis, and what engines see of a client's is checked."""
+"""A tenant attacks another tenant through two gateways on one Redis. The other's data is neither
+read nor changed, and client input does not reach engines unchecked.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +34,9 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 class Vllm:
-    """The script of an engine that stores answers as vLLM 0.32 does: under the body's `request_id`,
-    a random id where there is none. It knows no tenants."""
+    """The script of an engine that stores responses like vLLM 0.32: by the `request_id` of the
+    body, or by a random id. It does not know tenants.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
@@ -58,11 +60,11 @@ def code(got: Any) -> tuple[int, str]:
     return got.status_code, got.json()["error"]["code"]
 
 
-async def respond(gateway: Any, who: dict[str, str], **body: Any) -> Any:
-    return await gateway.call("/v1/responses", body={"input": "x"} | body, headers=who)
+async def respond(gateway: Any, tenant_headers: dict[str, str], **body: Any) -> Any:
+    return await gateway.call("/v1/responses", body={"input": "x"} | body, headers=tenant_headers)
 
 
-async def test_the_id_of_a_clients_choice_never_reaches_an_engine(engine: Any, weft: Any) -> None:
+async def test_request_ids_of_clients_never_reach_an_engine(engine: Any, weft: Any) -> None:
     async with engine(script=Vllm()) as stub, weft(stub) as gateway:
         mine = (await respond(gateway, MINE, input=SECRET)).json()["id"]
         for path in ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
@@ -77,7 +79,7 @@ async def test_the_id_of_a_clients_choice_never_reaches_an_engine(engine: Any, w
             assert "request_id" not in seen.json
             assert mine not in json.dumps(seen.headers)
             assert re.fullmatch(r"call-[0-9a-f]+-[0-9a-f]+", seen.headers["x-request-id"])
-        # A key that is there twice, and one that is escaped.
+        # A duplicate key, and an escaped one.
         for raw in (
             b'{"model": "tiny", "request_id": "%b", "input": "y", "request_id": null}',
             b'{"model": "tiny", "request\\u005fid": "%b", "input": "y"}',
@@ -92,10 +94,10 @@ async def test_the_id_of_a_clients_choice_never_reaches_an_engine(engine: Any, w
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_engine_that_gives_an_id_twice_gives_nobody_anothers_answer(
+async def test_a_duplicate_response_id_does_not_expose_another_tenants_response(
     stream: bool, redis: RedisServer, engine: Any, weft: Any
 ) -> None:
-    async def same(wire: Any, request: Any) -> None:
+    async def answer_with_same_id(wire: Any, request: Any) -> None:
         if request.method == "GET" or not stream:
             await wire.plain({"id": "resp_same", "said": SECRET})
             return
@@ -106,7 +108,7 @@ async def test_an_engine_that_gives_an_id_twice_gives_nobody_anothers_answer(
         )
 
     async with (
-        engine(script=same) as stub,
+        engine(script=answer_with_same_id) as stub,
         weft(stub, redis_url=redis.url) as left,
         weft(stub, redis_url=redis.url) as right,
     ):
@@ -122,10 +124,8 @@ async def test_an_engine_that_gives_an_id_twice_gives_nobody_anothers_answer(
             assert got.json()["said"] == SECRET
 
 
-async def test_what_a_client_sent_is_not_taken_for_the_id_of_its_answer(
-    engine: Any, weft: Any
-) -> None:
-    async def repeats(wire: Any, request: Any) -> None:
+async def test_an_id_in_echoed_client_data_is_not_the_response_id(engine: Any, weft: Any) -> None:
+    async def echo_metadata(wire: Any, request: Any) -> None:
         if request.method == "GET":
             await wire.plain({"said": SECRET})
             return
@@ -136,7 +136,7 @@ async def test_what_a_client_sent_is_not_taken_for_the_id_of_its_answer(
             b"event: response.completed\ndata: {}\n\n",
         )
 
-    async with engine(script=repeats) as stub, weft(stub) as gateway:
+    async with engine(script=echo_metadata) as stub, weft(stub) as gateway:
         await respond(gateway, THEIRS, stream=True, metadata={"id": "resp_mine"})
         got = await gateway.client.get("/v1/responses/resp_mine", headers=THEIRS)
         assert code(got) == (404, "response_not_found")
@@ -147,7 +147,7 @@ WRONG_IDS = [LINES, "resp_\u20ac", "resp_a b", "resp_a\x00", "resp_\u0661", "", 
 
 
 @pytest.mark.parametrize("name", WRONG_IDS, ids=ascii)
-async def test_an_answer_with_another_sort_of_id_is_not_remembered_and_not_asked_for(
+async def test_a_response_with_an_invalid_id_is_not_stored_or_forwarded(
     name: str, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -166,7 +166,7 @@ async def test_an_answer_with_another_sort_of_id_is_not_remembered_and_not_asked
         assert len(stub.requests) == asked
 
 
-async def test_long_ids_of_answers_are_not_kept(engine: Any, weft: Any) -> None:
+async def test_long_response_ids_are_not_stored(engine: Any, weft: Any) -> None:
     name = "resp_" + "x" * (1 << 20)
 
     async def script(wire: Any, request: Any) -> None:
@@ -179,8 +179,8 @@ async def test_long_ids_of_answers_are_not_kept(engine: Any, weft: Any) -> None:
     async with engine(script=script) as stub, weft(stub) as gateway:
         for number in range(4):
             assert (await respond(gateway, MINE, stream=number % 2 == 0)).status_code == 200
-        chains = gateway.parts.chains
-        assert (chains._answers, chains._owners) == ({}, {})
+        responses = gateway.parts.chains
+        assert (responses._answers, responses._owners) == ({}, {})
 
 
 PATHS = [
@@ -200,18 +200,20 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS, ids=ascii)
-async def test_a_path_of_other_bytes_is_not_forwarded(path: bytes, engine: Any, weft: Any) -> None:
+async def test_a_path_with_invalid_bytes_is_not_forwarded(
+    path: bytes, engine: Any, weft: Any
+) -> None:
     async with engine(script=Vllm()) as stub, weft(stub) as gateway:
         name = (await respond(gateway, MINE)).json()["id"].encode()
         head = b"GET %b HTTP/1.1\r\nhost: x\r\nauthorization: Bearer mine\r\n\r\n"
         answer = await ask(gateway.url, head % (path % name))
         assert answer.status in (400, 404)
-        # Bytes that are in no URL are refused by the parser, before there is a request.
+        # The HTTP parser refuses bytes that are invalid in a URL, before a request exists.
         assert b"Invalid HTTP request" in answer.body or answer.json["error"]["code"]
         assert [request.method for request in stub.requests] == ["POST"]
 
 
-async def test_a_query_goes_on_where_a_url_may_have_it(engine: Any, weft: Any) -> None:
+async def test_a_valid_query_is_forwarded(engine: Any, weft: Any) -> None:
     async with engine(script=Vllm()) as stub, weft(stub) as gateway:
         name = (await respond(gateway, MINE)).json()["id"]
         target = f"/v1/responses/{name}?include=a%0D%0Ab&stream=false"
@@ -229,7 +231,7 @@ async def test_a_query_goes_on_where_a_url_may_have_it(engine: Any, weft: Any) -
         assert stub.requests[-1].target == "/v1/messages?beta=true"
 
 
-async def test_without_redis_an_answer_that_may_be_anothers_is_not_continued(
+async def test_an_unknown_response_is_not_continued_during_an_outage(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
@@ -254,15 +256,15 @@ async def test_without_redis_an_answer_that_may_be_anothers_is_not_continued(
                 got = await gateway.client.request(method, path, headers=THEIRS)
                 assert code(got) == (503, "table_unavailable")
         assert len(stub.requests) == asked
-        # What a gateway knows by itself it goes on with.
+        # A gateway continues with the responses that it knows locally.
         got = await respond(left, MINE, previous_response_id=mine)
         assert got.json()["after"]["said"] == SECRET
         assert (await left.client.get(f"/v1/responses/{mine}", headers=MINE)).status_code == 200
         assert code(await respond(right, MINE, previous_response_id=mine))[0] == 503
 
 
-def disguises(name: str) -> list[str]:
-    """Ways to write another tenant's id in a path."""
+def spellings(name: str) -> list[str]:
+    """Return spellings of another tenant's id in a path."""
     tenant = tenant_of("mine")
     encoded = quote(name, safe="")
     return [
@@ -282,11 +284,11 @@ def disguises(name: str) -> list[str]:
     ]
 
 
-async def test_nothing_of_another_tenant_is_read_however_its_ids_are_written(
+async def test_other_spellings_of_an_id_expose_nothing_of_another_tenant(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=Vllm(), asides={"/weft/kv": {}}) as stub,
+        engine(script=Vllm(), canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as left,
         weft(stub, redis_url=redis.url) as right,
     ):
@@ -297,17 +299,17 @@ async def test_nothing_of_another_tenant_is_read_however_its_ids_are_written(
         prefill = (await left.client.post("/v1/hints/prefill", json=chat, headers=MINE)).json()
         answer = made.json()["id"]
 
-        async def look() -> Any:
+        async def snapshot() -> Any:
             session = (await left.client.get("/v1/sessions/run-mine", headers=MINE)).json()
             receipt = (await left.client.get("/v1/receipts/request-mine", headers=MINE)).json()
             handle = await left.client.get(f"/v1/hints/prefill/{prefill['id']}", headers=MINE)
             stored = await left.client.get(f"/v1/responses/{answer}", headers=MINE)
             return session["calls"], receipt["request_id"], handle.json()["id"], stored.json()["id"]
 
-        before = await look()
+        before = await snapshot()
         for gateway in (left, right):
             client = gateway.client
-            for session in disguises("run-mine"):
+            for session in spellings("run-mine"):
                 for method, part in (
                     ("GET", ""),
                     ("GET", "/story"),
@@ -315,17 +317,17 @@ async def test_nothing_of_another_tenant_is_read_however_its_ids_are_written(
                     ("DELETE", ""),
                 ):
                     path = f"/v1/sessions/{session}{part}"
-                    # A stream of events would have no end.
+                    # The timeout ends the test if an event stream opens.
                     async with asyncio.timeout(10):
                         got = await client.request(method, path, headers=THEIRS)
                     assert got.status_code in (400, 404), (method, path)
                     assert got.json()["error"]["code"]
                 got = await client.post(f"/finish_session?session_id={session}", headers=THEIRS)
                 assert got.status_code in (400, 404)
-            for request in disguises("request-mine"):
+            for request in spellings("request-mine"):
                 got = await client.get(f"/v1/receipts/{request}", headers=THEIRS)
                 assert got.status_code == 404
-            for handle in disguises(prefill["id"]):
+            for handle in spellings(prefill["id"]):
                 for method in ("GET", "DELETE"):
                     path = f"/v1/hints/prefill/{handle}"
                     got = await client.request(method, path, headers=THEIRS)
@@ -334,17 +336,17 @@ async def test_nothing_of_another_tenant_is_read_however_its_ids_are_written(
                 body = {"model": "tiny", "messages": MESSAGES}
                 got = await client.post(path, json=body, headers=THEIRS)
                 assert got.status_code == 404
-            for response in disguises(answer):
+            for response in spellings(answer):
                 for method, part in (("GET", ""), ("DELETE", ""), ("POST", "/cancel")):
                     path = f"/v1/responses/{response}{part}"
                     got = await client.request(method, path, headers=THEIRS)
                     assert got.status_code in (404, 405)
             listed = await client.get("/v1/sessions?after=%00", headers=THEIRS)
             assert listed.json()["data"] == []
-        assert await look() == before
+        assert await snapshot() == before
 
 
-async def test_the_same_messages_under_another_key_are_another_program(
+async def test_equal_messages_under_different_keys_are_different_programs(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
@@ -355,9 +357,9 @@ async def test_the_same_messages_under_another_key_are_another_program(
         turns: list[dict[str, str]] = [{"role": "user", "content": SECRET * 20}]
         programs: dict[str, set[str]] = {"mine": set(), "theirs": set()}
         for number in range(3):
-            for name, who in (("mine", MINE), ("theirs", THEIRS)):
+            for name, tenant_headers in (("mine", MINE), ("theirs", THEIRS)):
                 for gateway in (left, right):
-                    got = await gateway.call(body={"messages": turns}, headers=who)
+                    got = await gateway.call(body={"messages": turns}, headers=tenant_headers)
                     programs[name].add(got.headers["x-weft-program"])
             turns = [
                 *turns,

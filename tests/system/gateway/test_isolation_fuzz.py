@@ -1,7 +1,7 @@
-"""Whatever clients write into paths, ids, headers and bodies: no answer of ours is a 5xx, and what
-engines are sent holds nothing of a client's but what an allow list lets pass.
+"""For arbitrary paths, ids, headers and bodies, the gateway never answers 5xx, and engines receive
+only input of clients on the allow list.
 
-`FUZZ_CASES` sets the number of requests, 100,000 where it is not set.
+`FUZZ_CASES` sets the number of requests. The default is 100,000.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ CONNECTIONS = 8
 PIPELINED = 5
 DEADLINE_S = 60.0
 
-# A client's own words, which no engine may see where they stand.
+# Client values that must not reach an engine in these places.
 SALT, REQUEST, HIDDEN = "own-salt-of-client", "own-request-id", "hidden-of-client"
 MARKS = tuple(word.encode() for word in (SALT, REQUEST, HIDDEN))
 
 
 @dataclass
 class Case:
-    """One request. sound: a parser of HTTP takes it, so that others may follow on its
-    connection."""
+    """One request. If `sound`, it is valid HTTP, and others may follow on its connection."""
 
     raw: bytes
     sound: bool
@@ -53,7 +52,7 @@ class Case:
 
 
 class Reading:
-    """The answers of one connection, in the order of the requests."""
+    """The answers on one connection, in the order of the requests."""
 
     def __init__(self) -> None:
         self.statuses: list[int] = []
@@ -68,7 +67,7 @@ class Reading:
 
 @dataclass
 class Gateway:
-    """A gateway in a process of its own before a recording engine, with a loop to talk to it."""
+    """A gateway process in front of a recording engine, with an event loop for its clients."""
 
     url: str
     recorder: Recorder
@@ -76,7 +75,7 @@ class Gateway:
     statuses: Counter[int] = field(default_factory=Counter)
 
     def send(self, cases: Sequence[Case]) -> None:
-        """Send all of these, and wait for their answers."""
+        """Send all cases and wait for their answers."""
         done: Future[None] = asyncio.run_coroutine_threadsafe(self._send(cases), self.loop)
         done.result(DEADLINE_S)
         self.statuses.update(case.status for case in cases)
@@ -113,14 +112,14 @@ class Gateway:
                 case.status = status
             left = left[len(reading.statuses) :]
             if left:
-                # The connection has ended before this one was answered.
+                # The connection closed before this answer.
                 left[0].tries += 1
                 assert left[0].tries < 4, f"no answer to {left[0].raw!r}"
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """The real gateway, as `weft serve` starts it."""
+    """Run the gateway with `weft serve`."""
     folder: Path = tmp_path_factory.mktemp("fuzz")
     recorder = Recorder(MARKS)
     loop = asyncio.new_event_loop()
@@ -192,7 +191,7 @@ ROUTES: list[tuple[bytes, bytes]] = [
     (b"OPTIONS", b"*"),
     (b"TRACE", b"/v1/chat/completions"),
 ]
-# Those that reach an engine most, so that it sees many heads.
+# The first routes reach an engine most often.
 WEIGHTS = [6, 3, 6, 4, 2, 3, 3] + [1] * (len(ROUTES) - 7)
 
 
@@ -200,7 +199,7 @@ def escaped(raw: bytes) -> bytes:
     return quote_from_bytes(raw, safe="").encode()
 
 
-def everything(raw: bytes) -> bytes:
+def percent_encoded(raw: bytes) -> bytes:
     return b"".join(b"%%%02X" % byte for byte in raw)
 
 
@@ -212,24 +211,24 @@ def with_slashes(raw: bytes) -> bytes:
     return quote_from_bytes(raw, safe="/.;=:@%").encode()
 
 
-def as_it_is(raw: bytes) -> bytes:
+def unchanged(raw: bytes) -> bytes:
     return raw
 
 
-WAYS = [escaped, everything, twice, with_slashes]
+ENCODINGS = [escaped, percent_encoded, twice, with_slashes]
 TOKEN = b"abcdefghijklmnopqrstuvwxyz0123456789-_.!#$&'*+^`|~"
 NAMES = [
     b"accept", b"accept-language", b"baggage", b"content-type", b"traceparent", b"tracestate",
     b"user-agent", b"x-vllm-priority", b"anthropic-version", b"openai-beta", b"X-VLLM-Any",
 ]  # fmt: skip
-# Their values are hidden ones: no engine may see them.
+# These headers carry hidden values that no engine may receive.
 CLOSED = [
     b"x-weft-call", b"x-weft-context", b"x-request-id", b"cookie", b"x-api-key", b"x-weft-secret",
     b"openai-organization", b"anthropic-auth-token", b"x-vllm-api-key", b"x-forwarded-for",
     b"x-data-parallel-rank", b"x-weft-report", b"proxy-authorization", b"forwarded", b"via",
 ]  # fmt: skip
 NAMED = [b"x-session-id", b"x-weft-program", b"x-weft-thread", b"x-parent-session-id"]
-# What a value of a header may be, as a parser of HTTP has it.
+# Header values that an HTTP parser accepts.
 sound_values = st.binary(max_size=16).map(
     lambda raw: bytes(byte for byte in raw if byte == 9 or (byte >= 32 and byte != 127)).strip()
 )
@@ -289,7 +288,7 @@ members = st.one_of(
 bodies = st.one_of(
     st.dictionaries(st.text(max_size=3), values, max_size=2).map(json.dumps),
     st.lists(members, max_size=4).map(
-        # Members may be there twice: no dict.
+        # A dict cannot hold duplicate members.
         lambda pairs: "{" + ", ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in pairs) + "}"
     ),
     st.lists(members, max_size=3).map(
@@ -300,7 +299,7 @@ bodies = st.one_of(
 
 @st.composite
 def batches(draw: Any) -> list[Case]:
-    """Requests that are made of some pieces each, mixed."""
+    """Draw a batch of requests, mixed from a few drawn parts."""
     names = draw(st.lists(ids, min_size=4, max_size=8))
     sound = draw(st.lists(sound_headers, min_size=6, max_size=12))
     wild = draw(st.lists(wild_headers, min_size=2, max_size=4))
@@ -320,10 +319,10 @@ def _case(
 ) -> Case:
     ((method, route),) = mix.choices(ROUTES, WEIGHTS)
     is_sound = mix.random() < 0.93
-    way = mix.choice(WAYS if is_sound else [as_it_is, *WAYS])
+    encode = mix.choice(ENCODINGS if is_sound else [unchanged, *ENCODINGS])
     path = route
     while b"%b" in path:
-        path = path.replace(b"%b", way(mix.choice(names)).replace(b"%b", b"%25b"), 1)
+        path = path.replace(b"%b", encode(mix.choice(names)).replace(b"%b", b"%25b"), 1)
     if b"?" not in path:
         path += mix.choice(asked) if is_sound else b"?a=" + mix.choice(names)
     if is_sound and not all(0x21 <= byte < 0x7F for byte in path):
@@ -345,7 +344,7 @@ def _case(
     max_examples=max(1, CASES // BATCH),
     deadline=None,
     database=None,
-    # A failing batch names its request: to shrink it would take longer than to read it.
+    # A failing batch names its request. Shrinking takes longer than reading it.
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
@@ -357,16 +356,16 @@ def _attack(gateway: Gateway, cases: list[Case]) -> None:
     assert gateway.recorder.wrong == []
 
 
-def test_whatever_clients_write_engines_are_sent_what_an_allow_list_lets_pass(
+def test_engines_receive_only_allowed_input_of_clients(
     gateway: Gateway,
 ) -> None:
     _attack(gateway)
-    told = f"{dict(gateway.statuses)}, {dict(gateway.recorder.served)}"
-    print(told)
+    summary = f"{dict(gateway.statuses)}, {dict(gateway.recorder.served)}"
+    print(summary)
     sent = sum(gateway.statuses.values())
     assert sent >= CASES // BATCH * BATCH
-    # Not all of it was refused, and each sort of request came through.
-    assert gateway.recorder.served["call"] > sent / 20, told
-    assert gateway.recorder.served["other"] > 0, told
-    assert gateway.statuses[400] > 0, told
-    assert gateway.statuses[404] > 0, told
+    # Engines received both kinds of request, and the gateway refused some.
+    assert gateway.recorder.served["call"] > sent / 20, summary
+    assert gateway.recorder.served["other"] > 0, summary
+    assert gateway.statuses[400] > 0, summary
+    assert gateway.statuses[404] > 0, summary

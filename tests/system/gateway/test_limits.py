@@ -1,4 +1,6 @@
-"""Limits per API key over HTTP: 429 in the API's shape, OpenAI's headers, and the real client."""
+"""Limits per API key over HTTP: errors in the API's format, rate limit headers, and OpenAI's
+client.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,13 @@ async def test_requests_beyond_the_limit_get_429_and_other_keys_do_not(
         assert len(stub.requests) == 3
 
 
-async def test_without_limits_answers_carry_no_such_headers(engine: Any, weft: Any) -> None:
+async def test_answers_without_limits_have_no_rate_limit_headers(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         answer = await gateway.call(headers=key("a"))
         assert not [name for name in answer.headers if name.startswith("x-ratelimit")]
 
 
-async def test_anthropic_clients_get_their_own_shape(engine: Any, weft: Any) -> None:
+async def test_anthropic_clients_get_errors_in_their_format(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub, requests_per_minute=1) as gateway:
         for _ in range(2):
             answer = await gateway.call("/v1/messages", headers={"x-api-key": "a"})
@@ -49,7 +51,7 @@ async def test_anthropic_clients_get_their_own_shape(engine: Any, weft: Any) -> 
         assert answer.json()["error"]["type"] == "rate_limit_error"
 
 
-async def test_the_tokens_that_an_engine_counted_are_charged(engine: Any, weft: Any) -> None:
+async def test_tokens_counted_by_the_engine_are_charged(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         call = request.json["vllm_xargs"]["weft_call"]
         text = CallReport(call, 1.0, prompt_tokens=90, output_tokens=900).to_json()
@@ -64,7 +66,7 @@ async def test_the_tokens_that_an_engine_counted_are_charged(engine: Any, weft: 
         assert int(refused.headers["retry-after"]) > 50
 
 
-async def test_calls_in_flight_end_with_their_answers(engine: Any, weft: Any) -> None:
+async def test_a_call_in_flight_ends_with_its_answer(engine: Any, weft: Any) -> None:
     hold = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
@@ -84,20 +86,20 @@ async def test_calls_in_flight_end_with_their_answers(engine: Any, weft: Any) ->
         assert (await gateway.call(headers=key("a"))).status_code == 200
 
 
-@pytest.mark.parametrize("fault", ["model", "gone", "engine"])
-async def test_a_call_that_fails_gives_its_place_back(
+@pytest.mark.parametrize("fault", ["model", "disconnect", "engine"])
+async def test_a_failed_call_releases_its_place(
     fault: str, engine: Any, weft: Any, until: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
         if fault == "engine":
             wire.writer.close()
             return
-        if fault == "gone" and len(stub.requests) == 1:
+        if fault == "disconnect" and len(stub.requests) == 1:
             await asyncio.Event().wait()
         await wire.plain({})
 
     async with engine(script=script) as stub, weft(stub, calls_in_flight=1) as gateway:
-        if fault == "gone":
+        if fault == "disconnect":
             call = asyncio.create_task(gateway.call(headers=key("a")))
             await until(lambda: stub.requests)
             call.cancel()
@@ -120,7 +122,7 @@ async def test_a_prefill_counts_as_a_request(engine: Any, weft: Any) -> None:
         assert answers[1].json()["error"]["code"] == "rate_limit_exceeded"
 
 
-async def test_the_file_of_tenants_gives_keys_their_own_limits_and_weights(
+async def test_the_tenants_file_sets_limits_and_weights_per_key(
     engine: Any, weft: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "tenants.toml"
@@ -131,12 +133,12 @@ async def test_the_file_of_tenants_gives_keys_their_own_limits_and_weights(
             assert (await gateway.call(headers=key("big"))).status_code == 200
         assert (await gateway.call(headers=key("small"))).status_code == 200
         assert (await gateway.call(headers=key("small"))).status_code == 429
-        told = [request.json["vllm_xargs"] for request in stub.requests]
-        assert [xargs.get("weft_weight", 1.0) for xargs in told] == [4.0, 4.0, 4.0, 1.0]
-        assert told[0]["weft_tenant"] == told[1]["weft_tenant"] != told[3]["weft_tenant"]
+        xargs = [request.json["vllm_xargs"] for request in stub.requests]
+        assert [each.get("weft_weight", 1.0) for each in xargs] == [4.0, 4.0, 4.0, 1.0]
+        assert xargs[0]["weft_tenant"] == xargs[1]["weft_tenant"] != xargs[3]["weft_tenant"]
 
 
-async def test_the_real_client_raises_its_own_error(engine: Any, weft: Any) -> None:
+async def test_the_openai_client_raises_a_rate_limit_error(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub, requests_per_minute=1) as gateway:
         client = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="a", max_retries=0)
         ask = {"model": "tiny", "messages": [{"role": "user", "content": "x"}]}
@@ -148,7 +150,7 @@ async def test_the_real_client_raises_its_own_error(engine: Any, weft: Any) -> N
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/detokenize", "/v1/messages/count_tokens"])
-async def test_a_count_of_tokens_counts_as_a_request(path: str, engine: Any, weft: Any) -> None:
+async def test_a_token_count_request_counts_as_a_request(path: str, engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub, requests_per_minute=1) as gateway:
         answers = [await gateway.call(path, headers=key("a")) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 429]
@@ -156,35 +158,35 @@ async def test_a_count_of_tokens_counts_as_a_request(path: str, engine: Any, wef
         assert len(stub.requests) == 1
 
 
-@pytest.mark.parametrize("end", ["completed", "gone", "lost"])
-async def test_an_answer_in_the_background_keeps_its_place_until_it_has_ended(
+@pytest.mark.parametrize("end", ["completed", "unreachable", "lost"])
+async def test_a_background_response_keeps_its_place_until_its_end(
     end: str, engine: Any, weft: Any, until: Any
 ) -> None:
-    told = {"id": "resp_1", "status": "queued"}
+    response = {"id": "resp_1", "status": "queued"}
 
     async def script(wire: Any, request: Any) -> None:
-        if request.method == "GET" and told["status"] == "lost":
+        if request.method == "GET" and response["status"] == "lost":
             await wire.plain({"error": {"message": "no"}}, "404 Not Found")
         else:
-            await wire.plain(told)
+            await wire.plain(response)
 
     async with engine(script=script) as stub, weft(stub, calls_in_flight=1) as gateway:
         body = {"input": "x", "background": True}
         assert (await gateway.call("/v1/responses", body=body, headers=key("a"))).status_code == 200
-        told["status"] = "in_progress"
+        response["status"] = "in_progress"
         asked = len(stub.requests)
-        await until(lambda: len(stub.requests) > asked + 1)  # The gateway has looked at it.
+        await until(lambda: len(stub.requests) > asked + 1)  # The gateway has polled it.
         assert (await gateway.call(headers=key("a"))).status_code == 429
         assert (await gateway.call(headers=key("b"))).status_code == 200
-        if end == "gone":
+        if end == "unreachable":
             stub.refuse()
-        told["status"] = end
+        response["status"] = end
         limiter = gateway.parts.limiter
         tenant = gateway.parts.auth.caller({b"authorization": b"Bearer a"}).tenant
         await until(lambda: limiter.in_flight(tenant) == 0)
 
 
-async def test_an_answer_in_the_background_keeps_its_place_no_longer_than_a_call_may_take(
+async def test_a_background_response_releases_its_place_after_the_call_timeout(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:

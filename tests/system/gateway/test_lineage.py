@@ -1,4 +1,4 @@
-"""Calls without a key find their program by what they say, through a real gateway."""
+"""A real gateway assigns calls without an id to programs by their messages."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def streamed(answer: str) -> list[bytes]:
     return [*(b"data: %b\n\n" % json.dumps(w).encode() for w in words), b"data: [DONE]\n\n"]
 
 
-def speaks(*answers: str):
-    """An engine that says these, one after the other, streamed where it is asked to."""
-    said = iter(answers)
+def engine_script(*answers: str):
+    """Return the script of an engine that gives these answers in order, streamed on request."""
+    remaining = iter(answers)
 
     async def script(wire: Any, request: Any) -> None:
-        answer = next(said)
+        answer = next(remaining)
         if request.json.get("stream"):
             await wire.stream(*streamed(answer))
         else:
@@ -57,14 +57,14 @@ def assistant(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_dialogue_without_keys_is_one_program(engine: Any, weft: Any, stream: bool) -> None:
+async def test_a_dialogue_without_ids_is_one_program(engine: Any, weft: Any, stream: bool) -> None:
     answers = ("Which flight is it that you mean?", "It is cancelled, I am sorry.", "Goodbye.")
-    async with engine(script=speaks(*answers)) as stub, weft(stub) as gateway:
+    async with engine(script=engine_script(*answers)) as stub, weft(stub) as gateway:
         turns = [user("I want to change my flight.")]
         found = []
         for answer, reply in zip(answers, ("BA 117", "Then refund it.", ""), strict=True):
             found.append(await program_of(gateway, *turns, stream=stream))
-            # Clients drop the spaces that engines leave, and cut texts into parts.
+            # Clients trim the trailing spaces of engines and split texts into parts.
             turns += [
                 {"role": "assistant", "content": [{"type": "text", "text": answer}]},
                 user(reply),
@@ -74,7 +74,7 @@ async def test_a_dialogue_without_keys_is_one_program(engine: Any, weft: Any, st
         assert (session["calls"], session["calls_in_flight"]) == (3, 0)
 
 
-async def test_of_an_answer_that_is_too_long_nothing_is_read(
+async def test_a_too_long_answer_is_not_read(
     engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []
@@ -84,7 +84,7 @@ async def test_of_an_answer_that_is_too_long_nothing_is_read(
 
     monkeypatch.setattr("weft_gateway.programs.lineage.tracker.Lineage.answered", answered)
     async with (
-        engine(script=speaks("Which flight?", "Which flight?")) as stub,
+        engine(script=engine_script("Which flight?", "Which flight?")) as stub,
         weft(stub) as gateway,
     ):
         await program_of(gateway, user("Hello."), stream=True)
@@ -95,9 +95,11 @@ async def test_of_an_answer_that_is_too_long_nothing_is_read(
     assert read[1] == {"choices": []}
 
 
-async def test_two_runs_of_one_task_part_where_their_answers_do(engine: Any, weft: Any) -> None:
+async def test_two_runs_of_one_task_separate_at_their_first_different_answer(
+    engine: Any, weft: Any
+) -> None:
     answers = ("Which flight do you mean?", "What is your name, please?", "a", "b")
-    async with engine(script=speaks(*answers)) as stub, weft(stub) as gateway:
+    async with engine(script=engine_script(*answers)) as stub, weft(stub) as gateway:
         asked = user("I want to change my flight.")
         await program_of(gateway, asked), await program_of(gateway, asked)
         reply = user("BA 117")
@@ -106,9 +108,9 @@ async def test_two_runs_of_one_task_part_where_their_answers_do(engine: Any, wef
         assert one != two
 
 
-async def test_a_key_comes_before_what_is_said(engine: Any, weft: Any) -> None:
+async def test_a_session_id_takes_precedence_over_the_messages(engine: Any, weft: Any) -> None:
     answers = ("Which flight do you mean?", "Thank you.")
-    async with engine(script=speaks(*answers)) as stub, weft(stub) as gateway:
+    async with engine(script=engine_script(*answers)) as stub, weft(stub) as gateway:
         asked = user("I want to change my flight.")
         await program_of(gateway, asked)
         turns = [SYSTEM, asked, assistant(answers[0]), user("BA 117")]
@@ -118,7 +120,7 @@ async def test_a_key_comes_before_what_is_said(engine: Any, weft: Any) -> None:
 
 async def test_tenants_never_share_a_program(engine: Any, weft: Any) -> None:
     answers = ("Which flight do you mean?", "Which flight do you mean?", "x")
-    async with engine(script=speaks(*answers)) as stub, weft(stub) as gateway:
+    async with engine(script=engine_script(*answers)) as stub, weft(stub) as gateway:
         turns: list[Any] = [SYSTEM, user("I want to change my flight.")]
         keys = [{"authorization": f"Bearer {name}"} for name in "ab"]
         mine = await gateway.call(body={"messages": turns}, headers=keys[0])
@@ -127,9 +129,7 @@ async def test_tenants_never_share_a_program(engine: Any, weft: Any) -> None:
         assert mine.headers["x-weft-program"] != theirs.headers["x-weft-program"]
 
 
-async def test_a_call_that_failed_and_is_tried_again_stays_with_its_program(
-    engine: Any, weft: Any
-) -> None:
+async def test_a_retried_call_belongs_to_the_same_program(engine: Any, weft: Any) -> None:
     fails = iter((True, False, False))
 
     async def script(wire: Any, request: Any) -> None:
@@ -146,13 +146,11 @@ async def test_a_call_that_failed_and_is_tried_again_stays_with_its_program(
         assert again.headers["x-weft-program"] == first.headers["x-weft-program"]
 
 
-async def test_gateways_on_one_redis_know_what_the_other_has_heard(
-    tmp_path: Path, engine: Any, weft: Any
-) -> None:
+async def test_gateways_on_one_redis_share_lineage(tmp_path: Path, engine: Any, weft: Any) -> None:
     redis = RedisServer(tmp_path)
     answers = ("Which flight is it that you mean, please?", "Thank you.")
     async with (
-        engine(script=speaks(*answers)) as stub,
+        engine(script=engine_script(*answers)) as stub,
         weft(stub, redis_url=redis.url) as one,
         weft(stub, redis_url=redis.url) as two,
     ):

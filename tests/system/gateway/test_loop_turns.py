@@ -1,4 +1,4 @@
-"""Much work that comes at once is done a piece at a time, in turns of the event loop."""
+"""Bursts of work are divided over several iterations of the event loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UPGRADE = (
 DELTA = b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta"}\n\n'
 DONE = json.dumps({"type": "response.completed", "response": {"id": "resp_1", "output": []}})
 END = b"event: response.completed\ndata: %b\n\n" % DONE.encode()
-# In one read of the gateway.
+# The gateway gets these events in one read.
 EVENTS = 2000
 
 
@@ -36,8 +36,8 @@ async def burst(wire: Any, request: Any) -> None:
     await wire.stream(DELTA * EVENTS + END)
 
 
-class Rounds:
-    """Counts the rounds of the event loop."""
+class Iterations:
+    """Counts the iterations of the event loop."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -54,23 +54,23 @@ class Rounds:
 
 @contextlib.asynccontextmanager
 async def counting() -> Any:
-    rounds = Rounds()
+    iterations = Iterations()
     try:
-        yield rounds
+        yield iterations
     finally:
-        rounds.stop()
+        iterations.stop()
 
 
-async def test_streams_are_passed_on_one_piece_to_a_round_of_the_loop(
+async def test_streams_forward_at_most_one_large_piece_in_each_loop_iteration(
     engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fed: list[tuple[int, int]] = []
     feed = StreamFilter.feed
 
-    async with engine(script=burst) as stub, weft(stub) as gateway, counting() as rounds:
+    async with engine(script=burst) as stub, weft(stub) as gateway, counting() as iterations:
 
         def counted(stream: StreamFilter, data: bytes) -> bytes:
-            fed.append((rounds.count, len(data)))
+            fed.append((iterations.count, len(data)))
             return feed(stream, data)
 
         monkeypatch.setattr(StreamFilter, "feed", counted)
@@ -87,16 +87,16 @@ async def test_streams_are_passed_on_one_piece_to_a_round_of_the_loop(
     assert max(size for _, size in fed) <= PIECE_BYTES
 
 
-async def test_a_websocket_passes_on_a_bounded_number_of_events_in_a_round_of_the_loop(
+async def test_a_websocket_forwards_a_bounded_number_of_events_in_each_loop_iteration(
     engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[int] = []
     send = DrainingSocket.send
 
-    async with engine(script=burst) as stub, weft(stub) as gateway, counting() as rounds:
+    async with engine(script=burst) as stub, weft(stub) as gateway, counting() as iterations:
 
         async def counted(socket: DrainingSocket, message: Any) -> None:
-            sent.append(rounds.count)
+            sent.append(iterations.count)
             await send(socket, message)
 
         monkeypatch.setattr(DrainingSocket, "send", counted)
@@ -110,16 +110,16 @@ async def test_a_websocket_passes_on_a_bounded_number_of_events_in_a_round_of_th
     assert max(Counter(sent).values()) <= 2 * _EVENTS_A_TURN
 
 
-async def test_websockets_of_clients_that_connect_at_once_are_opened_a_few_at_a_time(
+async def test_each_loop_iteration_opens_a_bounded_number_of_websockets(
     engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[int] = []
     opening = DrainingSocket.open
 
-    async with engine(script=burst) as stub, weft(stub) as gateway, counting() as rounds:
+    async with engine(script=burst) as stub, weft(stub) as gateway, counting() as iterations:
 
         def counted(socket: DrainingSocket, request: Any) -> None:
-            opened.append(rounds.count)
+            opened.append(iterations.count)
             opening(socket, request)
 
         monkeypatch.setattr(DrainingSocket, "open", counted)
@@ -132,12 +132,12 @@ async def test_websockets_of_clients_that_connect_at_once_are_opened_a_few_at_a_
     assert max(Counter(opened).values()) <= _OPENED_A_TURN
 
 
-async def test_a_websocket_whose_client_leaves_before_its_turn_is_not_opened(
+async def test_a_websocket_is_not_opened_after_its_client_disconnects(
     engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch, until: Any
 ) -> None:
-    held: list[Callable[[], None]] = []
+    queued: list[Callable[[], None]] = []
     opened: list[DrainingSocket] = []
-    monkeypatch.setattr(Openings, "add", lambda _, opening: held.append(opening))
+    monkeypatch.setattr(Openings, "add", lambda _, opening: queued.append(opening))
     transports: list[Any] = []
     connection_made = EdgeProtocol.connection_made
 
@@ -150,8 +150,8 @@ async def test_a_websocket_whose_client_leaves_before_its_turn_is_not_opened(
     async with engine(script=burst) as stub, weft(stub, max_connections=1) as gateway:
         async with raw(gateway) as client:
             await client.send(UPGRADE)
-            await until(lambda: held)
+            await until(lambda: queued)
         transports[0].abort()
-        held[0]()
+        queued[0]()
         assert not opened
         assert (await gateway.client.get("/v1/models")).status_code == 200

@@ -1,4 +1,4 @@
-"""Replicas that go away without closing their connections, and those that are only late."""
+"""Replicas that disappear without closing their connections, and replicas that are only slow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 SOON = {"health_interval_s": 0.05, "lost_after_s": 0.2}
 
 
-class Held:
-    """A script that answers when it is told to."""
+class BlockedScript:
+    """A script that answers after `go` is set."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -31,18 +31,18 @@ class Held:
 
 @pytest.mark.parametrize("how", ["refuses", "is ill"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_calls_at_a_replica_that_is_gone_fail_at_once(
+async def test_calls_to_a_lost_replica_fail_immediately(
     how: str, stream: bool, engine: Any, weft: Any, until: Any
 ) -> None:
-    held = Held()
-    async with engine(script=held) as stub, weft(stub, **SOON) as gateway:
+    script = BlockedScript()
+    async with engine(script=script) as stub, weft(stub, **SOON) as gateway:
         call = asyncio.create_task(
             gateway.call(body={"stream": stream}, headers={"x-weft-program": "run"})
         )
         await until(lambda: stub.requests)
         if how == "refuses":
             stub.refuse()
-        else:  # As vLLM says that its engine process has died.
+        else:  # vLLM reports a dead engine process in this way.
             stub.healthy = False
         got = await call
         if stream:
@@ -54,22 +54,24 @@ async def test_calls_at_a_replica_that_is_gone_fail_at_once(
         assert error["code"] == "replica_lost"
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls_in_flight"], session["errors"]) == (0, 1)
-        held.go.set()
+        script.go.set()
 
 
-async def test_a_call_that_still_gets_bytes_is_not_lost(engine: Any, weft: Any, until: Any) -> None:
-    async def drains(wire: Any, request: Any) -> None:
+async def test_a_call_that_still_receives_bytes_is_not_aborted(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async def drain(wire: Any, request: Any) -> None:
         await wire.stream(b"data: 0\n\n", end=False)
         while gateway.parts.registry["r0"].circuit.alive:
             await wire.pieces(b"data: 1\n\n", end=False)
             await asyncio.sleep(0.02)
-        for _ in range(100):  # Twice as long as silence would be allowed.
+        for _ in range(100):  # Twice the allowed time of silence.
             await wire.pieces(b"data: 2\n\n", end=False)
             await asyncio.sleep(0.02)
         await wire.pieces(b"data: [DONE]\n\n")
 
     settings = SOON | {"lost_after_s": 1.0}
-    async with engine(script=drains) as stub, weft(stub, **settings) as gateway:
+    async with engine(script=drain) as stub, weft(stub, **settings) as gateway:
         call = asyncio.create_task(gateway.call(body={"stream": True}))
         await until(lambda: stub.requests)
         stub.refuse()
@@ -77,9 +79,9 @@ async def test_a_call_that_still_gets_bytes_is_not_lost(engine: Any, weft: Any, 
         assert got.text.endswith("data: 2\n\ndata: [DONE]\n\n")
 
 
-async def test_a_replica_that_is_late_loses_no_call(engine: Any, weft: Any, until: Any) -> None:
-    held = Held()
-    async with engine(script=held) as stub, weft(stub, connect_timeout_s=0.1, **SOON) as gateway:
+async def test_calls_to_a_slow_replica_are_not_aborted(engine: Any, weft: Any, until: Any) -> None:
+    script = BlockedScript()
+    async with engine(script=script) as stub, weft(stub, connect_timeout_s=0.1, **SOON) as gateway:
         call = asyncio.create_task(gateway.call())
         await until(lambda: stub.requests)
         stub.late = asyncio.Event()
@@ -89,27 +91,27 @@ async def test_a_replica_that_is_late_loses_no_call(engine: Any, weft: Any, unti
         failures = circuit().failures
         await until(lambda: circuit().failures > failures + 3)
         stub.late.set()
-        held.go.set()
+        script.go.set()
         assert (await call).status_code == 200
 
 
-async def test_a_replica_that_comes_back_in_time_loses_no_call(
+async def test_calls_to_a_replica_that_recovers_in_time_are_not_aborted(
     engine: Any, weft: Any, until: Any
 ) -> None:
-    held = Held()
+    script = BlockedScript()
     settings = SOON | {"lost_after_s": 3600}
-    async with engine(script=held) as stub, weft(stub, **settings) as gateway:
+    async with engine(script=script) as stub, weft(stub, **settings) as gateway:
         call = asyncio.create_task(gateway.call())
         await until(lambda: stub.requests)
         circuit = lambda: gateway.parts.registry["r0"].circuit  # noqa: E731
         for healthy in (False, True):
             stub.healthy = healthy
             await until(lambda: circuit().healthy == healthy)  # noqa: B023
-        held.go.set()
+        script.go.set()
         assert (await call).status_code == 200
 
 
-async def test_an_answer_without_end_is_left_at_the_limit(engine: Any, weft: Any) -> None:
+async def test_an_endless_answer_is_aborted_at_the_size_limit(engine: Any, weft: Any) -> None:
     sent = 0
 
     async def endless(wire: Any, request: Any) -> None:
@@ -131,13 +133,13 @@ async def test_an_answer_without_end_is_left_at_the_limit(engine: Any, weft: Any
         assert sent < 64_000_000
 
 
-async def test_a_stream_that_goes_on_after_its_end_is_cut_there(engine: Any, weft: Any) -> None:
-    async def goes_on(wire: Any, request: Any) -> None:
+async def test_a_stream_is_cut_at_its_end_marker(engine: Any, weft: Any) -> None:
+    async def continue_after_end(wire: Any, request: Any) -> None:
         await wire.stream(b"data: 1\n\n", b"data: [DONE]\n\n", end=False)
         while True:
             await wire.pieces(b": more\n\n" * 1000, end=False)
 
-    async with engine(script=goes_on) as stub, weft(stub) as gateway:
+    async with engine(script=continue_after_end) as stub, weft(stub) as gateway:
         got = await gateway.call(body={"stream": True})
         assert got.text.startswith("data: 1\n\ndata: [DONE]\n\n")
         assert len(got.content) < 100_000

@@ -1,6 +1,6 @@
-"""2,048 programs at once through two gateways on one Redis, each of which is killed in the middle.
+"""Many concurrent programs through two gateways on one Redis. Each gateway is killed once.
 
-Real processes: two gateways, two simulated replicas, Redis. The client is this one.
+The test uses real processes: two gateways, two simulated replicas and Redis.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROMPT = "Which flights leave on Monday, and which of them has a free seat by th
 
 
 class Gateway:
-    """`weft serve` on a port of its own, which can be killed and started again."""
+    """A `weft serve` process on a free port, which the test can kill and restart."""
 
     def __init__(self, engines: list[str], redis_url: str, log: Path) -> None:
         self.port = free_port()
@@ -46,10 +46,10 @@ class Gateway:
             "WEFT_REDIS_URL": redis_url,
             "WEFT_CALL_LEASE_S": str(LEASE_S),
             "WEFT_LOCALITY_THRESHOLD_TOKENS": "8",
-            # A busy machine is no absence of Redis: a gateway that is killed during one loses what
-            # it has not told yet.
+            # The long timeout keeps a busy machine from looking like an outage. A gateway that is
+            # killed in an outage loses unwritten changes.
             "WEFT_REDIS_TIMEOUT_S": "30",
-            # A call without a name is a program of one call here: see `_open`.
+            # Without lineage, a call without an id is a program of one call. `_open` relies on it.
             "WEFT_LINEAGE": "false",
         }
         self._log = log
@@ -63,7 +63,7 @@ class Gateway:
             )
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL and wait for the process."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -98,12 +98,12 @@ def gateways(tmp_path: Path) -> Iterator[list[Gateway]]:
             made.append(Gateway(engines, redis.url, tmp_path / f"gateway{number}.log"))
             stack.callback(made[-1].kill)
         for gateway in made:
-            until(gateway.serves, "the gateway serves", wait_s=60)
+            until(gateway.serves, "the gateway does not serve", wait_s=60)
         yield made
 
 
-class Placed(Connection):
-    """A connection that notes where its last call went."""
+class RecordingConnection(Connection):
+    """A connection that records the replica of its last call."""
 
     replica = ""
 
@@ -113,8 +113,7 @@ class Placed(Connection):
 
 
 class Client:
-    """Programs that call through both gateways in turn, and through the other one where the first
-    does not answer."""
+    """Programs that alternate between the gateways and retry failed calls on the other one."""
 
     def __init__(self, gateways: list[Gateway]) -> None:
         self.gateways = gateways
@@ -125,7 +124,7 @@ class Client:
 
     @staticmethod
     def ends(number: int) -> bool:
-        """Every fourth program says that its last call is the last."""
+        """Return whether the program marks its last call as final. Every fourth one does."""
         return number % 4 == 0
 
     async def play(self) -> None:
@@ -133,7 +132,7 @@ class Client:
         await asyncio.gather(*(self._worker(calls) for _ in range(CONNECTIONS)))
 
     async def _worker(self, calls: Iterator[tuple[int, int]]) -> None:
-        connections: dict[int, Placed] = {}
+        connections: dict[int, RecordingConnection] = {}
         for number, turn in calls:
             for attempt in range(1000):
                 which = (number + turn + attempt) % 2
@@ -152,13 +151,15 @@ class Client:
             connection.close()
 
     async def _call(
-        self, connections: dict[int, Placed], which: int, number: int, turn: int
+        self, connections: dict[int, RecordingConnection], which: int, number: int, turn: int
     ) -> int:
         try:
             if which not in connections or not connections[which].usable:
                 loop = asyncio.get_running_loop()
                 port = self.gateways[which].port
-                _, connections[which] = await loop.create_connection(Placed, "127.0.0.1", port)
+                _, connections[which] = await loop.create_connection(
+                    RecordingConnection, "127.0.0.1", port
+                )
             return await connections[which].ask(_request(number, turn == ROUNDS - 1))
         except OSError:
             return 0
@@ -185,7 +186,7 @@ async def _kill_one_then_the_other(client: Client, gateways: list[Gateway]) -> N
             await asyncio.sleep(0.05)
 
 
-def test_programs_that_began_have_ended_or_live_and_no_call_stays_open(
+def test_killed_gateways_lose_no_program_and_leave_no_call_open(
     gateways: list[Gateway],
 ) -> None:
     client = Client(gateways)
@@ -197,21 +198,21 @@ def test_programs_that_began_have_ended_or_live_and_no_call_stays_open(
     asyncio.run(main())
     assert client.answered == ROUNDS * PROGRAMS
     assert client.refused == []
-    assert sum(client.tries.values()) > client.answered, "the kills hit no call"
+    assert sum(client.tries.values()) > client.answered, "no call was open at the kills"
     for gateway in gateways:
-        until(gateway.serves, "the gateway serves again", wait_s=60)
-        # Calls of the killed are closed once their leases have run out.
-        until(lambda g=gateway: not _open(g), "all calls closed")
+        until(gateway.serves, "the restarted gateway does not serve", wait_s=60)
+        # Open calls of a killed gateway are closed after their leases expire.
+        until(lambda g=gateway: not _open(g), "a call is still open")
         assert gateway.table()["violations"] == []
 
     alive = PROGRAMS - PROGRAMS // 4
     for gateway in gateways:
         programs = gateway.table()["programs"]
         assert programs["created"] - programs["ended"] == programs["alive"] == alive
-    # One whose last call was answered into a dead gateway has ended, and began anew.
-    again = {n for n in range(PROGRAMS) if client.ends(n) and client.tries[n] > ROUNDS}
-    apart = [n for n, places in client.places.items() if len(places) != 1 and n not in again]
-    assert apart == []
+    # If a killed gateway drops the answer of a final call, the retry starts the program again.
+    restarted = {n for n in range(PROGRAMS) if client.ends(n) and client.tries[n] > ROUNDS}
+    moved = [n for n, places in client.places.items() if len(places) != 1 and n not in restarted]
+    assert moved == []
     listed = [_sessions(gateway) for gateway in gateways]
     assert listed[0] == listed[1]
     assert len(listed[0]) == alive
@@ -223,7 +224,7 @@ def test_programs_that_began_have_ended_or_live_and_no_call_stays_open(
 
 
 def _open(gateway: Gateway) -> int:
-    # A gateway knows what is in flight as of its own last call.
+    # The call refreshes the gateway's counts of calls in flight.
     body = {"model": "mock", "messages": []}
     httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=20, trust_env=False)
     in_flight: dict[str, int] = gateway.table()["in_flight"]
@@ -231,7 +232,7 @@ def _open(gateway: Gateway) -> int:
 
 
 def _sessions(gateway: Gateway) -> dict[str, Any]:
-    """Those that are alive. How it knows them is each gateway's own."""
+    """Return the active sessions, without `known_by`, which differs between gateways."""
     found: dict[str, Any] = {}
     after = ""
     while True:

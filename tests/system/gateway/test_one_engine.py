@@ -1,4 +1,6 @@
-"""One call reaches one engine: engines are real processes that SIGKILL ends at random points."""
+"""Each call reaches at most one engine. The engines are real processes that SIGKILL ends at random
+points.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ POINTS = (
 
 @dataclass
 class Process:
-    """A crashing engine. `reads`: of how many calls it has read a byte."""
+    """A crashing engine. `reads` returns the number of calls of which it has read a byte."""
 
     process: subprocess.Popen[str]
     log: Path
@@ -93,12 +95,12 @@ def fleet(points: list[tuple[str, int]]) -> Iterator[list[Process]]:
     size=st.sampled_from([10, 5_000, 400_000]),
     stream=st.booleans(),
 )
-def test_a_call_that_crashes_its_engine_reaches_no_other_one(
+def test_a_call_that_crashes_its_engine_is_not_retried(
     points: list[str], warm: bool, size: int, stream: bool, weft: Callable[..., Any]
 ) -> None:
     async def example(engines: list[Process]) -> None:
         async with weft(*(engine.url for engine in engines)) as gateway:
-            for _ in range(3 if warm else 0):  # Round robin: a kept connection to each.
+            for _ in range(3 if warm else 0):  # Round robin opens a connection to each engine.
                 assert (await gateway.call()).status_code == 200
             before = [engine.reads() for engine in engines]
             got = await gateway.call(body={"stream": stream, "user": "x" * size})
@@ -117,22 +119,20 @@ def test_a_call_that_crashes_its_engine_reaches_no_other_one(
         asyncio.run(example(engines))
 
 
-async def calls(gateway: Any, client: int, number: int, codes: Counter[str]) -> None:
-    """So many calls one after another, each with an id of its own."""
+async def make_calls(gateway: Any, client: int, number: int, codes: Counter[str]) -> None:
+    """Make `number` calls in sequence, each with a unique request id."""
     for n in range(number):
         got = await gateway.call(headers={"x-request-id": f"c{client}-{n}"})
         codes["ok" if got.status_code == 200 else got.json()["error"]["code"]] += 1
 
 
 @pytest.mark.anyio
-async def test_engines_killed_under_load_cost_the_calls_that_they_had_read(
-    weft: Any, until: Any
-) -> None:
+async def test_a_killed_engine_loses_only_the_calls_that_it_has_read(weft: Any, until: Any) -> None:
     rng = random.Random(5)
     with fleet([("slow", 0)] * 4) as engines:
         async with weft(*(e.url for e in engines), balancer="least_used") as gateway:
             codes: Counter[str] = Counter()
-            clients = [asyncio.create_task(calls(gateway, n, 60, codes)) for n in range(16)]
+            clients = [asyncio.create_task(make_calls(gateway, n, 60, codes)) for n in range(16)]
             for engine in engines[:3]:
                 await until(partial(engine.has_read, engine.reads() + rng.randrange(10, 40)))
                 engine.kill()
@@ -145,11 +145,11 @@ async def test_engines_killed_under_load_cost_the_calls_that_they_had_read(
 
 
 @pytest.mark.anyio
-async def test_an_engine_that_closes_kept_connections_reads_each_call_once(weft: Any) -> None:
+async def test_an_engine_that_closes_reused_connections_reads_each_call_once(weft: Any) -> None:
     with fleet([("closes", 0)] * 2) as engines:
         async with weft(*(e.url for e in engines)) as gateway:
             codes: Counter[str] = Counter()
-            await asyncio.gather(*(calls(gateway, n, 100, codes) for n in range(8)))
+            await asyncio.gather(*(make_calls(gateway, n, 100, codes) for n in range(8)))
         reached = Counter(number for engine in engines for number in engine.ids())
     assert max(reached.values()) == 1
     assert set(codes) <= {"ok", "replica_closed"}
@@ -157,7 +157,7 @@ async def test_an_engine_that_closes_kept_connections_reads_each_call_once(weft:
 
 
 @pytest.mark.anyio
-async def test_an_engine_that_died_while_idle_costs_no_call(weft: Any) -> None:
+async def test_no_call_fails_after_an_idle_engine_died(weft: Any) -> None:
     with fleet([("never", 0), ("never", 0)]) as (first, second):
         async with weft(first.url, second.url) as gateway:
             for _ in range(2):
@@ -169,9 +169,9 @@ async def test_an_engine_that_died_while_idle_costs_no_call(weft: Any) -> None:
 
 
 @pytest.mark.anyio
-async def test_at_most_so_many_replicas_are_tried(engine: Any, weft: Any) -> None:
-    nobody = [f"http://127.0.0.1:{port}" for port in range(2, 9)]
-    async with engine() as stub, weft(*nobody, stub.url, attempts_per_call=3) as gateway:
+async def test_a_call_tries_a_limited_number_of_replicas(engine: Any, weft: Any) -> None:
+    unreachable = [f"http://127.0.0.1:{port}" for port in range(2, 9)]
+    async with engine() as stub, weft(*unreachable, stub.url, attempts_per_call=3) as gateway:
         for replica in gateway.parts.registry:
             replica.circuit = replica.circuit.checked(True)
         got = await gateway.call()
@@ -182,7 +182,7 @@ async def test_at_most_so_many_replicas_are_tried(engine: Any, weft: Any) -> Non
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", ["/tokenize", "/v1/messages/count_tokens"])
-async def test_what_passes_through_is_not_sent_again_either(path: str, weft: Any) -> None:
+async def test_passed_through_requests_are_not_retried(path: str, weft: Any) -> None:
     with fleet([("asked", 0)] * 3) as engines:
         async with weft(*(engine.url for engine in engines)) as gateway:
             got = await gateway.call(path)

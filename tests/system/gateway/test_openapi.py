@@ -1,4 +1,4 @@
-"""The OpenAPI document lists every route, and a gateway accepts and gives its examples."""
+"""The OpenAPI document lists every route, and its examples match the gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft_gateway.engine.endpoints import BY_PATH
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 EXAMPLES = json.loads(resources.files("weft_gateway.api").joinpath("examples.json").read_bytes())
-# In this order: each needs those before it.
+# Each operation needs those before it.
 STATEFUL = (
     "create_session", "create_chat_completion", "get_receipt", "create_response", "get_response",
     "list_input_items", "cancel_response", "delete_response", "create_prefill", "get_prefill",
@@ -34,7 +34,7 @@ def operations(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, 
 
 
 def served(gateway: Any) -> set[tuple[str, str]]:
-    """Every method and path that the application serves and that is no page of the document."""
+    """Return every method and path of the application, without the documentation pages."""
     found = {
         (method, route.path_format.replace(":path}", "}"))
         for route in gateway.parts.app._others.routes
@@ -56,7 +56,9 @@ async def test_every_route_is_described_with_examples(engine: Any, weft: Any) ->
         document = (await gateway.client.get("/openapi.json")).json()
         listed = operations(document)
         assert {(method, path) for method, path, _ in listed.values()} == served(gateway)
-        assert len(listed) == sum(map(len, document["paths"].values())), "ids are unique"
+        assert len(listed) == sum(map(len, document["paths"].values())), (
+            "operation ids are not unique"
+        )
         assert set(listed) == set(EXAMPLES)
     for name, (_, _, operation) in listed.items():
         assert operation["summary"], name
@@ -68,7 +70,7 @@ async def test_every_route_is_described_with_examples(engine: Any, weft: Any) ->
         assert {"4XX", "5XX"} <= set(operation["responses"]), name
 
 
-async def test_no_reference_of_the_document_is_broken(engine: Any, weft: Any) -> None:
+async def test_all_references_of_the_document_resolve(engine: Any, weft: Any) -> None:
     def references(value: Any) -> list[str]:
         inner = value.values() if isinstance(value, dict) else value
         if not isinstance(value, dict | list):
@@ -84,22 +86,22 @@ async def test_no_reference_of_the_document_is_broken(engine: Any, weft: Any) ->
             target = target[part]
 
 
-async def test_a_gateway_accepts_and_gives_the_examples(engine: Any, weft: Any) -> None:
-    answers: dict[tuple[str, str], Any] = {}  # What the engine gives, by method and path.
+async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any) -> None:
+    answers: dict[tuple[str, str], Any] = {}  # The engine's answers, by method and path.
 
     async def answer(wire: Any, request: Any) -> None:
         await wire.plain(answers[request.method, request.target])
 
-    asides = {"/weft/policy": {"engines": []}, "/weft/kv": {"engines": []}}
+    canned = {"/weft/policy": {"engines": []}, "/weft/kv": {"engines": []}}
     names = {"session_id": "run-7", "model_id": "weft-demo", "request_id": "req-1"}
     names["response_id"] = EXAMPLES["create_response"]["response"]["id"]
     async with (
-        engine(models=("weft-demo",), script=answer, asides=asides) as stub,
+        engine(models=("weft-demo",), script=answer, canned=canned) as stub,
         weft(stub) as gateway,
     ):
         listed = operations((await gateway.client.get("/openapi.json")).json())
         own = {route.name for route in gateway.parts.app._others.routes}
-        # The engine sees the extension of a prefill as a chat completion.
+        # The engine receives the extension of a prefill as a chat completion.
         passed = set(listed) - own - {"extend_prefill"}
         for name in passed:
             method, path, _ = listed[name]
@@ -120,6 +122,6 @@ async def test_a_gateway_accepts_and_gives_the_examples(engine: Any, weft: Any) 
                 names["prefill_id"] = got.json()["id"]
             if name in passed:
                 assert got.json() == example["response"], name
-            # A model's members are its engine's.
+            # The members of a model come from the engine.
             elif "response" in example and name != "get_model":
                 assert got.json().keys() == example["response"].keys(), name

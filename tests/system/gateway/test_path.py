@@ -1,4 +1,4 @@
-"""The path of a call: as docs/structure.md lists it, and with any feature left out."""
+"""The code path of a call: it matches docs/structure.md, and every feature can be removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 SOURCES = f"{Path(weft_gateway.__file__).parent}/"
 MOST = 25
-# The rooms of the path. The client's connection is not one of them, nor are the features.
+# The modules of the path, without the client's connection and the features.
 ON_PATH = re.compile(r"(?:api|calls)/(?!edge|cork|connections|timers)\w+\.py")
 FIRST = "Dispatcher.__call__"
 LISTED = re.compile(r"^\| (\d+) \| `weft_gateway\.([\w.]+)` \| `([\w.]+)` \|", re.MULTILINE)
@@ -26,16 +26,16 @@ FEATURES = {
     "receipts": "ReceiptsObserver",
     "lineage": "LineageObserver",
     "prefills": "PrefillObserver",
-    "prefills of turns that are foreseen": "AutoPrefill",
+    "automatic prefills": "AutoPrefill",
     "tool dispatch": "ToolDispatchObserver",
-    "stored answers": "StoredAnswers",
-    "learning of tokens": "TokenLearning",
+    "stored responses": "StoredAnswers",
+    "token learning": "TokenLearning",
     "limits": "LimitsObserver",
 }
 
 
-async def words(wire: Any, request: Any) -> None:
-    """An engine that answers in the way that it was asked."""
+async def answer(wire: Any, request: Any) -> None:
+    """Answer with a stream or a plain body, as requested."""
     if request.json.get("stream"):
         word = b'data: {"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
         await wire.stream(word, word, b"data: [DONE]\n\n")
@@ -44,8 +44,10 @@ async def words(wire: Any, request: Any) -> None:
 
 
 class Trace:
-    """The functions that another module of the path enters, in order, each once. Helpers within a
-    module, constructors and properties are parts of these functions."""
+    """Records the functions of the path that another module of the path calls, each once, in order.
+
+    Helpers within a module, constructors and properties are left out.
+    """
 
     def __init__(self) -> None:
         self.passed: list[tuple[str, str]] = []
@@ -67,13 +69,13 @@ class Trace:
 
 
 def _module(frame: FrameType) -> str:
-    """The file of the path that a frame runs, "" for any other."""
+    """Return the path's module of a frame, or "" for other frames."""
     file = frame.f_code.co_filename.removeprefix(SOURCES)
     return file if ON_PATH.fullmatch(file) else ""
 
 
 @pytest.mark.parametrize("headers", [{"x-weft-program": "run"}, {}])
-async def test_a_streamed_call_passes_the_functions_that_the_page_lists(
+async def test_a_streamed_call_uses_the_functions_that_the_page_lists(
     headers: dict[str, str], engine: Any, weft: Any
 ) -> None:
     page = (ROOT / "docs/structure.md").read_text()
@@ -81,7 +83,7 @@ async def test_a_streamed_call_passes_the_functions_that_the_page_lists(
     assert [int(number) for number, _, _ in listed] == list(range(1, len(listed) + 1))
     assert 10 < len(listed) <= MOST
     trace = Trace()
-    async with engine(script=words) as stub, weft(stub) as gateway:
+    async with engine(script=answer) as stub, weft(stub) as gateway:
         body = {"stream": True, "messages": [{"role": "user", "content": "How far is it?"}]}
         assert (await gateway.call(body=body, headers=headers)).status_code == 200
         sys.setprofile(trace)
@@ -94,24 +96,24 @@ async def test_a_streamed_call_passes_the_functions_that_the_page_lists(
 
 
 def without(feature: str) -> type[app.Gateway]:
-    """The gateway of a composition root without one line."""
+    """Return the gateway class of a composition root without the line of one feature."""
     source = Path(app.__file__).read_text()
     lines = source.splitlines(keepends=True)
-    left = [line for line in lines if f"add({feature}(" not in line]
-    assert len(left) == len(lines) - 1
+    kept = [line for line in lines if f"add({feature}(" not in line]
+    assert len(kept) == len(lines) - 1
     module = ModuleType(app.__name__)
-    exec(compile("".join(left), app.__file__, "exec"), module.__dict__)
+    exec(compile("".join(kept), app.__file__, "exec"), module.__dict__)
     found: type[app.Gateway] = module.Gateway
     return found
 
 
 @pytest.mark.parametrize("feature", FEATURES.values(), ids=FEATURES)
-async def test_the_gateway_serves_calls_with_one_line_less(
+async def test_the_gateway_serves_calls_without_a_feature(
     feature: str, engine: Any, weft: Any
 ) -> None:
     settings = {"requests_per_minute": 100, "auto_prefill": True}
     async with (
-        engine(script=words) as stub,
+        engine(script=answer) as stub,
         weft(stub, build=without(feature), **settings) as gateway,
     ):
         for headers in ({"x-weft-program": "run"}, {}):
@@ -128,6 +130,6 @@ async def test_the_gateway_serves_calls_with_one_line_less(
         assert (session["calls"], session["calls_in_flight"], session["errors"]) == (2, 0, 0)
 
 
-def test_every_feature_of_the_composition_root_can_be_left_out() -> None:
+def test_the_list_of_features_matches_the_composition_root() -> None:
     source = Path(app.__file__).read_text()
     assert set(re.findall(r"^ +add\((\w+)\(", source, re.MULTILINE)) == set(FEATURES.values())

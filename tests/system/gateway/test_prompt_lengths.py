@@ -1,4 +1,4 @@
-"""How long a prompt is decides whether a call goes home: pictures do not count as text."""
+"""The length of a prompt decides whether a call prefers its home. Images do not count as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft_engine.wire import CallReport
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 WORDS = ("call", "the", "replica", "again", "queue", "token", "of", "and", "block", "seven")
-# A picture of a megabyte, of which the engine makes some hundred tokens.
+# An image of one megabyte, which is some hundred tokens in an engine.
 BYTES = base64.b64encode(random.Random(1).randbytes(1_000_000)).decode()
 PICTURE = f"data:image/png;base64,{BYTES}"
 IMAGES = {
@@ -73,8 +73,8 @@ def text(tokens: int) -> str:
     return " ".join(rng.choice(WORDS) for _ in range(tokens))
 
 
-class Counting:
-    """An engine that reports what it counted, and holds the calls that it is told to hold."""
+class CountingEngine:
+    """An engine that reports `tokens` as the prompt length and delays calls of the user "hold"."""
 
     def __init__(self) -> None:
         self.tokens = 1
@@ -92,10 +92,10 @@ class Counting:
 
 @pytest.mark.parametrize("images", IMAGES)
 @pytest.mark.parametrize("tagged", [True, False])
-async def test_image_calls_do_not_make_long_prompts_look_short(
+async def test_image_calls_do_not_shorten_the_estimate_of_long_prompts(
     images: str, tagged: bool, engine: Any, weft: Any, until: Any
 ) -> None:
-    counting = Counting()
+    counting = CountingEngine()
     path, body = IMAGES[images]
     settings = {"balancer": "locality", "tag_prompts": tagged}
     async with (
@@ -107,9 +107,9 @@ async def test_image_calls_do_not_make_long_prompts_look_short(
         counting.tokens = 10_000
         run = {"x-weft-program": "run"}
         home = (await gateway.call(body=long, headers=run)).headers["x-weft-replica"]
-        held = asyncio.create_task(gateway.call(body=long | {"user": "hold"}, headers=run))
+        delayed = asyncio.create_task(gateway.call(body=long | {"user": "hold"}, headers=run))
         await until(lambda: counting.holding)
-        # Its home is the busier replica now.
+        # The home is now the busier replica.
         assert gateway.parts.table.in_flight() == {home: 1}
         counting.tokens = 400
         for _ in range(3):
@@ -119,11 +119,11 @@ async def test_image_calls_do_not_make_long_prompts_look_short(
         got = await gateway.call(body=long, headers=run)
         assert got.headers["x-weft-replica"] == home
         counting.go.set()
-        assert (await held).headers["x-weft-replica"] == home
+        assert (await delayed).headers["x-weft-replica"] == home
 
 
-async def test_a_picture_is_not_a_long_text(engine: Any, weft: Any) -> None:
-    counting = Counting()
+async def test_an_image_does_not_count_as_long_text(engine: Any, weft: Any) -> None:
+    counting = CountingEngine()
     async with (
         engine(script=counting) as one,
         engine(script=counting) as two,
@@ -133,4 +133,4 @@ async def test_a_picture_is_not_a_long_text(engine: Any, weft: Any) -> None:
         got = await gateway.call(path, body=body, headers={"x-request-id": "q"})
         assert got.status_code == 200
         receipt = (await gateway.client.get("/v1/receipts/q")).json()
-        assert receipt["place"]["reason"] == "least_used"  # It is short: it has no home.
+        assert receipt["place"]["reason"] == "least_used"  # A short prompt sets no home.

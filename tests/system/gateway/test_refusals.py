@@ -1,4 +1,4 @@
-"""Requests that the gateway refuses itself, each in the shape of its endpoint."""
+"""Requests that the gateway refuses itself, each with an error in the format of its endpoint."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ async def test_a_body_over_the_limit_is_413(declared: bool, engine: Any, weft: A
         assert (await gateway.call()).status_code == 200
 
 
-async def test_an_unknown_model_is_404_as_openai_has_it(engine: Any, weft: Any) -> None:
+async def test_an_unknown_model_is_404_with_openais_error_code(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         got = await gateway.call(body={"model": "nobody"})
         assert code(got) == (404, "model_not_found")
@@ -54,20 +54,24 @@ async def test_an_unknown_model_is_404_as_openai_has_it(engine: Any, weft: Any) 
         assert stub.requests == []
 
 
-async def test_a_missing_model_is_for_the_engine_where_there_is_one(engine: Any, weft: Any) -> None:
+async def test_a_missing_model_is_passed_on_when_one_model_is_served(
+    engine: Any, weft: Any
+) -> None:
     async with engine() as stub, weft(stub) as gateway:
         got = await gateway.client.post("/v1/completions", json={"prompt": "x"})
         assert got.status_code == 200
         assert "model" not in stub.requests[0].json
 
 
-async def test_a_missing_model_is_400_where_there_are_several(engine: Any, weft: Any) -> None:
+async def test_a_missing_model_is_400_when_several_models_are_served(
+    engine: Any, weft: Any
+) -> None:
     async with engine(models=("a", "b")) as stub, weft(stub) as gateway:
         got = await gateway.client.post("/v1/completions", json={"prompt": "x"})
         assert code(got) == (400, "missing_model")
 
 
-async def test_calls_go_where_their_model_is(engine: Any, weft: Any) -> None:
+async def test_calls_are_routed_to_a_replica_with_their_model(engine: Any, weft: Any) -> None:
     async with (
         engine(models=("a",)) as first,
         engine(models=("b",)) as second,
@@ -93,7 +97,7 @@ async def test_only_accepted_keys_are_served(engine: Any, weft: Any) -> None:
         assert len(stub.requests) == 2
 
 
-async def test_wrong_methods_and_unknown_routes_have_our_shape(engine: Any, weft: Any) -> None:
+async def test_wrong_methods_and_unknown_routes_get_api_errors(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         got = await gateway.client.get("/v1/chat/completions")
         assert code(got) == (405, "method_not_allowed")
@@ -125,7 +129,7 @@ async def test_program_ids_have_at_most_256_bytes(engine: Any, weft: Any) -> Non
     ],
     ids=["broken", "list", "deep"],
 )
-async def test_one_mistake_has_one_code_on_every_route(
+async def test_a_body_error_has_the_same_code_on_every_route(
     path: str, body: bytes, expected: str, engine: Any, weft: Any
 ) -> None:
     async with engine() as stub, weft(stub) as gateway:
@@ -136,7 +140,7 @@ async def test_one_mistake_has_one_code_on_every_route(
 
 @pytest.mark.parametrize("declared", [True, False], ids=["content-length", "chunked"])
 @pytest.mark.parametrize("path", ["/v1/sessions", "/weft/policy"])
-async def test_the_other_routes_have_a_limit_too(
+async def test_other_routes_limit_their_bodies(
     path: str, declared: bool, engine: Any, weft: Any
 ) -> None:
     body = b'{"metadata": {"x": "' + b"y" * (1 << 20) + b'"}}'
@@ -156,7 +160,7 @@ async def test_the_other_routes_have_a_limit_too(
 @pytest.mark.parametrize(
     "field", ["session_id", "session_params", "weft", "nvext", "vllm_xargs", "cache_salt"]
 )
-async def test_a_body_too_deep_to_be_written_again_is_400_and_its_call_is_closed(
+async def test_a_body_too_deep_to_be_rewritten_is_400_and_closes_its_call(
     field: str, engine: Any, weft: Any
 ) -> None:
     deep: Any = 1
@@ -182,7 +186,7 @@ async def test_a_body_too_deep_to_be_written_again_is_400_and_its_call_is_closed
     ],
     ids=["role", "type", "media"],
 )
-async def test_messages_of_any_shape_are_for_the_engine_to_refuse(
+async def test_malformed_messages_are_left_to_the_engine(
     message: Any, engine: Any, weft: Any
 ) -> None:
     async def refuse(wire: Any, request: Any) -> None:
@@ -197,7 +201,7 @@ async def test_messages_of_any_shape_are_for_the_engine_to_refuse(
             assert got.status_code in (201, 400)
 
 
-async def test_deep_metadata_of_a_session_is_400_and_starts_none(engine: Any, weft: Any) -> None:
+async def test_deep_session_metadata_is_400_and_creates_no_session(engine: Any, weft: Any) -> None:
     deep = b"[" * 300 + b"]" * 300
     async with engine() as stub, weft(stub) as gateway:
         body = b'{"id": "s", "metadata": {"a": %b}}' % deep
@@ -207,16 +211,14 @@ async def test_deep_metadata_of_a_session_is_400_and_starts_none(engine: Any, we
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/sessions"])
-async def test_a_byte_order_mark_before_json_is_let_pass(path: str, engine: Any, weft: Any) -> None:
+async def test_a_byte_order_mark_before_json_is_accepted(path: str, engine: Any, weft: Any) -> None:
     async with engine(weft=False) as stub, weft(stub) as gateway:
         got = await gateway.client.post(path, content=b'\xef\xbb\xbf{"id": "s"}')
         assert got.status_code in (200, 201)
         assert [request.raw for request in stub.requests] in ([], [b'{"id": "s"}'])
 
 
-async def test_wrong_members_are_named_without_where_they_were_looked_for(
-    engine: Any, weft: Any
-) -> None:
+async def test_errors_name_the_invalid_parameter(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         for got, param in (
             (await gateway.client.post("/v1/sessions", json={"id": 7}), "id"),
@@ -228,7 +230,7 @@ async def test_wrong_members_are_named_without_where_they_were_looked_for(
 
 
 @pytest.mark.parametrize("path", ["/health", "/metrics", "/v1/models", "/v1/sessions", "/docs"])
-async def test_head_is_get_without_a_body(path: str, engine: Any, weft: Any) -> None:
+async def test_head_equals_get_without_a_body(path: str, engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         got, asked = await gateway.client.head(path), await gateway.client.get(path)
         assert (got.status_code, got.content) == (200, b"")

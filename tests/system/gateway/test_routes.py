@@ -1,4 +1,4 @@
-"""Everything but calls: sessions, models, health, metrics, administration, the OpenAPI page."""
+"""Routes other than calls: sessions, models, health, metrics, administration, OpenAPI page."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
-async def test_a_session_from_start_to_end(engine: Any, weft: Any) -> None:
+async def test_a_session_is_created_listed_and_deleted(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         made = await gateway.client.post("/v1/sessions", json={"id": "s", "metadata": {"a": 1}})
         assert made.status_code == 201
@@ -22,12 +22,16 @@ async def test_a_session_from_start_to_end(engine: Any, weft: Any) -> None:
         assert session["created_at"] == made.json()["created_at"]
         assert session["last_call_completion"] >= session["last_call_arrival"]
         ended = await gateway.client.delete("/v1/sessions/s")
-        told = ended.json()
-        assert (told["id"], told["object"], told["deleted"]) == ("s", "session.deleted", True)
-        assert (told["calls"], told["calls_in_flight"]) == (1, 0)
+        deleted = ended.json()
+        assert (deleted["id"], deleted["object"], deleted["deleted"]) == (
+            "s",
+            "session.deleted",
+            True,
+        )
+        assert (deleted["calls"], deleted["calls_in_flight"]) == (1, 0)
         assert (await gateway.client.get("/v1/sessions/s")).status_code == 404
-        gone = await gateway.client.delete("/v1/sessions/s")
-        assert gone.json()["error"]["code"] == "session_not_found"
+        missing = await gateway.client.delete("/v1/sessions/s")
+        assert missing.json()["error"]["code"] == "session_not_found"
 
 
 async def test_a_session_without_an_id_gets_one(engine: Any, weft: Any) -> None:
@@ -46,7 +50,7 @@ async def test_ids_may_contain_anything(name: str, engine: Any, weft: Any) -> No
         assert (await gateway.client.delete(path)).status_code == 200
 
 
-async def test_vllm_routers_way_to_end_a_session(engine: Any, weft: Any) -> None:
+async def test_finish_session_ends_a_session_like_vllm_router(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         await gateway.client.post("/v1/sessions", json={"id": "a/b"})
         params = {"session_id": "a/b"}
@@ -62,7 +66,7 @@ async def test_ids_out_of_bounds_are_400(name: str, engine: Any, weft: Any) -> N
         assert got.json()["error"]["param"] == "id"
 
 
-async def test_bad_session_bodies_have_our_shape(engine: Any, weft: Any) -> None:
+async def test_invalid_session_bodies_get_api_errors(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         got = await gateway.client.post("/v1/sessions", json={"id": 7})
         assert (got.status_code, got.json()["error"]["code"]) == (400, "invalid_request")
@@ -101,7 +105,7 @@ async def test_models_are_the_union_and_ids_may_have_slashes(engine: Any, weft: 
         assert (got.status_code, got.json()["error"]["code"]) == (404, "model_not_found")
 
 
-async def test_health_tells_each_replicas_state(engine: Any, weft: Any) -> None:
+async def test_health_reports_the_state_of_each_replica(engine: Any, weft: Any) -> None:
     async with engine() as up, engine(healthy=False) as down, weft(up, down) as gateway:
         got = await gateway.client.get("/health")
         assert got.status_code == 200
@@ -114,14 +118,16 @@ async def test_health_tells_each_replicas_state(engine: Any, weft: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
-async def test_without_a_healthy_replica_it_is_503(path: str, engine: Any, weft: Any) -> None:
+async def test_health_and_readiness_are_503_without_a_healthy_replica(
+    path: str, engine: Any, weft: Any
+) -> None:
     async with engine(healthy=False) as down, weft(down) as gateway:
         got = await gateway.client.get(path)
         assert (got.status_code, got.json()["status"]) == (503, "no_replica")
         assert int(got.headers["retry-after"]) > 0
 
 
-async def test_kinds_are_learned(engine: Any, weft: Any) -> None:
+async def test_kinds_of_replicas_are_detected(engine: Any, weft: Any) -> None:
     async with (
         engine(weft=False) as vllm,
         engine(weft=False, owner="llamacpp") as stock,
@@ -135,8 +141,8 @@ async def test_kinds_are_learned(engine: Any, weft: Any) -> None:
 async def test_the_policy_reaches_every_engine_with_the_secret(engine: Any, weft: Any) -> None:
     answer = {"/weft/policy": {"policy": "plas"}}
     async with (
-        engine(asides=answer) as first,
-        engine(asides=answer) as second,
+        engine(canned=answer) as first,
+        engine(canned=answer) as second,
         weft(first, second, engine_secret="shh") as gateway,
     ):
         got = await gateway.client.post("/weft/policy", json={"policy": "plas"})
@@ -164,14 +170,14 @@ async def test_the_state_shows_the_tables_integrity(engine: Any, weft: Any) -> N
         assert got["replicas"]["r0"]["answer"] == {"weft": {"policy": "fcfs"}}
 
 
-async def test_administration_takes_the_admin_key(engine: Any, weft: Any) -> None:
+async def test_administration_needs_the_admin_key(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub, admin_key="root") as gateway:
         assert (await gateway.client.get("/weft/state")).status_code == 401
         headers = {"authorization": "Bearer root"}
         assert (await gateway.client.get("/weft/state", headers=headers)).status_code == 200
 
 
-async def test_the_page_that_shows_it_needs_no_other_host(engine: Any, weft: Any) -> None:
+async def test_the_openapi_page_needs_no_other_host(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         page = await gateway.client.get("/docs")
         assert page.headers["content-type"].startswith("text/html")
@@ -183,12 +189,12 @@ async def test_the_page_that_shows_it_needs_no_other_host(engine: Any, weft: Any
         for name in named:
             got = await gateway.client.get(name)
             assert (got.status_code, bool(got.content)) == (200, True), name
-        # Swagger UI's badge asks a host of its own unless it is told not to.
+        # Swagger UI's badge requests another host unless this setting is null.
         assert '"validatorUrl": null' in page.text
         assert (await gateway.client.get("/redoc")).status_code == 404
 
 
-async def test_other_routes_of_the_engine_pass_without_a_program(engine: Any, weft: Any) -> None:
+async def test_other_engine_routes_are_passed_on_without_a_program(engine: Any, weft: Any) -> None:
     async def unknown(wire: Any, request: Any) -> None:
         await wire.plain({"error": "unknown"}, "404 Not Found")
 
@@ -223,7 +229,7 @@ async def test_a_gateway_whose_key_every_replica_refuses_is_not_ready(
             got = await gateway.client.get("/ready")
             assert (got.status_code, got.json()["status"]) == (503, "replica_key_refused")
             assert got.json()["replicas"][0]["refuses"] == ["api_key"]
-            # It can serve as well as before, which is for those to know who ask for its health.
+            # Health does not depend on the key: the replica still answers.
             assert (await gateway.client.get("/health")).status_code == 200
         async with weft(strict, good, replica_api_key="sk-old") as gateway:
             assert (await gateway.client.get("/ready")).status_code == 200

@@ -1,4 +1,4 @@
-"""The salt of the prefix cache: each tenant has its own wherever vLLM may run."""
+"""Salts of the prefix cache: each tenant has a separate salt on every replica that may run vLLM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY = {"authorization": "Bearer sk-mine"}
 
 @pytest.mark.parametrize("state", ["500 Internal Server Error", "503 Service Unavailable"])
 @pytest.mark.parametrize("owner", ["vllm", "llamacpp"])
-async def test_while_a_replica_does_not_tell_what_it_is_tenants_are_kept_apart(
+async def test_salts_are_sent_to_a_replica_of_unknown_kind(
     owner: str, state: str, engine: Any, weft: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with engine(weft=False, owner=owner, state=state) as stub, weft(stub) as gateway:
@@ -33,9 +33,7 @@ async def test_while_a_replica_does_not_tell_what_it_is_tenants_are_kept_apart(
     assert len(warnings) == 1
 
 
-async def test_a_kind_that_was_learned_stays_through_a_probe_that_fails(
-    engine: Any, weft: Any, until: Any
-) -> None:
+async def test_a_detected_kind_survives_a_failed_probe(engine: Any, weft: Any, until: Any) -> None:
     async with (
         engine() as plugin,
         engine(weft=False, owner="llamacpp") as stock,

@@ -1,4 +1,4 @@
-"""`weft serve` as a process of its own."""
+"""`weft serve` as a separate process."""
 
 import os
 import signal
@@ -58,17 +58,18 @@ def server(port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_on_a_signal(server: subprocess.Popen[str], number: signal.Signals) -> None:
+def test_serve_stops_on_a_signal(server: subprocess.Popen[str], number: signal.Signals) -> None:
     server.send_signal(number)
     server.wait(timeout=30)
     assert server.returncode == 0
     assert server.stderr is not None
-    said = server.stderr.read()
-    assert "Traceback" not in said
+    stderr = server.stderr.read()
+    assert "Traceback" not in stderr
     assert (
-        f"{number.name}: accepting no new connections; calls in flight have 30 s to finish" in said
+        f"{number.name}: accepting no new connections; calls in flight have 30 s to finish"
+        in stderr
     )
-    assert said.splitlines()[-1].endswith("stopped")
+    assert stderr.splitlines()[-1].endswith("stopped")
 
 
 def test_a_taken_port_is_a_clear_error(server: subprocess.Popen[str], port: int) -> None:
@@ -89,7 +90,7 @@ def test_a_taken_port_is_a_clear_error(server: subprocess.Popen[str], port: int)
         ("WEFT_IDLE_TIMEOUT_S", "-1"),
     ],
 )
-def test_a_wrong_setting_is_one_line(variable: str, value: str) -> None:
+def test_an_invalid_setting_is_a_one_line_error(variable: str, value: str) -> None:
     done = run(SERVE, **{variable: value})
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -97,7 +98,7 @@ def test_a_wrong_setting_is_one_line(variable: str, value: str) -> None:
     assert f"({variable})" in line
 
 
-def test_a_variable_that_is_read_by_nothing_is_a_warning(port: int) -> None:
+def test_an_unknown_variable_is_a_warning(port: int) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", port))
         holder.listen()
@@ -108,7 +109,7 @@ def test_a_variable_that_is_read_by_nothing_is_a_warning(port: int) -> None:
     ]
 
 
-def test_a_misspelt_key_ends_the_start() -> None:
+def test_a_misspelt_key_setting_stops_the_start() -> None:
     done = run(SERVE, WEFT_API_KEY="sk-secret")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -124,7 +125,7 @@ def test_an_open_address_without_keys_is_a_warning(port: int) -> None:
         assert "ANYONE" not in run(command, WEFT_API_KEYS="k").stderr
 
 
-def test_a_gateway_without_replicas_says_so(port: int) -> None:
+def test_a_gateway_without_replicas_logs_a_warning(port: int) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", port))
         holder.listen()

@@ -1,4 +1,6 @@
-"""What one gateway is told, another one goes by: two gateways on one Redis."""
+"""Hints through two gateways on one Redis: a hint to one gateway applies to calls through the
+other.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def tags_of(stub: Any) -> Any:
     return stub.requests[-1].json["vllm_xargs"]["weft_tags"][1::2]
 
 
-async def test_tags_told_to_one_gateway_hold_for_calls_through_another(
+async def test_tags_set_through_one_gateway_apply_to_calls_through_another(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     hint = {"session_id": "run", "tags": [{"messages": [1, 3], "tag": "SYSTEM_PROMPT"}]}
@@ -44,7 +46,7 @@ async def test_tags_told_to_one_gateway_hold_for_calls_through_another(
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):
-        # Also through one that has seen the program before.
+        # The second gateway has seen the program before.
         await second.call(body={"messages": MESSAGES}, headers=NAMED)
         assert tags_of(stub) == [4, 3, 2]
         await first.client.post("/v1/hints/tags", json=hint)
@@ -59,14 +61,14 @@ async def test_tags_told_to_one_gateway_hold_for_calls_through_another(
         assert tags_of(stub) == [4, 3, 2]
 
 
-async def test_tags_told_while_redis_is_away_hold_here_and_then_everywhere(
+async def test_tags_set_during_an_outage_apply_during_and_after_it(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     hint = {"session_id": "run", "tags": [{"messages": [1, 3], "tag": "SYSTEM_PROMPT"}]}
     async with engine() as stub, weft(stub, redis_url=redis.url) as gateway:
         redis.kill()
-        told = await gateway.client.post("/v1/hints/tags", json=hint)
-        assert told.status_code == 200
+        accepted = await gateway.client.post("/v1/hints/tags", json=hint)
+        assert accepted.status_code == 200
         got = await gateway.call(body={"messages": MESSAGES}, headers=NAMED)
         assert got.status_code == 200
         assert tags_of(stub) == [4, 2]
@@ -76,21 +78,21 @@ async def test_tags_told_while_redis_is_away_hold_here_and_then_everywhere(
         assert tags_of(stub) == [4, 2]
 
 
-async def test_each_gateway_tells_the_engine_when_a_priority_ends_and_nothing_more(
+async def test_each_gateway_sends_the_engine_only_a_priority_and_its_duration(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(asides={"/weft/kv": {}}) as stub,
+        engine(canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):
         await first.call(body={"messages": MESSAGES}, headers=NAMED)
         for gateway, priority, ttl_s in ((first, 1, 2.0), (second, 2, 3.0)):
             hint = {"session_id": "run", "priority": priority, "ttl_s": ttl_s}
-            told = (await gateway.client.post("/v1/hints/priority", json=hint)).json()
-            assert told["fates"]["priority"] == {"r0": "applied"}
+            answer = (await gateway.client.post("/v1/hints/priority", json=hint)).json()
+            assert answer["fates"]["priority"] == {"r0": "applied"}
         assert [(r.json["priority"], r.json["ttl_s"]) for r in stub.other] == [(1, 2.0), (2, 3.0)]
-        # The table has no part in it.
+        # The table does not store priorities.
         assert (await first.client.get("/v1/sessions/run")).json()["told"] == {}
 
 
@@ -98,13 +100,13 @@ PREFIX = MESSAGES[:3]
 TURN = {"model": "tiny", "messages": MESSAGES}
 
 
-def reporting(wire: Any, request: Any) -> Any:
-    """An engine that reports of each call; a turn finds all that was prefilled."""
+def report_script(wire: Any, request: Any) -> Any:
+    """Answer with a report. A turn finds all prefilled tokens in the cache."""
     body = request.json
-    ahead = body.get("max_tokens") == 1
+    is_prefill = body.get("max_tokens") == 1
     report = {
         "call": body["vllm_xargs"]["weft_call"], "service_s": 0.5, "prompt_tokens": 100,
-        "cached_tokens": 0 if ahead else 96, "finished": True,
+        "cached_tokens": 0 if is_prefill else 96, "finished": True,
     }  # fmt: skip
     return wire.plain({"id": "x", "choices": []}, headers={"x-weft-report": json.dumps(report)})
 
@@ -114,8 +116,8 @@ def kv(*stubs: Any) -> list[str]:
     return [message["action"] for message in sent]
 
 
-async def announce(gateway: Any, done: bool = True, **body: Any) -> Any:
-    """A handle, and where its blocks are."""
+async def submit(gateway: Any, done: bool = True, **body: Any) -> Any:
+    """Submit a prefill and return its status, by default after its end."""
     body = {"model": "tiny", "messages": PREFIX, **body}
     submitted = await gateway.client.post("/v1/hints/prefill", json=body, headers=NAMED)
     assert submitted.status_code == 201
@@ -128,18 +130,18 @@ async def announce(gateway: Any, done: bool = True, **body: Any) -> Any:
 
 
 @pytest.mark.parametrize("how", ["extended", "an ordinary call"])
-async def test_a_turn_takes_the_prefill_that_another_gateway_began(
+async def test_a_turn_claims_a_prefill_of_another_gateway(
     how: str, redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=reporting, asides={"/weft/kv": {}}) as one,
-        engine(script=reporting, asides={"/weft/kv": {}}) as two,
+        engine(script=report_script, canned={"/weft/kv": {}}) as one,
+        engine(script=report_script, canned={"/weft/kv": {}}) as two,
         weft(one, two, redis_url=redis.url) as first,
         weft(one, two, redis_url=redis.url) as second,
     ):
-        shown = await announce(first)
+        shown = await submit(first)
         path = f"/v1/hints/prefill/{shown['id']}"
-        # The first gateway writes the end of a prefill to Redis after it has shown it.
+        # The first gateway writes the end of a prefill to Redis after it reports it.
         async with asyncio.timeout(20):
             while (seen := (await second.client.get(path)).json())["status"] == "running":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -163,7 +165,7 @@ async def test_a_turn_takes_the_prefill_that_another_gateway_began(
         assert (got.status_code, got.headers["x-weft-program"]) == (200, "run")
         receipt = (await second.client.get("/v1/receipts/turn")).json()
         assert receipt["saved_s"]["prefill"] > 0
-        # It is used up, for all; and nothing is to be let go.
+        # The handle is gone for both gateways, and no blocks are left to release.
         for gateway in (first, second):
             assert (await gateway.client.get(path)).status_code == 404
             assert (await gateway.client.get("/v1/sessions/run")).json()["told"] == {}
@@ -171,31 +173,34 @@ async def test_a_turn_takes_the_prefill_that_another_gateway_began(
 
 
 @contextlib.asynccontextmanager
-async def held_prefill(redis: RedisServer, engine: Any, weft: Any) -> AsyncIterator[Any]:
-    """Two gateways before one engine that computes no prefill until `go` is set: the engine, both
-    gateways, the handle of a prefill that runs through the first one, and `go`."""
+async def running_prefill(redis: RedisServer, engine: Any, weft: Any) -> AsyncIterator[Any]:
+    """Run two gateways in front of one engine that computes no prefill until `go` is set.
+
+    The result is the engine, both gateways, the handle of a prefill that runs through the first
+    gateway, and `go`.
+    """
     go = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
         if request.json.get("max_tokens") == 1:
             await go.wait()
-        await reporting(wire, request)
+        await report_script(wire, request)
 
     async with (
-        engine(script=script, asides={"/weft/kv": {}}) as stub,
+        engine(script=script, canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):
-        yield stub, first, second, (await announce(first, done=False))["id"], go
+        yield stub, first, second, (await submit(first, done=False))["id"], go
 
 
-async def test_a_prefill_discarded_through_another_gateway_is_let_go_once_it_has_ended(
+async def test_a_prefill_deleted_through_another_gateway_is_released_after_its_end(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
-    async with held_prefill(redis, engine, weft) as (stub, first, second, handle, go):
+    async with running_prefill(redis, engine, weft) as (stub, first, second, handle, go):
         await until(lambda: stub.requests)
-        gone = await second.client.delete(f"/v1/hints/prefill/{handle}")
-        assert gone.json()["deleted"] is True
+        deleted = await second.client.delete(f"/v1/hints/prefill/{handle}")
+        assert deleted.json()["deleted"] is True
         assert kv(stub) == ["give_up"]
         assert (await first.client.get(f"/v1/hints/prefill/{handle}")).status_code == 404
         go.set()
@@ -204,74 +209,75 @@ async def test_a_prefill_discarded_through_another_gateway_is_let_go_once_it_has
 
 
 @pytest.mark.parametrize("ends", ["while it waits", "later"])
-async def test_a_turn_waits_for_a_prefill_that_another_gateway_computes_and_no_longer(
+async def test_a_turn_waits_a_limited_time_for_a_prefill_of_another_gateway(
     ends: str, redis: RedisServer, engine: Any, weft: Any, until: Any, monkeypatch: Any
 ) -> None:
-    looks = 0
-    async with held_prefill(redis, engine, weft) as (stub, first, second, handle, go):
+    polls = 0
+    async with running_prefill(redis, engine, weft) as (stub, first, second, handle, go):
         find = second.parts.prefills._handles.find
 
-        async def look(*about: Any) -> Any:
-            # The turn itself finds its handle, then looks how it stands.
-            nonlocal looks
-            looks += 1
-            if looks == 2:
-                # It has not been sent while it waits.
+        async def count_polls(*about: Any) -> Any:
+            # The turn first finds its handle, then polls the state of the prefill.
+            nonlocal polls
+            polls += 1
+            if polls == 2:
+                # The turn is not sent while it waits.
                 assert [turn.json["messages"] for turn in stub.requests] == [PREFIX]
                 if ends == "while it waits":
                     go.set()
                     await until(lambda: first.in_flight() == 0)
             return await find(*about)
 
-        monkeypatch.setattr(second.parts.prefills._handles, "find", look)
+        monkeypatch.setattr(second.parts.prefills._handles, "find", count_polls)
         await until(lambda: stub.requests)
         path = f"/v1/hints/prefill/{handle}/extend"
         asked = {**NAMED, "x-request-id": "turn"}
         got = await second.client.post(path, json=TURN, headers=asked)
         assert got.status_code == 200
-        # One look where the prefill is done by then; else as many as there is time for.
+        # One poll suffices if the prefill is done by then. Otherwise the turn polls until its time
+        # is over.
         most = round(prefills._WAIT_S / prefills._LOOK_EVERY_S)
-        assert looks == 1 + (1 if ends == "while it waits" else most)
-        announced, turn = stub.requests
-        assert (announced.json["messages"], announced.json["max_tokens"]) == (PREFIX, 1)
+        assert polls == 1 + (1 if ends == "while it waits" else most)
+        prefill, turn = stub.requests
+        assert (prefill.json["messages"], prefill.json["max_tokens"]) == (PREFIX, 1)
         assert (turn.json["messages"], "max_tokens" in turn.json) == (MESSAGES, False)
         saved = (await second.client.get("/v1/receipts/turn")).json()["saved_s"]
         assert ("prefill" in saved and saved["prefill"] > 0) is (ends == "while it waits")
         go.set()
         await until(lambda: first.in_flight() == 0)
-        # What a gateway knows of the other's calls is as old as its last round trip.
+        # A call refreshes the gateway's counts of calls in flight.
         await second.call(headers=NAMED)
 
 
-async def test_what_nobody_extends_is_let_go_by_the_gateway_that_began_it(
+async def test_an_unused_prefill_is_released_by_its_gateway(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(script=reporting, asides={"/weft/kv": {}}) as stub,
+        engine(script=report_script, canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):
-        handle = (await announce(first, done=False, ttl_s=0.3))["id"]
+        handle = (await submit(first, done=False, ttl_s=0.3))["id"]
         await until(lambda: kv(stub) == ["give_up"])
         for gateway in (first, second):
             assert (await gateway.client.get(f"/v1/hints/prefill/{handle}")).status_code == 404
 
 
-async def test_while_redis_is_away_handles_are_good_where_they_were_given_and_harm_nowhere(
+async def test_handles_work_on_their_own_gateway_during_an_outage(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(script=reporting, asides={"/weft/kv": {}}) as stub,
+        engine(script=report_script, canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):
-        known = await announce(first)
+        known = await submit(first)
         redis.kill()
         shown = (await first.client.get(f"/v1/hints/prefill/{known['id']}")).json()
         assert shown["status"] == "done"
-        later = await announce(first)
+        later = await submit(first)
         for gateway, handle in ((first, later), (second, known)):
-            # To the second one it is a call like any other.
+            # To the second gateway this turn is an ordinary call.
             path = f"/v1/hints/prefill/{handle['id']}/extend"
             got = await gateway.client.post(path, json=TURN, headers=NAMED)
             assert (got.status_code, got.headers["x-weft-program"]) == (200, "run")

@@ -1,4 +1,4 @@
-"""Two gateways, one process table on a real Redis server."""
+"""Two gateways with one process table on a real Redis server."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,9 +18,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
     server.kill()
 
 
-async def test_gateways_see_each_others_programs(
-    redis: RedisServer, engine: Any, weft: Any
-) -> None:
+async def test_gateways_share_programs(redis: RedisServer, engine: Any, weft: Any) -> None:
     async with (
         engine() as stub,
         weft(stub, redis_url=redis.url) as first,
@@ -34,9 +32,7 @@ async def test_gateways_see_each_others_programs(
         assert (session["calls"], session["calls_in_flight"]) == (3, 0)
 
 
-async def test_each_gateway_tells_of_all_programs(
-    redis: RedisServer, engine: Any, weft: Any
-) -> None:
+async def test_each_gateway_counts_all_programs(redis: RedisServer, engine: Any, weft: Any) -> None:
     async with (
         engine() as stub,
         weft(stub, redis_url=redis.url) as first,
@@ -52,7 +48,7 @@ async def test_each_gateway_tells_of_all_programs(
             assert "weft_programs 1.0" in (await gateway.client.get("/metrics")).text
 
 
-async def test_what_is_in_flight_is_counted_at_the_scrape_and_not_at_the_last_call(
+async def test_a_scrape_counts_the_calls_in_flight(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -72,7 +68,7 @@ async def test_what_is_in_flight_is_counted_at_the_scrape_and_not_at_the_last_ca
         release.set()
         assert {(await call).status_code for call in calls} == {200}
         await until(lambda: busy.parts.table._open == quiet.parts.table._open == {})
-        # Whichever call was the last to end, both gateways tell of none.
+        # Both gateways report no call in flight, in any order of the last calls.
         for gateway in (busy, quiet):
             assert 'weft_calls_in_flight{replica="r0"} 0.0' in await scraped(gateway)
             (replica,) = (await gateway.client.get("/health")).json()["replicas"]
@@ -83,10 +79,10 @@ async def scraped(gateway: Any) -> str:
     return str((await gateway.client.get("/metrics")).text)
 
 
-async def test_gateways_with_other_lists_agree_on_their_replicas(
+async def test_gateways_with_different_replica_lists_agree_on_homes(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
-    """A rolling restart: the new gateway has one replica more, in front of the others."""
+    """In a rolling restart, the new gateway has one more replica, listed first."""
     pinned = {"redis_url": redis.url, "balancer": "locality", "locality_threshold_tokens": 0}
     async with engine() as one, engine() as two, engine() as more:
         before = f"{one.url},{two.url}"
@@ -106,12 +102,12 @@ async def test_gateways_with_other_lists_agree_on_their_replicas(
             assert more.requests == []
 
 
-async def test_many_calls_through_both_leave_nothing_behind(
+async def test_many_calls_through_both_gateways_are_counted_once(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
         engine() as stub,
-        # A busy machine is no absence of Redis.
+        # The long timeout keeps a busy machine from looking like an outage.
         weft(stub, redis_url=redis.url, redis_timeout_s=20, lineage=False) as first,
         weft(stub, redis_url=redis.url, redis_timeout_s=20, lineage=False) as second,
     ):
@@ -126,12 +122,12 @@ async def test_many_calls_through_both_leave_nothing_behind(
         listed = (await first.client.get("/v1/sessions")).json()["data"]
         assert sum(session["calls"] for session in listed) == 40
         assert len(listed) == 7
-        # What a gateway knows of the other's calls is as old as its last round trip.
+        # A call refreshes the gateway's counts of calls in flight.
         for gateway in (first, second):
             await gateway.call()
 
 
-async def test_without_redis_calls_go_on_and_say_so(
+async def test_calls_continue_in_local_mode_during_an_outage(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     named = {"x-session-id": "s"}
@@ -156,13 +152,13 @@ async def test_without_redis_calls_go_on_and_say_so(
         got = await gateway.call(headers=named)
         assert (got.status_code, "x-weft-table" in got.headers) == (200, False)
         assert await shown() == (False, False)
-        # The rows were lost with Redis, so the program begins anew.
+        # The rows were lost with Redis, so the next call creates the program again.
         assert (await gateway.client.get("/v1/sessions/s")).json()["calls"] == 1
         assert len(stub.requests) == 5
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
-async def test_health_tells_of_the_table_and_readiness_goes_by_it(
+async def test_health_reports_the_table_and_readiness_depends_on_it(
     how: str, redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     async with engine() as stub, weft(stub, redis_url=redis.url) as gateway:
@@ -182,7 +178,7 @@ async def test_health_tells_of_the_table_and_readiness_goes_by_it(
         assert (got.status_code, got.json()["status"]) == (200, "ok")
 
 
-async def test_a_family_of_agents_is_one_program_through_both(
+async def test_a_family_of_agents_is_one_program_through_both_gateways(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:

@@ -1,4 +1,4 @@
-"""An engine that writes an answer too many: no call gets the answer of another one."""
+"""An engine that writes an extra answer: no call receives the answer of another call."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def streamed(text: bytes, call: str) -> bytes:
 
 
 class Stray:
-    """Answers `own` to each call. when: `after` an answer it writes another one, or `before`."""
+    """Answers each call with `own` and an extra answer, written `before`, `together` or `after`."""
 
     def __init__(self, when: str) -> None:
         self.when = when
@@ -55,7 +55,9 @@ class Stray:
 
 
 @pytest.mark.parametrize("when", ["together", "after"])
-async def test_bytes_after_an_answer_end_its_connection(when: str, engine: Any, weft: Any) -> None:
+async def test_bytes_after_an_answer_close_its_connection(
+    when: str, engine: Any, weft: Any
+) -> None:
     async with engine(script=Stray(when)) as stub, weft(stub) as gateway:
         before = stub.connections
         for number in range(1, 6):
@@ -84,7 +86,7 @@ async def test_a_stream_with_the_report_of_another_call_is_cut(engine: Any, weft
         for number in (1, 2):
             got = await gateway.call("/v1/responses", body={"input": "x", "stream": True})
             assert "response.completed" not in got.text
-            assert SECRET.decode() not in got.text  # It came in one piece with its report.
+            assert SECRET.decode() not in got.text  # It arrived in one piece with its report.
             error = json.loads(got.text.split("event: error\ndata: ")[1].split("\n\n")[0])
             assert error["code"] == "replica_wrong_call"
             assert stub.connections == before + number
@@ -92,7 +94,7 @@ async def test_a_stream_with_the_report_of_another_call_is_cut(engine: Any, weft
         assert (got.status_code, got.json()["error"]["code"]) == (404, "response_not_found")
 
 
-async def test_a_prefill_with_the_report_of_another_call_has_failed(
+async def test_a_prefill_with_the_report_of_another_call_fails(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with engine(script=Stray("before")) as stub, weft(stub) as gateway:

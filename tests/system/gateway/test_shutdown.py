@@ -1,5 +1,6 @@
-"""SIGTERM while listeners are connected and prefills run: the gateway ends, and leaves nothing open
-in the table that others go on with."""
+"""SIGTERM with connected listeners and running prefills: the gateway stops and leaves no open call
+in the shared table.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +21,19 @@ from weft_gateway.programs.redis import RedisTable
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-# Calls in flight might take so long. Neither a listener nor a prefill is one to wait for.
+# The gateway may wait this long for calls in flight, but not for listeners or prefills.
 DRAIN_S = 300
 DEADLINE_S = 60
 
 
-async def served(client: httpx.AsyncClient) -> bool:
+async def is_healthy(client: httpx.AsyncClient) -> bool:
     try:
         return (await client.get("/health")).status_code == 200
     except httpx.TransportError:
         return False
 
 
-async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_open(
+async def test_shutdown_does_not_wait_for_listeners_and_prefills(
     tmp_path: Path, engine: Any, until: Any
 ) -> None:
     stopped = 0
@@ -47,7 +48,7 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     try:
-        async with engine(script=script, asides={"/weft/kv": {}}) as stub:
+        async with engine(script=script, canned={"/weft/kv": {}}) as stub:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
                 env={
@@ -64,7 +65,7 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
                     asyncio.timeout(DEADLINE_S),
                     httpx.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
                 ):
-                    while not await served(client):  # noqa: ASYNC110
+                    while not await is_healthy(client):  # noqa: ASYNC110
                         await asyncio.sleep(0.05)
                     messages = [{"role": "user", "content": "How far?"}]
                     for number in range(3):
@@ -77,12 +78,12 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
                         lines = events.aiter_lines()
                         assert await anext(lines) == ": listening"
                         process.send_signal(signal.SIGTERM)
-                        # It is told the end, not cut off.
+                        # The event stream ends cleanly.
                         assert [line async for line in lines if line] == []
-                    _, said = await process.communicate()
+                    _, stderr = await process.communicate()
                 assert process.returncode == 0
-                assert b"Traceback" not in said
-                assert said.splitlines()[-1].endswith(b"stopped")
+                assert b"Traceback" not in stderr
+                assert stderr.splitlines()[-1].endswith(b"stopped")
                 await until(lambda: stopped == 3)
             finally:
                 if process.returncode is None:
@@ -93,7 +94,7 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
             assert await table.check() == []
             programs = await table.programs("public", 9)
             assert [(p.calls, p.calls_closed, p.threads) for p in programs] == [(1, 1, ())] * 3
-            # Any other gateway reports that nothing was computed.
+            # The handles are marked as failed, so other gateways report this to their clients.
             store = HandleStore(table)
             found = [await store.find("public", handle, time.time()) for handle in handles]
             assert [fields and fields["state"] for fields in found] == ["failed"] * 3

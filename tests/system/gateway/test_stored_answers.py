@@ -1,4 +1,4 @@
-"""Answers that engines store (Responses API), through two gateways on one Redis."""
+"""Responses that engines store (Responses API), through two gateways on one Redis."""
 
 import asyncio
 import json
@@ -21,8 +21,8 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
     server.kill()
 
 
-class Storing:
-    """The script of an engine that stores its answers and knows no tenants."""
+class StoringEngine:
+    """The script of an engine that stores its responses and does not know tenants."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class Storing:
     async def __call__(self, wire: Any, request: Any) -> None:
         _, _, rest = request.target.partition("/v1/responses")
         if rest:
-            await self._look(wire, request.method, rest.split("/")[1])
+            await self._lookup(wire, request.method, rest.split("/")[1])
             return
         body = request.json
         before = body.get("previous_response_id")
@@ -49,7 +49,7 @@ class Storing:
         else:
             await wire.plain(answer)
 
-    async def _look(self, wire: Any, method: str, name: str) -> None:
+    async def _lookup(self, wire: Any, method: str, name: str) -> None:
         found = self.answers.get(name)
         if found is None:
             await wire.plain({"error": {"message": "not here"}}, "404 Not Found")
@@ -66,12 +66,12 @@ async def ask(gateway: Any, previous: str | None = None, **extra: Any) -> Any:
 
 @pytest.mark.parametrize("balancer", ["round_robin", "least_used", "locality"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_chain_stays_where_its_answers_are_whichever_gateway_it_goes_through(
+async def test_a_chain_stays_on_the_replica_of_its_responses_through_any_gateway(
     balancer: str, stream: bool, redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=Storing("a")) as one,
-        engine(script=Storing("b")) as two,
+        engine(script=StoringEngine("a")) as one,
+        engine(script=StoringEngine("b")) as two,
         weft(one, two, redis_url=redis.url, balancer=balancer) as left,
         weft(one, two, redis_url=redis.url, balancer=balancer) as right,
     ):
@@ -95,12 +95,12 @@ def _id(answer: Any) -> str:
     return str(answer.json()["id"])
 
 
-async def test_a_stored_answer_is_found_changed_and_deleted_where_it_is(
+async def test_a_stored_response_is_read_changed_and_deleted_on_its_replica(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=Storing("a")) as one,
-        engine(script=Storing("b")) as two,
+        engine(script=StoringEngine("a")) as one,
+        engine(script=StoringEngine("b")) as two,
         weft(one, two, redis_url=redis.url) as left,
         weft(one, two, redis_url=redis.url) as right,
     ):
@@ -116,13 +116,13 @@ async def test_a_stored_answer_is_found_changed_and_deleted_where_it_is(
                 assert (got.status_code, got.json()) == (200, made.json())
                 assert got.headers["x-weft-replica"] == made.headers["x-weft-replica"]
             assert (await right.client.get(path)).status_code == 404
-        # Nobody was asked who does not have it.
+        # Only the replica of each response received these requests.
         targets = [request.target for stub in (one, two) for request in stub.requests]
         assert len([target for target in targets if target != "/v1/responses"]) == 8
 
 
-async def test_another_tenants_answers_do_not_exist(engine: Any, weft: Any) -> None:
-    async with engine(script=Storing("a")) as stub, weft(stub) as gateway:
+async def test_responses_of_another_tenant_do_not_exist(engine: Any, weft: Any) -> None:
+    async with engine(script=StoringEngine("a")) as stub, weft(stub) as gateway:
         name = (await ask(gateway)).json()["id"]
         asked = len(stub.requests)
         for method, path in (
@@ -146,19 +146,19 @@ async def test_another_tenants_answers_do_not_exist(engine: Any, weft: Any) -> N
         assert (await ask(gateway, name)).status_code == 200
 
 
-async def test_an_answer_that_is_not_to_be_stored_is_not_remembered(engine: Any, weft: Any) -> None:
-    async with engine(script=Storing("a")) as stub, weft(stub) as gateway:
+async def test_a_response_with_store_false_is_not_found(engine: Any, weft: Any) -> None:
+    async with engine(script=StoringEngine("a")) as stub, weft(stub) as gateway:
         name = (await ask(gateway, store=False)).json()["id"]
         assert (await gateway.client.get(f"/v1/responses/{name}")).status_code == 404
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_whose_replica_has_died_is_not_found(
+async def test_a_response_of_a_dead_replica_is_not_found(
     stream: bool, engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(script=Storing("a")) as one,
-        engine(script=Storing("b")) as two,
+        engine(script=StoringEngine("a")) as one,
+        engine(script=StoringEngine("b")) as two,
         weft(one, two) as gateway,
     ):
         while (made := await ask(gateway)).headers["x-weft-replica"] != "r0":
@@ -177,12 +177,12 @@ async def test_an_answer_whose_replica_has_died_is_not_found(
         assert (got.status_code, got.json()["error"]["code"]) == (404, "response_not_found")
 
 
-async def test_an_answer_whose_replica_is_late_may_come_back(
+async def test_a_response_of_a_slow_replica_is_available_after_recovery(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(script=Storing("a")) as one,
-        engine(script=Storing("b")) as two,
+        engine(script=StoringEngine("a")) as one,
+        engine(script=StoringEngine("b")) as two,
         weft(one, two, connect_timeout_s=0.1, health_interval_s=0.05) as gateway,
     ):
         while (made := await ask(gateway)).headers["x-weft-replica"] != "r0":
@@ -197,13 +197,11 @@ async def test_an_answer_whose_replica_is_late_may_come_back(
         assert (await ask(gateway, made.json()["id"])).status_code == 200
 
 
-async def test_an_answer_that_its_restarted_replica_has_lost_is_not_found(
-    engine: Any, weft: Any
-) -> None:
-    stores = Storing("a")
-    async with engine(script=stores) as stub, weft(stub) as gateway:
+async def test_a_response_lost_by_a_restarted_replica_is_not_found(engine: Any, weft: Any) -> None:
+    storing_engine = StoringEngine("a")
+    async with engine(script=storing_engine) as stub, weft(stub) as gateway:
         name = (await ask(gateway)).json()["id"]
-        stores.answers.clear()
+        storing_engine.answers.clear()
         got = await ask(gateway, name)
         assert (got.status_code, got.json()["error"]["code"]) == (
             404,
@@ -211,12 +209,12 @@ async def test_an_answer_that_its_restarted_replica_has_lost_is_not_found(
         )
 
 
-async def test_without_redis_a_gateway_still_knows_the_answers_it_has_passed_on(
+async def test_a_gateway_finds_its_own_responses_during_an_outage(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(script=Storing("a")) as one,
-        engine(script=Storing("b")) as two,
+        engine(script=StoringEngine("a")) as one,
+        engine(script=StoringEngine("b")) as two,
         weft(one, two, redis_url=redis.url) as left,
         weft(one, two, redis_url=redis.url) as right,
     ):
@@ -224,8 +222,8 @@ async def test_without_redis_a_gateway_still_knows_the_answers_it_has_passed_on(
         redis.kill()
         second = await ask(left, first.json()["id"])
         assert second.json()["after"] == first.json()["id"]
-        assert (await right.call()).status_code == 200  # It notices.
-        # What it cannot know it does not deny.
+        assert (await right.call()).status_code == 200  # The gateway notices the outage.
+        # A gateway answers 503 for a response that it may not know.
         path = f"/v1/responses/{second.json()['id']}"
         assert (await right.client.get(path)).status_code == 503
         redis.start()
@@ -234,18 +232,19 @@ async def test_without_redis_a_gateway_still_knows_the_answers_it_has_passed_on(
         assert (await right.client.get(path)).json() == second.json()
 
 
-async def test_look_ups_that_an_engine_breaks_off_do_not_take_it_out(
-    engine: Any, weft: Any
-) -> None:
-    """vLLM drops the connection for `stream=true` on an answer that was not made as a stream in the
-    background. A client could take every replica out with three such requests."""
-    stores = Storing("r0")
+async def test_failed_lookups_do_not_exclude_a_replica(engine: Any, weft: Any) -> None:
+    """Failed lookups do not count as failures of the replica.
+
+    vLLM drops the connection for `stream=true` on a response that was not created as a background
+    stream. Otherwise a client could exclude every replica with three such requests.
+    """
+    storing_engine = StoringEngine("r0")
 
     async def script(wire: Any, request: Any) -> None:
         if "stream=true" in request.target:
             wire.writer.close()
         else:
-            await stores(wire, request)
+            await storing_engine(wire, request)
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         name = (await ask(gateway)).json()["id"]
@@ -259,8 +258,10 @@ async def test_look_ups_that_an_engine_breaks_off_do_not_take_it_out(
 
 
 @pytest.mark.parametrize("previous", [{"a": "b" * 70_000}, ["x"], 7])
-async def test_an_id_that_is_no_text_is_told_so(engine: Any, weft: Any, previous: Any) -> None:
-    async with engine(script=Storing("r0")) as stub, weft(stub) as gateway:
+async def test_a_previous_response_id_must_be_a_string(
+    engine: Any, weft: Any, previous: Any
+) -> None:
+    async with engine(script=StoringEngine("r0")) as stub, weft(stub) as gateway:
         body = {"input": ["x" * 5_000_000], "previous_response_id": previous}
         got = await gateway.call("/v1/responses", body=body)
         assert got.status_code == 400

@@ -1,7 +1,7 @@
-"""Sub-agents of real coding agents are threads that have a parent.
+"""Sub-agents of real coding agents are threads with a parent.
 
-Which tool a model calls cannot be left to the demo model: here the engine's answers are written
-down, and the agent, the gateway and all between them are real.
+The demo model cannot choose tools, so the engine's answers are scripted here. The agent and the
+gateway are real.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ KEY = {"authorization": f"Bearer {agents.KEY}"}
 
 
 def message(*blocks: dict[str, Any], stop: str) -> list[bytes]:
-    """A streamed answer of Anthropic's Messages."""
+    """Return the events of a streamed answer of Anthropic's Messages API."""
     usage = {"input_tokens": 10, "output_tokens": 5}
-    begun = {
+    tool_use = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "weft-demo", "content": [],
         "stop_reason": None, "stop_sequence": None, "usage": usage,
     }  # fmt: skip
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": tool_use}]
     for index, block in enumerate(blocks):
         if block["type"] == "text":
             empty, delta = {"type": "text", "text": ""}, {"type": "text_delta", **block}
@@ -46,11 +46,11 @@ def message(*blocks: dict[str, Any], stop: str) -> list[bytes]:
     return [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
 
 
-async def test_a_sub_agent_of_claude_code_has_the_main_loop_for_a_parent(
+async def test_a_claude_code_sub_agent_is_a_thread_of_the_main_loop(
     engine: Any, weft: Any, tmp_path: Path
 ) -> None:
     agents.install(agents.CLAUDE_CODE)
-    begun = {
+    tool_use = {
         "type": "tool_use", "id": "toolu_01aaaaaaaaaaaaaaaaaaaaaa", "name": "Agent",
         "input": {
             "description": "Count files", "prompt": "Count the files.",
@@ -59,9 +59,13 @@ async def test_a_sub_agent_of_claude_code_has_the_main_loop_for_a_parent(
     }  # fmt: skip
 
     async def script(wire: Any, request: Any) -> None:
-        said = json.dumps(request.json["messages"])
-        if "tools" in request.json and "Delegate this" in said and begun["id"] not in said:
-            answer = message(begun, stop="tool_use")
+        conversation = json.dumps(request.json["messages"])
+        if (
+            "tools" in request.json
+            and "Delegate this" in conversation
+            and tool_use["id"] not in conversation
+        ):
+            answer = message(tool_use, stop="tool_use")
         else:
             answer = message({"type": "text", "text": "There is one."}, stop="end_turn")
         await wire.stream(*answer)
@@ -72,14 +76,14 @@ async def test_a_sub_agent_of_claude_code_has_the_main_loop_for_a_parent(
         engine(script=script, models=("weft-demo",)) as stub,
         weft(stub) as gateway,
     ):
-        ran = await asyncio.to_thread(
+        result = await asyncio.to_thread(
             agents.claude_code, gateway.url, tmp_path / "home", project, "Delegate this.",
             "--allowedTools", "Agent",
         )  # fmt: skip
-        assert ran.status == 0, ran.output
+        assert result.status == 0, result.output
         (session,) = (await gateway.client.get("/v1/sessions", headers=KEY)).json()["data"]
         path = f"/v1/sessions/{session['id']}/story"
-        story = (await gateway.client.get(path, headers=KEY)).json()
-        parents = {thread["thread"]: thread["parent"] for thread in story["threads"]}
+        trace = (await gateway.client.get(path, headers=KEY)).json()
+        parents = {thread["thread"]: thread["parent"] for thread in trace["threads"]}
         assert parents.pop("main") is None
-        assert list(parents.values()) == ["main"], "one sub-agent, begun by the main loop"
+        assert list(parents.values()) == ["main"], "the main loop has not exactly one sub-agent"

@@ -1,4 +1,4 @@
-"""Real clients read streams with `event: tool_call_dispatch` in them as if it were not there."""
+"""Real clients ignore `event: tool_call_dispatch` in streams."""
 
 import json
 from typing import Any
@@ -99,16 +99,16 @@ RESPONSES = [
 ]
 
 
-def told(frames: list[bytes]) -> list[bytes]:
-    """The stream as a client gets it that has asked for the event."""
+def with_dispatch(frames: list[bytes]) -> list[bytes]:
+    """Return the stream of a client that requested the event."""
     dispatch = ToolDispatch()
     out = [dispatch.feed(frame)[0] for frame in frames]
     assert sum(EVENT.encode() in frame for frame in out) == 1
     return out
 
 
-def plays(*streams: list[bytes]) -> Any:
-    """The script of a server that answers with one stream after the other."""
+def play(*streams: list[bytes]) -> Any:
+    """Return the script of a server that answers with these streams in order."""
     queue = list(streams)
 
     async def script(wire: Any, request: Any) -> None:
@@ -121,8 +121,11 @@ def openai_client(stub: Any) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{stub.url}/v1", api_key="none", max_retries=0)
 
 
-async def test_openais_chat_stream(engine: Any) -> None:
-    async with engine(script=plays(CHAT, told(CHAT))) as stub, openai_client(stub) as client:
+async def test_openai_chat_streams_ignore_the_dispatch_event(engine: Any) -> None:
+    async with (
+        engine(script=play(CHAT, with_dispatch(CHAT))) as stub,
+        openai_client(stub) as client,
+    ):
         plain, with_event = [
             [
                 choice
@@ -137,8 +140,8 @@ async def test_openais_chat_stream(engine: Any) -> None:
         assert plain[-1].finish_reason == "tool_calls"
 
 
-async def test_openais_chat_stream_helper(engine: Any) -> None:
-    async with engine(script=plays(told(CHAT))) as stub, openai_client(stub) as client:
+async def test_the_openai_stream_helper_ignores_the_dispatch_event(engine: Any) -> None:
+    async with engine(script=play(with_dispatch(CHAT))) as stub, openai_client(stub) as client:
         async with client.chat.completions.stream(
             model="tiny", messages=MESSAGES, tools=[TOOL]
         ) as stream:
@@ -147,9 +150,9 @@ async def test_openais_chat_stream_helper(engine: Any) -> None:
         assert call.function.arguments == ARGUMENTS
 
 
-async def test_openais_responses(engine: Any) -> None:
-    frames = told(RESPONSES)
-    async with engine(script=plays(frames, frames)) as stub, openai_client(stub) as client:
+async def test_openai_response_streams_pass_the_dispatch_event_on(engine: Any) -> None:
+    frames = with_dispatch(RESPONSES)
+    async with engine(script=play(frames, frames)) as stub, openai_client(stub) as client:
         events = [
             event.type
             async for event in await client.responses.create(
@@ -163,10 +166,10 @@ async def test_openais_responses(engine: Any) -> None:
         assert response.output[0].arguments == ARGUMENTS  # type: ignore[union-attr]
 
 
-async def test_anthropics_messages(engine: Any) -> None:
-    frames = told(ANTHROPIC)
+async def test_anthropic_message_streams_ignore_the_dispatch_event(engine: Any) -> None:
+    frames = with_dispatch(ANTHROPIC)
     async with (
-        engine(script=plays(frames, frames)) as stub,
+        engine(script=play(frames, frames)) as stub,
         anthropic.AsyncAnthropic(base_url=stub.url, api_key="none", max_retries=0) as client,
     ):
         ask: Any = {"model": "tiny", "max_tokens": 9, "messages": MESSAGES}
@@ -178,8 +181,8 @@ async def test_anthropics_messages(engine: Any) -> None:
         assert message.stop_reason == "tool_use"
 
 
-async def test_langchain(engine: Any) -> None:
-    async with engine(script=plays(told(CHAT))) as stub:
+async def test_langchain_ignores_the_dispatch_event(engine: Any) -> None:
+    async with engine(script=play(with_dispatch(CHAT))) as stub:
         model = ChatOpenAI(base_url=f"{stub.url}/v1", api_key="none", model="tiny")  # type: ignore[arg-type]
         message: Any = None
         async for chunk in model.astream("hello"):
@@ -190,7 +193,7 @@ async def test_langchain(engine: Any) -> None:
         ]
 
 
-async def test_openais_agents(engine: Any) -> None:
+async def test_the_openai_agents_sdk_ignores_the_dispatch_event(engine: Any) -> None:
     asked = []
 
     @function_tool
@@ -198,7 +201,10 @@ async def test_openais_agents(engine: Any) -> None:
         asked.append(city)
         return "rain"
 
-    async with engine(script=plays(told(CHAT), ANSWER)) as stub, openai_client(stub) as client:
+    async with (
+        engine(script=play(with_dispatch(CHAT), ANSWER)) as stub,
+        openai_client(stub) as client,
+    ):
         agent = Agent(
             name="guide",
             tools=[weather],

@@ -1,4 +1,4 @@
-"""Exceptions that nobody foresaw: an answer in the API's shape, and a line that finds them."""
+"""Unexpected exceptions give an error in the API's format, and the log has the details."""
 
 import logging
 from typing import Any
@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
 class Broken(RuntimeError):
-    """What nobody foresaw."""
+    """An unexpected exception."""
 
 
 def broken(*_: Any, **__: Any) -> Any:
@@ -26,18 +26,18 @@ def broken(*_: Any, **__: Any) -> Any:
         ("/tokenize", "weft_gateway.api.passthrough.for_engine", "POST"),
     ],
 )
-@pytest.mark.parametrize("given", ["mine-1", None])
-async def test_an_unforeseen_exception_is_a_json_500_that_the_log_explains(
+@pytest.mark.parametrize("sent_id", ["mine-1", None])
+async def test_an_unexpected_exception_is_a_logged_json_500(
     path: str,
     part: str,
     method: str,
-    given: str | None,
+    sent_id: str | None,
     engine: Any,
     weft: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    headers = {"x-request-id": given} if given else {}
+    headers = {"x-request-id": sent_id} if sent_id else {}
     async with engine() as stub, weft(stub) as gateway:
         with monkeypatch.context() as patch:
             patch.setattr(part, broken)
@@ -48,19 +48,19 @@ async def test_an_unforeseen_exception_is_a_json_500_that_the_log_explains(
         error = got.json()["error"]
         assert error["code"] == "internal_error"
         assert "by hand" not in got.text
-        shape = "api_error" if path == "/v1/messages" else "server_error"
-        assert error["type"] == shape
+        error_type = "api_error" if path == "/v1/messages" else "server_error"
+        assert error["type"] == error_type
         request_id = got.headers["x-request-id"]
-        assert request_id == given or (given is None and request_id.startswith("req-"))
-        (told,) = [r for r in caplog.records if r.exc_info and r.exc_info[0] is Broken]
-        assert (told.levelno, request_id in told.getMessage()) == (logging.ERROR, True)
+        assert request_id == sent_id or (sent_id is None and request_id.startswith("req-"))
+        (record,) = [r for r in caplog.records if r.exc_info and r.exc_info[0] is Broken]
+        assert (record.levelno, request_id in record.getMessage()) == (logging.ERROR, True)
         metrics = (await gateway.client.get("/metrics")).text
         assert 'code="internal_error"} 1.0' in metrics
-        # The connection and the gateway live on, and nothing is left open.
+        # The connection and the gateway stay usable, and no call stays open.
         assert (await gateway.call()).status_code == 200
 
 
-async def test_an_exception_after_the_answer_has_begun_breaks_it_off(
+async def test_an_exception_during_an_answer_aborts_it(
     engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import httpx

@@ -1,4 +1,4 @@
-"""Web pages and the gateway on loopback, as browsers send their requests."""
+"""Requests of web pages to a gateway on loopback, as browsers send them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def code(got: Any) -> tuple[int, str]:
 
 
 async def test_a_page_cannot_administer_the_gateway(engine: Any, weft: Any) -> None:
-    async with engine(asides={"/weft/policy": {}}) as stub, weft(stub) as gateway:
+    async with engine(canned={"/weft/policy": {}}) as stub, weft(stub) as gateway:
         post = gateway.client.post
         plain = {"content-type": "text/plain", "origin": "https://evil.example"}
         got = await post("/weft/policy", content=POLICY, headers=plain)
         assert code(got) == (403, "origin_not_allowed")
         got = await post("/weft/policy", content=POLICY, headers={"content-type": "text/plain"})
         assert code(got) == (415, "json_required")
-        # The page's own name leads to this machine by now: the browser takes it for one origin.
+        # DNS rebinding: the page's host resolves to this machine, so the browser sees one origin.
         rebound = {**JSON, "host": "evil.example", "origin": "http://evil.example"}
         got = await post("/weft/policy", content=POLICY, headers=rebound)
         assert code(got) == (403, "host_not_allowed")
@@ -35,7 +35,7 @@ async def test_a_page_cannot_administer_the_gateway(engine: Any, weft: Any) -> N
         assert got.json()["applied"] is True
 
 
-async def test_other_origins_are_closed_by_default(engine: Any, weft: Any) -> None:
+async def test_other_origins_are_refused_by_default(engine: Any, weft: Any) -> None:
     asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
     async with engine() as stub, weft(stub) as gateway:
         got = await gateway.client.options("/v1/chat/completions", headers=asks)
@@ -46,11 +46,11 @@ async def test_other_origins_are_closed_by_default(engine: Any, weft: Any) -> No
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null"])
-async def test_a_page_of_another_origin_changes_nothing(
+async def test_pages_of_other_origins_cannot_send_changes(
     origin: str, engine: Any, weft: Any
 ) -> None:
     async with engine() as stub, weft(stub) as gateway:
-        # What a browser sends without asking first.
+        # Browsers send such a request without a preflight.
         plain = {"content-type": "text/plain", "origin": origin}
         body = b'{"model": "tiny", "messages": []}'
         for method, path in (
@@ -69,9 +69,7 @@ async def test_a_page_of_another_origin_changes_nothing(
         assert (await gateway.client.get("/v1/sessions")).json()["data"] == []
 
 
-async def test_pages_of_the_gateway_and_programs_with_a_key_may_call(
-    engine: Any, weft: Any
-) -> None:
+async def test_same_origin_pages_and_clients_with_a_key_may_call(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         for headers in (
             {"origin": gateway.url},
@@ -81,7 +79,7 @@ async def test_pages_of_the_gateway_and_programs_with_a_key_may_call(
             assert (await gateway.call(headers=headers)).status_code == 200
 
 
-async def test_the_settings_open_the_model_endpoints_alone(engine: Any, weft: Any) -> None:
+async def test_allowed_origins_may_use_only_the_model_endpoints(engine: Any, weft: Any) -> None:
     origin = {"origin": "https://a.example"}
     asks = {**origin, "access-control-request-method": "POST"}
     async with engine() as stub, weft(stub, cors_origins="https://a.example/") as gateway:

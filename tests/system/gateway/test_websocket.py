@@ -28,12 +28,12 @@ def event(kind: str, **members: Any) -> bytes:
 
 
 def response(number: int, **members: Any) -> dict[str, Any]:
-    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]}
-    return {"id": f"resp_{number:03}", "object": "response", "output": [said]} | members
+    stderr = {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]}
+    return {"id": f"resp_{number:03}", "object": "response", "output": [stderr]} | members
 
 
-class Answers:
-    """The script of an engine: answer number n is `resp_n`, in three events."""
+class NumberedAnswers:
+    """The script of an engine: answer n has the id `resp_n` and three events."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -66,17 +66,17 @@ async def create(client: ClientConnection, **members: Any) -> None:
     await client.send(json.dumps({"type": "response.create", "model": "tiny"} | members))
 
 
-async def told(client: ClientConnection) -> dict[str, Any]:
+async def receive(client: ClientConnection) -> dict[str, Any]:
     async with asyncio.timeout(DEADLINE_S):
         parsed: dict[str, Any] = json.loads(await client.recv())
     return parsed
 
 
 async def answer(client: ClientConnection) -> list[dict[str, Any]]:
-    """Events up to the last one of a response."""
+    """Receive events up to the last one of a response."""
     events = []
     while True:
-        events.append(await told(client))
+        events.append(await receive(client))
         if events[-1]["type"] in ("response.completed", "response.failed", "error"):
             return events
 
@@ -85,7 +85,7 @@ KINDS = ["response.created", "response.output_text.delta", "response.completed"]
 
 
 async def test_responses_follow_each_other_on_one_connection(engine, weft):
-    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+    async with engine(script=NumberedAnswers()) as stub, weft(stub) as gateway:
         async with socket(gateway, session_id="s-1", thread_id="t-1") as client:
             for number in (1, 2):
                 await create(client, input=f"question {number}")
@@ -95,24 +95,24 @@ async def test_responses_follow_each_other_on_one_connection(engine, weft):
         assert [request.target for request in stub.requests] == ["/v1/responses"] * 2
         assert [request.json["stream"] for request in stub.requests] == [True, True]
         assert "type" not in stub.requests[0].json
-        # The connection's headers are the calls': one program, its thread, its tenant.
+        # The calls use the headers of the connection: program, thread and tenant.
         session = (await gateway.client.get("/v1/sessions/s-1")).json()
         assert session["calls"] == 2
-        story = (await gateway.client.get("/v1/sessions/s-1/story")).json()
-        assert {each["thread"] for each in story["receipts"]} == {"t-1"}
-        assert len({each["request_id"] for each in story["receipts"]}) == 2
+        trace = (await gateway.client.get("/v1/sessions/s-1/story")).json()
+        assert {each["thread"] for each in trace["receipts"]} == {"t-1"}
+        assert len({each["request_id"] for each in trace["receipts"]}) == 2
 
 
-async def test_the_path_may_name_the_program(engine, weft):
-    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+async def test_the_path_can_set_the_program(engine, weft):
+    async with engine(script=NumberedAnswers()) as stub, weft(stub) as gateway:
         async with socket(gateway, "/p/my%20run/v1/responses") as client:
             await create(client, input="Hello")
             await answer(client)
         assert (await gateway.client.get("/v1/sessions/my%20run")).json()["calls"] == 1
 
 
-async def test_an_answer_that_is_not_stored_is_continued_on_its_connection(engine, weft):
-    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+async def test_a_response_with_store_false_is_continued_on_its_connection(engine, weft):
+    async with engine(script=NumberedAnswers()) as stub, weft(stub) as gateway:
         async with socket(gateway) as client:
             await create(client, input="Hello", store=False, generate=False)
             prepared = await answer(client)
@@ -132,10 +132,10 @@ async def test_an_answer_that_is_not_stored_is_continued_on_its_connection(engin
         assert not stub.requests[1].json.get("previous_response_id")
 
 
-async def test_an_error_is_an_event_and_the_connection_goes_on(engine, weft):
+async def test_an_error_is_an_event_and_keeps_the_connection(engine, weft):
     start = '{"type": "response.create", "model": '
     async with (
-        engine(script=Answers(), models=("tiny", "broken")) as stub,
+        engine(script=NumberedAnswers(), models=("tiny", "broken")) as stub,
         weft(stub) as gateway,
         socket(gateway) as client,
     ):
@@ -147,12 +147,12 @@ async def test_an_error_is_an_event_and_the_connection_goes_on(engine, weft):
             (start + '"tiny", "previous_response_id": "x"}', 400, "previous_response_not_found"),
         ):
             await client.send(message)
-            got = await told(client)
+            got = await receive(client)
             assert (got["type"], got["status"]) == ("error", status), message
             assert got["error"]["code"] == code
             assert got["error"]["message"]
         await client.send(b"\x00binary")
-        assert (await told(client))["error"]["code"] == "invalid_json"
+        assert (await receive(client))["error"]["code"] == "invalid_json"
         await create(client, input="Hello")
         assert (await answer(client))[-1]["type"] == "response.completed"
 
@@ -164,9 +164,9 @@ async def refused(gateway: Any, path: str = "/v1/responses", **headers: str) -> 
     return got.status_code, json.loads(got.body)["error"]["code"]
 
 
-async def test_who_may_not_connect_is_told_over_http(engine, weft):
+async def test_refused_connections_get_an_http_error(engine, weft):
     async with (
-        engine(script=Answers()) as stub,
+        engine(script=NumberedAnswers()) as stub,
         weft(stub, api_keys="good", websockets_per_tenant=1) as gateway,
     ):
         good = {"authorization": "Bearer good"}
@@ -180,9 +180,9 @@ async def test_who_may_not_connect_is_told_over_http(engine, weft):
             assert (await answer(client))[-1]["type"] == "response.completed"
 
 
-async def test_a_connection_that_has_ended_counts_no_longer(engine, weft, until):
+async def test_closed_connections_do_not_count(engine, weft, until):
     async with (
-        engine(script=Answers()) as stub,
+        engine(script=NumberedAnswers()) as stub,
         weft(stub, websockets_per_tenant=1) as gateway,
     ):
         for _ in range(3):
@@ -198,28 +198,28 @@ async def test_a_connection_that_has_ended_counts_no_longer(engine, weft, until)
             await client.close()
 
 
-async def test_a_client_that_leaves_ends_its_call(engine, weft, until):
-    script = Answers()
+async def test_a_disconnect_aborts_the_call(engine, weft, until):
+    script = NumberedAnswers()
     script.hold = asyncio.Event()
     async with engine(script=script) as stub, weft(stub) as gateway:
         async with socket(gateway) as client:
             await create(client, input="Hello")
-            assert (await told(client))["type"] == "response.created"
+            assert (await receive(client))["type"] == "response.created"
             assert gateway.in_flight() == 1
         await until(lambda: gateway.in_flight() == 0)
         script.hold.set()
 
 
-async def test_messages_wait_their_turn_and_too_many_close_the_connection(engine, weft):
-    script = Answers()
+async def test_messages_are_queued_and_too_many_close_the_connection(engine, weft):
+    script = NumberedAnswers()
     script.hold = asyncio.Event()
     async with engine(script=script) as stub, weft(stub) as gateway, socket(gateway) as client:
         for _ in range(3):
             await create(client, input="Hello")
-        await told(client)
+        await receive(client)
         assert len(stub.requests) == 1
         script.hold.set()
-        kinds = [(await told(client))["type"] for _ in range(8)]
+        kinds = [(await receive(client))["type"] for _ in range(8)]
         assert kinds == [*KINDS[1:], *KINDS, *KINDS]
         script.hold.clear()
         for _ in range(20):
@@ -227,34 +227,34 @@ async def test_messages_wait_their_turn_and_too_many_close_the_connection(engine
         script.hold.set()
         with pytest.raises(ConnectionClosed) as raised:  # noqa: PT012
             while True:
-                await told(client)
+                await receive(client)
         assert raised.value.rcvd is not None
         assert raised.value.rcvd.code == 1008
 
 
 async def test_a_message_beyond_the_limit_closes_the_connection(engine, weft):
-    async with engine(script=Answers()) as stub, weft(stub, max_body_bytes=4096) as gateway:
+    async with engine(script=NumberedAnswers()) as stub, weft(stub, max_body_bytes=4096) as gateway:
         async with socket(gateway) as client:
             await create(client, input="x" * 4096)
             with contextlib.suppress(ConnectionClosed):
-                assert (await told(client))["error"]["code"] == "body_too_large"
+                assert (await receive(client))["error"]["code"] == "body_too_large"
         assert not stub.requests
 
 
 async def test_an_idle_connection_is_closed(engine, weft):
     async with (
-        engine(script=Answers()) as stub,
+        engine(script=NumberedAnswers()) as stub,
         weft(stub, websocket_idle_s=0.05) as gateway,
         socket(gateway) as client,
     ):
         with pytest.raises(ConnectionClosed) as raised:
-            await told(client)
+            await receive(client)
         assert raised.value.rcvd is not None
         assert raised.value.rcvd.code == 1000
 
 
 async def cut(wire: Any, request: Any) -> None:
-    """The script of an engine that dies after two events."""
+    """The script of an engine that stops after two events."""
     created = event("response.created", sequence_number=0, response=response(1, output=[]))
     delta = event("response.output_text.delta", sequence_number=7, delta="Hi.")
     await wire.stream(created, delta, end=False)
@@ -262,10 +262,10 @@ async def cut(wire: Any, request: Any) -> None:
     wire.writer.transport.abort()
 
 
-async def test_a_stream_that_breaks_off_ends_as_a_failed_response(engine, weft):
+async def test_a_broken_stream_ends_with_a_failed_response(engine, weft):
     async with engine(script=cut) as stub, weft(stub) as gateway, socket(gateway) as client:
         await create(client, input="Hello")
-        events = [await told(client) for _ in range(4)]
+        events = [await receive(client) for _ in range(4)]
         assert [each["type"] for each in events[:2]] == KINDS[:2]
         error, failed = events[2:]
         assert (error["type"], error["sequence_number"]) == ("error", 8)
@@ -275,7 +275,7 @@ async def test_a_stream_that_breaks_off_ends_as_a_failed_response(engine, weft):
         assert failed["response"]["error"]["message"] == error["message"]
 
 
-async def test_a_stream_over_http_that_breaks_off_raises_in_openais_client(engine, weft):
+async def test_a_broken_http_stream_raises_in_the_openai_client(engine, weft):
     async with engine(script=cut) as stub, weft(stub) as gateway:
         async with openai.AsyncOpenAI(
             base_url=f"{gateway.url}/v1", api_key="test", max_retries=0
@@ -290,8 +290,8 @@ async def test_a_stream_over_http_that_breaks_off_raises_in_openais_client(engin
         assert (failed["type"], failed["response"]["status"]) == ("response.failed", "failed")
 
 
-async def test_a_running_call_is_finished_when_the_gateway_is_told_to_stop(engine, until):
-    script = Answers()
+async def test_shutdown_finishes_a_running_call(engine, until):
+    script = NumberedAnswers()
     script.hold = asyncio.Event()
     port = free_port()
     async with engine(script=script) as stub:
@@ -307,32 +307,34 @@ async def test_a_running_call_is_finished_when_the_gateway_is_told_to_stop(engin
                     with contextlib.suppress(OSError):
                         client = await stack.enter_async_context(connect(url, proxy=None))
                 await create(client, input="Hello")
-                assert (await told(client))["type"] == "response.created"
+                assert (await receive(client))["type"] == "response.created"
                 process.send_signal(signal.SIGTERM)
-                await until(lambda: not listens(port))
+                await until(lambda: not is_listening(port))
                 script.hold.set()
                 assert [each["type"] for each in await answer(client)] == KINDS[1:]
                 with pytest.raises(ConnectionClosed) as raised:
-                    await told(client)
+                    await receive(client)
                 assert raised.value.rcvd is not None
                 assert raised.value.rcvd.code == 1001
-                _, said = await process.communicate()
+                _, stderr = await process.communicate()
             assert process.returncode == 0
-            assert b"Traceback" not in said
-            assert b"WARNING" not in said, "a normal start and end"
+            assert b"Traceback" not in stderr
+            assert b"WARNING" not in stderr, "a normal start and stop logs a warning"
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
 
 
-def listens(port: int) -> bool:
+def is_listening(port: int) -> bool:
     with socketlib.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-async def test_busy_sockets_count_as_connections_until_they_close(engine: Any, weft: Any) -> None:
-    script = Answers()
+async def test_busy_websockets_count_as_connections_until_they_close(
+    engine: Any, weft: Any
+) -> None:
+    script = NumberedAnswers()
     async with engine(script=script) as stub, weft(stub, max_connections=2) as gateway:
         for _ in range(4):
             async with socket(gateway) as client:
@@ -342,7 +344,7 @@ async def test_busy_sockets_count_as_connections_until_they_close(engine: Any, w
         async with socket(gateway) as one, socket(gateway) as other:
             for client in (one, other):
                 await create(client)
-                assert (await told(client))["type"] == "response.created"
+                assert (await receive(client))["type"] == "response.created"
             refused = await gateway.client.get("/v1/models")
             assert refused.status_code == 503
             assert refused.json()["error"]["code"] == "too_many_connections"
@@ -354,9 +356,9 @@ async def test_busy_sockets_count_as_connections_until_they_close(engine: Any, w
                 await asyncio.sleep(0.01)
 
 
-async def test_pages_of_open_origins_may_connect(engine: Any, weft: Any) -> None:
+async def test_pages_of_allowed_origins_may_connect(engine: Any, weft: Any) -> None:
     page = "https://app.example"
-    async with engine(script=Answers()) as stub, weft(stub, cors_origins=page) as gateway:
+    async with engine(script=NumberedAnswers()) as stub, weft(stub, cors_origins=page) as gateway:
         async with socket(gateway, origin=page) as client:
             await create(client)
             assert (await answer(client))[-1]["type"] == "response.completed"
@@ -364,22 +366,24 @@ async def test_pages_of_open_origins_may_connect(engine: Any, weft: Any) -> None
         assert await refused(gateway, origin=other) == (403, "origin_not_allowed")
 
 
-async def test_a_deep_member_is_an_error_and_the_connection_goes_on(engine: Any, weft: Any) -> None:
+async def test_a_too_deep_member_is_an_error_and_keeps_the_connection(
+    engine: Any, weft: Any
+) -> None:
     deep = "[" * 300 + "]" * 300
     message = '{"type":"response.create","generate":false,"input":"x","model":' + deep + "}"
     async with (
-        engine(script=Answers()) as stub,
+        engine(script=NumberedAnswers()) as stub,
         weft(stub) as gateway,
         socket(gateway) as client,
     ):
         await client.send(message)
-        refused = await told(client)
+        refused = await receive(client)
         assert (refused["type"], refused["status"]) == ("error", 400)
         await create(client)
         assert (await answer(client))[-1]["type"] == "response.completed"
 
 
-async def test_an_engines_deep_error_is_an_event(engine: Any, weft: Any) -> None:
+async def test_a_too_deep_error_of_an_engine_is_an_event(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         body = b'{"error":{"message":' + b"[" * 300 + b"]" * 300 + b"}}"
         await wire.plain(body, "400 Bad Request")
@@ -391,5 +395,5 @@ async def test_an_engines_deep_error_is_an_event(engine: Any, weft: Any) -> None
     ):
         for _ in range(2):
             await create(client)
-            refused = await told(client)
+            refused = await receive(client)
             assert (refused["type"], refused["error"]["code"]) == ("error", "bad_answer")

@@ -1,4 +1,4 @@
-"""Bounds on the WebSockets of the Responses API, and what malformed upgrades leave behind."""
+"""Limits on the WebSockets of the Responses API, and malformed upgrades."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def event(kind: str, **members: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind} | members)}\n\n".encode()
 
 
-async def completes(wire: Any, request: Any) -> None:
-    """The script of an engine that answers with nothing."""
+async def complete(wire: Any, request: Any) -> None:
+    """Answer with an empty response."""
     done = {"id": "resp_001", "object": "response", "output": []}
     await wire.stream(event("response.completed", sequence_number=0, response=done))
 
@@ -42,7 +42,7 @@ def socket(gateway: Any, **more: Any) -> Any:
 
 
 async def create(client: ClientConnection, **members: Any) -> dict[str, Any]:
-    """The last event of the answer to one message."""
+    """Send one message and return the last event of its answer."""
     await client.send(json.dumps({"type": "response.create", "model": "tiny"} | members))
     return await last(client)
 
@@ -63,10 +63,10 @@ async def closed_with(client: ClientConnection) -> int | None:
 
 
 @pytest.mark.parametrize("pieces", [[b"\xff\xfe"], [b"{", b"\xff"]])
-async def test_text_that_is_not_utf8_closes_the_connection_and_nothing_is_logged(
+async def test_invalid_utf8_closes_the_connection_without_a_logged_exception(
     pieces: list[bytes], engine: Any, weft: Any, caplog: Any
 ) -> None:
-    async with engine(script=completes) as stub, weft(stub) as gateway:
+    async with engine(script=complete) as stub, weft(stub) as gateway:
         logging.getLogger("uvicorn.error").addHandler(caplog.handler)
         async with socket(gateway) as client:
             await client.send(iter(pieces) if len(pieces) > 1 else pieces[0], text=True)
@@ -91,7 +91,7 @@ async def test_text_that_is_not_utf8_closes_the_connection_and_nothing_is_logged
     ],
     ids=["no key", "other version", "short key", "two keys", "large cookie and no key"],
 )
-async def test_a_malformed_upgrade_is_an_error_and_its_connection_ends(
+async def test_a_malformed_upgrade_is_an_error_and_closes_its_connection(
     engine: Any, weft: Any, fields: bytes
 ) -> None:
     async with engine() as stub, weft(stub, max_connections=1) as gateway:
@@ -121,7 +121,7 @@ async def test_an_upgrade_that_cannot_be_a_websocket_is_ignored(engine: Any, wef
 async def test_a_client_with_a_large_cookie_connects(engine: Any, weft: Any) -> None:
     cookie = {"cookie": "a" * 30_000}
     async with (
-        engine(script=completes) as stub,
+        engine(script=complete) as stub,
         weft(stub) as gateway,
         socket(gateway, additional_headers=cookie) as client,
     ):
@@ -155,9 +155,9 @@ async def test_malformed_upgrades_do_not_break_the_shutdown(engine: Any) -> None
                         async with asyncio.timeout(1):
                             await reader.read(1)
                 process.send_signal(signal.SIGTERM)
-                _, said = await process.communicate()
+                _, stderr = await process.communicate()
             assert process.returncode == 0
-            assert b"Traceback" not in said
+            assert b"Traceback" not in stderr
         finally:
             for writer in writers:
                 writer.close()
@@ -169,8 +169,8 @@ async def test_malformed_upgrades_do_not_break_the_shutdown(engine: Any) -> None
 # Messages
 
 
-async def test_a_large_message_waits_for_its_turn(engine: Any, weft: Any) -> None:
-    async with engine(script=completes) as stub, weft(stub) as gateway, socket(gateway) as client:
+async def test_a_large_message_takes_a_turn(engine: Any, weft: Any) -> None:
+    async with engine(script=complete) as stub, weft(stub) as gateway, socket(gateway) as client:
         taken, take = [], gateway.parts.turns.take
 
         async def counted(tenant: str, cost: float) -> None:
@@ -183,10 +183,10 @@ async def test_a_large_message_waits_for_its_turn(engine: Any, weft: Any) -> Non
         assert taken[0] > 20_000
 
 
-async def test_a_message_of_many_pieces_beside_its_input_is_too_complex(
+async def test_only_the_input_of_a_message_may_have_very_many_values(
     engine: Any, weft: Any
 ) -> None:
-    async with engine(script=completes) as stub, weft(stub) as gateway, socket(gateway) as client:
+    async with engine(script=complete) as stub, weft(stub) as gateway, socket(gateway) as client:
         await client.send('{"type": "response.create", "x": [%s{}]}' % ("{}," * 500_000))
         assert (await last(client))["error"]["code"] == "too_complex"
         many = [{}] * 200_000
@@ -194,10 +194,10 @@ async def test_a_message_of_many_pieces_beside_its_input_is_too_complex(
         assert len(stub.requests[-1].json["input"]) == 200_000
 
 
-async def test_many_tiny_frames_are_parsed_over_several_turns_of_the_loop(
+async def test_many_tiny_frames_are_parsed_over_several_loop_iterations(
     engine: Any, weft: Any
 ) -> None:
-    async with engine(script=completes) as stub, weft(stub) as gateway, socket(gateway) as client:
+    async with engine(script=complete) as stub, weft(stub) as gateway, socket(gateway) as client:
         await create(client)
         (server,) = [one for one in gc.get_objects() if isinstance(one, DrainingSocket)]
         text = json.dumps({"type": "response.create", "model": "tiny", "input": "x" * 40_000})
@@ -209,9 +209,9 @@ async def test_many_tiny_frames_are_parsed_over_several_turns_of_the_loop(
         assert len(stub.requests[-1].json["input"]) == 40_000
 
 
-async def test_a_message_beyond_its_bound_closes_the_websocket(engine: Any, weft: Any) -> None:
+async def test_a_too_large_message_closes_the_websocket(engine: Any, weft: Any) -> None:
     async with (
-        engine(script=completes) as stub,
+        engine(script=complete) as stub,
         weft(stub, websocket_message_bytes=4096) as gateway,
         socket(gateway) as client,
     ):
@@ -222,12 +222,14 @@ async def test_a_message_beyond_its_bound_closes_the_websocket(engine: Any, weft
 # Clients that do not read
 
 
-async def test_a_client_that_does_not_read_is_cut_off(engine: Any, weft: Any, until: Any) -> None:
+async def test_a_client_that_does_not_read_is_disconnected(
+    engine: Any, weft: Any, until: Any
+) -> None:
     delta = event("response.output_text.delta", sequence_number=1, delta="x" * 100_000)
 
     async def script(wire: Any, request: Any) -> None:
         if "Much" not in request.json["input"]:
-            await completes(wire, request)
+            await complete(wire, request)
             return
         await wire.stream(end=False)
         while True:
@@ -256,11 +258,11 @@ async def test_a_client_that_does_not_read_is_cut_off(engine: Any, weft: Any, un
 # Counts
 
 
-async def test_the_longest_idle_websocket_is_closed_for_a_new_connection(
+async def test_the_least_recently_used_websocket_is_closed_for_a_new_connection(
     engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=completes) as stub,
+        engine(script=complete) as stub,
         weft(stub, max_connections=2) as gateway,
         socket(gateway) as one,
         socket(gateway) as two,
@@ -272,10 +274,10 @@ async def test_the_longest_idle_websocket_is_closed_for_a_new_connection(
         assert (await create(one))["type"] == "response.completed"
 
 
-async def test_websockets_count_for_their_key(engine: Any, weft: Any) -> None:
+async def test_websockets_count_as_connections_of_their_key(engine: Any, weft: Any) -> None:
     key = {"authorization": "Bearer a"}
     async with (
-        engine(script=completes) as stub,
+        engine(script=complete) as stub,
         weft(stub, max_connections_per_key=1) as gateway,
     ):
         async with socket(gateway, additional_headers=key) as client:
@@ -291,11 +293,11 @@ async def test_websockets_count_for_their_key(engine: Any, weft: Any) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_kept_items_have_a_budget_and_the_idlest_are_forgotten(
+async def test_stored_items_have_a_budget_and_the_least_recently_used_are_evicted(
     engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=completes) as stub,
+        engine(script=complete) as stub,
         weft(stub, websocket_kept_bytes_per_tenant=5000) as gateway,
         socket(gateway) as one,
         socket(gateway) as two,
@@ -304,10 +306,10 @@ async def test_kept_items_have_a_budget_and_the_idlest_are_forgotten(
             (await create(client, input="x" * 3000, generate=False))["response"]["id"]
             for client in (one, two)
         ]
-        forgotten = await create(one, input="More", previous_response_id=prepared[0])
-        assert forgotten["error"]["code"] == "previous_response_not_found"
+        evicted = await create(one, input="More", previous_response_id=prepared[0])
+        assert evicted["error"]["code"] == "previous_response_not_found"
         assert (await create(two, input="More", previous_response_id=prepared[1]))[
             "type"
         ] == "response.completed"
-        # A client that gets the error sends everything again.
+        # A client resends the whole input after this error.
         assert (await create(one, input="x" * 3000))["type"] == "response.completed"

@@ -1,4 +1,4 @@
-"""One real stack for all tests of this folder: engines are slow to start."""
+"""One real stack for all tests of this folder, because engines start slowly."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture(autouse=True)
 def integrity(stack: Stack) -> Iterator[None]:
-    """After every scenario: no call is open, the table's invariants hold, and no program is left
-    but those that somebody has named and can end."""
+    """Check after every test that no call is open, the table's invariants hold, and no unnamed
+    program remains.
+    """
     yield
     until(lambda: not in_flight(stack), "calls are still in flight")
     assert stack.violations() == []

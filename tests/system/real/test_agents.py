@@ -1,7 +1,7 @@
 """Real coding agents, unmodified, against `weft up` with real engines.
 
-The demo model's weights are random, and so its answers mean nothing. What counts: an agent makes
-its calls, understands the answers, and all its calls are one program.
+The demo model has random weights, so the content of its answers is meaningless. The tests check
+that an agent makes its calls, reads the answers, and that all its calls are one program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project to work in."""
+    """Create a project for the agent."""
     made = tmp_path / "project"
     made.mkdir()
     (made / "hello.py").write_text('print("Hello")\n')
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def only_session(stack: Stack) -> dict[str, Any]:
-    """The one program that there is."""
+    """Return the only program."""
     got = httpx.get(f"{stack.url}/v1/sessions", headers=KEY).json()["data"]
     assert len(got) == 1, got
     session: dict[str, Any] = got[0]
@@ -47,33 +47,33 @@ def only_session(stack: Stack) -> dict[str, Any]:
 
 
 def receipts(stack: Stack, session: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of a program's calls."""
+    """Return the receipts of a program's calls."""
     got = httpx.get(f"{stack.url}/v1/sessions/{session['id']}/story", headers=KEY).json()
     found: list[dict[str, Any]] = got["receipts"]
     return found
 
 
-def test_codex_makes_its_calls_over_one_websocket(stack, home, folder):
-    ran = agents.codex(stack.url, home, folder, TASK)
-    assert ran.status == 0, ran.output
+def test_codex_uses_one_websocket(stack, home, folder):
+    result = agents.codex(stack.url, home, folder, TASK)
+    assert result.status == 0, result.output
     for trouble in ("Reconnecting", "Falling back", "failed to connect", "stream error"):
-        assert trouble not in ran.output
+        assert trouble not in result.output
     session = only_session(stack)
     assert session["known_by"] == "session-id"
     assert (session["calls"] > 0, session["errors"]) == (True, 0)
-    # Codex says which session it is.
-    assert f"session id: {session['id']}" in ran.output
+    # Codex prints its session id.
+    assert f"session id: {session['id']}" in result.output
     calls = receipts(stack, session)
     assert {call["endpoint"] for call in calls} == {"responses"}
     assert {(call["thread"], call["parent"]) for call in calls} == {(session["id"], None)}
-    assert calls[0]["actual"]["prompt_tokens"] > 8_192, "its prompt is that long"
+    assert calls[0]["actual"]["prompt_tokens"] > 8_192, "the prompt of Codex is shorter"
 
 
-def test_claude_code_makes_its_calls(stack, home, folder):
-    ran = agents.claude_code(stack.url, home, folder, TASK)
-    # The demo model now and then talks until the limit, and Claude Code then says so.
-    assert ran.status == 0 or "output token maximum" in ran.output, ran.output
-    assert ran.output.strip()
+def test_claude_code_completes_a_task(stack, home, folder):
+    result = agents.claude_code(stack.url, home, folder, TASK)
+    # The demo model sometimes reaches the output limit, which Claude Code reports as an error.
+    assert result.status == 0 or "output token maximum" in result.output, result.output
+    assert result.output.strip()
     session = only_session(stack)
     assert session["known_by"] == "x-claude-code-session-id"
     assert session["errors"] == 0
@@ -83,32 +83,32 @@ def test_claude_code_makes_its_calls(stack, home, folder):
     assert max(call["actual"]["prompt_tokens"] for call in calls) > 8_192
 
 
-def test_opencode_makes_its_calls(stack, home, folder):
-    ran = agents.opencode(stack.url, home, folder, TASK)
-    assert ran.status == 0, ran.output
-    assert "compact" not in ran.output.lower()
+def test_opencode_completes_a_task(stack, home, folder):
+    result = agents.opencode(stack.url, home, folder, TASK)
+    assert result.status == 0, result.output
+    assert "compact" not in result.output.lower()
     session = only_session(stack)
     assert session["known_by"] == "x-session-id"
     assert session["errors"] == 0
     calls = receipts(stack, session)
-    # The title of the session, and the answer.
+    # One call is for the title of the session, and one for the answer.
     assert 1 <= len(calls) <= 3
     assert {call["endpoint"] for call in calls} == {"chat"}
     assert {(call["thread"], call["parent"]) for call in calls} == {("main", None)}
 
 
-def test_the_ai_sdk_is_not_upset_by_the_event_of_a_tools_dispatch(stack, tmp_path):
+def test_the_ai_sdk_ignores_tool_dispatch_events(stack, tmp_path):
     node = shutil.which("node")
     modules = agents.install(*agents.AI_SDK) / "node_modules"
-    assert node is not None, "npm is here"
+    assert node is not None, "node is missing"
     (tmp_path / "node_modules").symlink_to(modules)
     script = shutil.copy(AI_SDK, tmp_path)
     done = subprocess.run(
         [node, script, f"{stack.url}/v1"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [each["api"] for each in told] == ["messages", "responses", "chat"]
-    for each in told:
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["api"] for each in reports] == ["messages", "responses", "chat"]
+    for each in reports:
         assert each["errors"] == [], each
         assert each["parts"]["tool-call"] == 1

@@ -1,4 +1,4 @@
-"""The real Anthropic client, unmodified but for base_url, against real vLLM."""
+"""The real Anthropic client against real vLLM. The only change is `base_url`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def client(stack):
         yield client
 
 
-def test_a_plain_and_a_streamed_message_say_the_same(client):
+def test_plain_and_streamed_messages_have_equal_content(client):
     plain = client.messages.create(**OPTIONS)
     with client.messages.stream(**OPTIONS) as stream:
         text = "".join(stream.text_stream)
@@ -32,7 +32,7 @@ def test_a_plain_and_a_streamed_message_say_the_same(client):
 
 
 @pytest.mark.anyio
-async def test_the_async_client(stack):
+async def test_the_async_client_reads_plain_and_streamed_messages(stack):
     async with anthropic.AsyncAnthropic(base_url=stack.url, api_key="test") as client:
         plain = await client.messages.create(**OPTIONS)
         async with client.messages.stream(**OPTIONS) as stream:
@@ -40,7 +40,7 @@ async def test_the_async_client(stack):
         assert text == plain.content[0].text
 
 
-def test_errors_have_anthropics_shape(client):
+def test_errors_have_the_format_of_anthropic(client):
     with pytest.raises(anthropic.NotFoundError) as raised:
         client.messages.create(**{**OPTIONS, "model": "nobody"})
     assert raised.value.body["type"] == "error"
@@ -50,7 +50,7 @@ def test_errors_have_anthropics_shape(client):
 
 
 @pytest.mark.parametrize("wrong", [{"max_tokens": -1}, {"messages": "hello"}])
-def test_an_error_of_the_engine_keeps_status_and_message_in_anthropics_shape(stack, wrong):
+def test_an_engine_error_keeps_status_and_message_in_the_format_of_anthropic(stack, wrong):
     body = {"model": "weft-demo", "max_tokens": 4, "messages": OPTIONS["messages"]} | wrong
     ours, theirs = (
         httpx.post(f"{url}/v1/messages", json=body) for url in (stack.url, stack.replicas[0])

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.system, pytest.mark.engine]
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    """An engine that embeds in place of one that generates."""
+    """Start an embedding engine instead of a generating one."""
     stack = Stack("--replicas", "1", "--", "--runner", "pooling", "--convert", "embed")
     yield stack
     assert stack.stop() == 0
@@ -25,7 +25,7 @@ def client(stack: Stack) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0)
 
 
-def test_texts_are_embedded_and_the_call_belongs_to_its_program(stack, client):
+def test_an_embeddings_call_belongs_to_its_program(stack, client):
     answer = client.embeddings.create(
         model="weft-demo",
         input=["a flight to Rome", "a train to Paris", "a flight to Rome"],
@@ -40,7 +40,7 @@ def test_texts_are_embedded_and_the_call_belongs_to_its_program(stack, client):
     assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 0)
 
 
-def test_what_the_engine_refuses_comes_back_as_it_is(stack, client):
+def test_an_engine_error_is_returned_unchanged(stack, client):
     with pytest.raises(openai.BadRequestError) as refused:
         client.embeddings.create(model="weft-demo", input="word " * 60_000)
     direct = httpx.post(
@@ -50,7 +50,7 @@ def test_what_the_engine_refuses_comes_back_as_it_is(stack, client):
     assert refused.value.body == direct.json()["error"]
 
 
-def test_a_chat_with_an_engine_that_only_embeds_is_its_own_error(client):
+def test_a_chat_with_an_embedding_engine_is_a_client_error(client):
     with pytest.raises(openai.APIStatusError) as refused:
         client.chat.completions.create(
             model="weft-demo", messages=[{"role": "user", "content": "hello"}]

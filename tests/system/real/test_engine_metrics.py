@@ -1,4 +1,4 @@
-"""Our series on the `/metrics` of a real engine."""
+"""The `weft_engine` series on the `/metrics` page of a real engine."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ FAMILIES = {
 
 
 def page(engine: str) -> dict[str, object]:
-    """Families of the engine's metrics by name."""
+    """Return the engine's metric families by name."""
     answer = httpx.get(f"{engine}/metrics")
     assert answer.status_code == 200
     return {family.name: family for family in text_string_to_metric_families(answer.text)}
 
 
 def value(engine: str, name: str, **labels: str) -> float:
-    """One sample; 0 if it is not there."""
+    """Return the value of one sample, or 0 if it is missing."""
     wanted = {"engine": "0", **labels}
     samples = [s for family in page(engine).values() for s in family.samples]
     return sum(s.value for s in samples if s.name == name and s.labels == wanted)
 
 
 def ask(engine: str, tokens: int) -> None:
-    """A call past the gateway, of a program that has had some service."""
+    """Make a call directly to the engine, as a new program."""
     call = f"call-{uuid4()}"
     answer = httpx.post(
         f"{engine}/v1/chat/completions",
@@ -58,28 +58,28 @@ def ask(engine: str, tokens: int) -> None:
     assert answer.status_code == 200
 
 
-def test_the_series_are_there_beside_vllms_own(stack):
+def test_weft_series_are_exported_next_to_those_of_vllm(stack):
     engine = stack.replicas[0]
-    until(lambda: "weft_engine_running" in page(engine), "no state has come")
+    until(lambda: "weft_engine_running" in page(engine), "the engine has reported no state")
     found = page(engine)
     assert {name: found[name].type for name in FAMILIES if name in found} == FAMILIES
     assert any(name.startswith("vllm:") for name in found)
     assert value(engine, "weft_engine_policy", policy="warm_plas") == 1
 
 
-def test_they_move_with_calls_and_come_back_to_rest(stack):
+def test_weft_series_follow_the_running_calls(stack):
     engine = stack.replicas[0]
     before = value(engine, "weft_engine_demotions_total")
-    # As many as can run for longer than the first queue's quantum.
+    # The calls run for longer than the quantum of the first queue.
     calls = [threading.Thread(target=ask, args=(engine, 1500)) for _ in range(2)]
     for call in calls:
         call.start()
-    until(lambda: value(engine, "weft_engine_running") >= 1, "nobody is seen running", 60)
+    until(lambda: value(engine, "weft_engine_running") >= 1, "no call is running", 60)
     for call in calls:
         call.join()
-    until(lambda: value(engine, "weft_engine_running") == 0, "somebody is still running")
-    until(lambda: value(engine, "weft_engine_demotions_total") > before, "nobody was demoted")
+    until(lambda: value(engine, "weft_engine_running") == 0, "a call is still running")
+    until(lambda: value(engine, "weft_engine_demotions_total") > before, "no call was demoted")
     until(
         lambda: value(engine, "weft_engine_kv_blocks", tag="USER_QUERY") > 0,
-        "no block is known for what it holds",
+        "no block has a tag",
     )

@@ -1,4 +1,4 @@
-"""The examples against real vLLM: each agent calls its tool through the engine's own parser."""
+"""The examples against real vLLM: each agent calls its tool through the engine's parser."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]
 MODEL = "weft-demo"
 
 
-def test_the_plain_openai_client(stack):
+def test_the_plain_openai_example_calls_its_tool(stack):
     messages = plain_openai.main(f"{stack.url}/v1")
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
     assert messages[2]["content"].startswith("21 degrees")
     assert messages[3]["content"]
 
 
-def test_langgraph(stack):
+def test_the_langgraph_example_calls_its_tool(stack):
     messages = langgraph_agent.main(f"{stack.url}/v1")
     assert [message.type for message in messages] == ["human", "ai", "tool", "ai"]
     assert isinstance(messages[2], ToolMessage)
@@ -37,14 +37,14 @@ def test_langgraph(stack):
     assert messages[3].content
 
 
-def test_openais_agents(stack):
+def test_the_openai_agents_example_calls_its_tool(stack):
     result = asyncio.run(openai_agents.main(f"{stack.url}/v1"))
     outputs = [item.output for item in result.new_items if isinstance(item, ToolCallOutputItem)]
     assert outputs[0].startswith("21 degrees")
     assert result.final_output
 
 
-def test_the_overlap(stack):
+def test_the_overlap_example_answers_with_overlapping_tools(stack):
     run = asyncio.run(overlap.main(f"{stack.url}/v1"))
     assert run.turns >= 2
     done = [tool for tool in run.tool_runs if not tool.failed]
@@ -53,7 +53,7 @@ def test_the_overlap(stack):
     assert run.answer
 
 
-def test_a_session_starts_and_ends_with_its_block(stack):
+def test_a_session_ends_with_its_with_block(stack):
     address = f"{stack.url}/v1/sessions"
     with Session(stack.url) as s:
         client = s.openai()
@@ -63,11 +63,11 @@ def test_a_session_starts_and_ends_with_its_block(stack):
             httpx.get(f"{address}/{s.id}", headers={"authorization": "Bearer none"}).json()["calls"]
             == 2
         )
-    until(lambda: httpx.get(f"{address}/{s.id}").status_code == 404, "the program has ended")
+    until(lambda: httpx.get(f"{address}/{s.id}").status_code == 404, "the program has not ended")
 
 
 @pytest.mark.parametrize("choice", ["required", FORCED], ids=["required", "named"])
-def test_a_call_is_complete_before_the_engine_ends_the_answer(stack, choice):
+def test_a_tool_call_is_complete_before_the_end_of_the_answer(stack, choice):
     with Session(stack.url) as s:
         stream = s.openai().chat.completions.create(
             model=MODEL, messages=ASK, tools=[WEATHER], tool_choice=choice, max_tokens=400,
@@ -89,7 +89,7 @@ def test_a_call_is_complete_before_the_engine_ends_the_answer(stack, choice):
     ]
 
 
-def test_calls_in_a_json_array_are_complete_one_by_one(stack):
+def test_tool_calls_in_a_json_array_are_parsed_one_by_one(stack):
     call = {
         "type": "object",
         "properties": {
@@ -110,11 +110,13 @@ def test_calls_in_a_json_array_are_complete_one_by_one(stack):
     written = json.loads(calls.message.content)
     assert [json.loads(call.arguments) for call, _ in known_at] == [c["arguments"] for c in written]
     assert len(known_at) == 3
-    assert known_at[0][1] < known_at[1][1] < known_at[2][1], "each with its brace"
+    assert known_at[0][1] < known_at[1][1] < known_at[2][1], (
+        "a call was not parsed at its closing brace"
+    )
 
 
 @pytest.mark.anyio
-async def test_anthropic_and_responses_streams_say_their_calls(stack):
+async def test_anthropic_and_responses_streams_contain_tool_calls(stack):
     tool = WEATHER["function"]
     messages_tool = {"name": tool["name"], "input_schema": tool["parameters"]}
     async with Session(stack.url) as s:
@@ -137,9 +139,9 @@ async def test_anthropic_and_responses_streams_say_their_calls(stack):
 
 
 @pytest.mark.anyio
-async def test_the_gateway_tells_calls_to_those_who_ask_and_to_those_who_listen(stack):
-    heard, events = asyncio.Queue(), []
-    async with Session(stack.url) as s, s.register_streaming_callback(heard.put_nowait):
+async def test_tool_calls_are_dispatched_in_the_stream_and_to_listeners(stack):
+    dispatched, events = asyncio.Queue(), []
+    async with Session(stack.url) as s, s.register_streaming_callback(dispatched.put_nowait):
         stream = await s.async_openai().chat.completions.create(
             model=MODEL, messages=ASK, tools=[WEATHER], tool_choice="required", max_tokens=400,
             stream=True, extra_body={"weft": {"tool_dispatch": True}},
@@ -147,16 +149,16 @@ async def test_the_gateway_tells_calls_to_those_who_ask_and_to_those_who_listen(
         calls = s.tool_calls(stream, on_chunk=lambda c: events.append(c.model_extra))
         found = [call async for call in calls]
         async with asyncio.timeout(20):
-            assert [await heard.get() for _ in found] == found
-    told = [extra["tool_call"] for extra in events if "tool_call" in extra]
-    assert [(t["id"], t["function"]["arguments"]) for t in told] == [
+            assert [await dispatched.get() for _ in found] == found
+    sent = [extra["tool_call"] for extra in events if "tool_call" in extra]
+    assert [(t["id"], t["function"]["arguments"]) for t in sent] == [
         (call.id, call.arguments) for call in found
     ]
     assert found
 
 
 @pytest.mark.anyio
-async def test_what_was_announced_is_extended_with_the_same_answer(stack):
+async def test_an_extended_prefill_gives_the_same_answer(stack):
     more = [*ASK, {"role": "user", "content": "And in Rome?"}]
     whole = {"model": MODEL, "messages": more, "max_tokens": 24, "temperature": 0}
     async with Session(stack.url) as s, s.async_openai() as client:
@@ -176,7 +178,7 @@ async def test_what_was_announced_is_extended_with_the_same_answer(stack):
 
 
 @pytest.mark.anyio
-async def test_the_loop_prefills_while_its_tool_runs(stack):
+async def test_run_tools_prefills_while_a_tool_runs(stack):
     key = {"authorization": "Bearer none"}
     async with (
         Session(stack.url) as s,
@@ -184,7 +186,9 @@ async def test_the_loop_prefills_while_its_tool_runs(stack):
     ):
 
         async def slow(city, unit):
-            """Until the prefill is a call of the program, beside the one that called the tool."""
+            """Wait until the prefill is the second call of the program, next to the one that called
+            the tool.
+            """
             async with asyncio.timeout(30):
                 while (  # noqa: ASYNC110
                     (await client.get(f"/v1/sessions/{s.id}")).json()["calls"] < 2
@@ -196,13 +200,13 @@ async def test_the_loop_prefills_while_its_tool_runs(stack):
         run = await s.run_tools(
             model=MODEL, messages=ASK, tools=[tool], tool_choice=FORCED, max_turns=2, max_tokens=200
         )
-        story = (await client.get(f"/v1/sessions/{s.id}/story")).json()
+        trace = (await client.get(f"/v1/sessions/{s.id}/story")).json()
     assert run.turns == 2
     assert run.extended == 1
-    assert set(story["saved_s"]) == {"prefill", "dispatch"}
+    assert set(trace["saved_s"]) == {"prefill", "dispatch"}
     assert run.answer
 
 
-def test_a_broken_key_is_the_engines_error(stack):
+def test_an_unknown_model_raises_not_found(stack):
     with Session(stack.url) as s, pytest.raises(openai.NotFoundError):
         s.openai().chat.completions.create(model="nobody", messages=ASK)

@@ -14,7 +14,7 @@ HEADERS = {"x-weft-secret": SECRET}
 
 
 def ask(engine: str, program: str, **hints: object) -> httpx.Response:
-    """A call past the gateway, which has no hints of its own yet."""
+    """Make a call with hints directly to the engine."""
     call = f"call-{uuid4()}"
     return httpx.post(
         f"{engine}/v1/chat/completions",
@@ -41,11 +41,11 @@ def command(engine: str, **body: object) -> httpx.Response:
 
 
 def without_pins(engine: str) -> str:
-    """The engine, once what other tests have pinned is gone."""
+    """Remove the pins of other tests and return the engine."""
     httpx.post(f"{engine}/weft/policy", json={"reset_cache": True}, headers=HEADERS)
-    # Commands are carried out before a step.
+    # Commands take effect before the next step.
     ask(engine, "other")
-    until(lambda: state(engine)["pins"] == 0, "others' pins are still there")
+    until(lambda: state(engine)["pins"] == 0, "pins of other tests still exist")
     return engine
 
 
@@ -56,15 +56,15 @@ def test_hints_are_applied_and_reported_with_the_answer(stack):
     report = answer.headers["x-weft-report"]
     assert '"weft_tags=applied"' in report
     assert '"weft_retain=applied"' in report
-    until(lambda: state(engine)["pins"] == 1, "the pin is not there")
+    until(lambda: state(engine)["pins"] == 1, "the prompt is not pinned")
     assert state(engine)["blocks_by_tag"]["USER_QUERY"] > 0
     assert command(engine, action="release", program="hinted").status_code == 200
-    # Commands are carried out before a step.
+    # Commands take effect before the next step.
     ask(engine, "other")
-    until(lambda: state(engine)["pins"] == 0, "the pin is still there")
+    until(lambda: state(engine)["pins"] == 0, "the pin still exists")
 
 
-def test_tags_beyond_the_prompt_are_cut_and_the_report_says_so(stack):
+def test_tags_beyond_the_prompt_are_cut_and_reported(stack):
     answer = ask(stack.replicas[0], "long", weft_tags=[100_000, 4])
     tokens = answer.json()["usage"]["prompt_tokens"]
     assert (
@@ -80,10 +80,10 @@ def test_a_program_can_be_retained_over_http(stack):
         "engines": [{"accepted": True}]
     }
     ask(engine, "other")
-    until(lambda: state(engine)["pins"] == 1, "the pin is not there")
+    until(lambda: state(engine)["pins"] == 1, "the prompt is not pinned")
     command(engine, action="release", program="kept")
     ask(engine, "other")
-    until(lambda: state(engine)["pins"] == 0, "the pin is still there")
+    until(lambda: state(engine)["pins"] == 0, "the pin still exists")
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_a_program_can_be_retained_over_http(stack):
         {"action": "priority", "program": 5},
     ],
 )
-def test_a_command_that_is_none_is_refused_with_what_is_wrong(stack, body):
+def test_an_invalid_command_is_refused(stack, body):
     refused = command(stack.replicas[0], **body)
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "bad_command"
 
 
-def test_without_the_secret_nothing_is_done(stack):
+def test_commands_need_the_secret(stack):
     body = {"action": "release", "program": "p"}
     assert httpx.post(f"{stack.replicas[0]}/weft/kv", json=body).status_code == 403

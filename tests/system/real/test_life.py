@@ -1,4 +1,4 @@
-"""What happens to engines, calls and programs when clients go away or engines die."""
+"""Engines, calls and programs after clients disconnect or engines die."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_away_aborts_the_engines_request(stack, stream):
+def test_a_disconnect_aborts_the_request_in_the_engine(stack, stream):
     program = f"gone-{uuid4()}"
     headers = {"x-weft-program": program}
     until(lambda: engine_load(stack) == 0, "the engines are not idle")
@@ -36,20 +36,20 @@ def test_a_client_that_goes_away_aborts_the_engines_request(stack, stream):
             "POST", f"{stack.url}/v1/chat/completions", json={**LONG, "stream": stream},
             headers=headers, timeout=httpx.Timeout(30, read=1.0),
         ) as response:  # fmt: skip
-            # Kept: an iterator that is dropped closes the response.
+            # A reference keeps the iterator alive. Otherwise the response would close.
             chunks = response.iter_bytes()
             next(chunks)
-            until(lambda: engine_load(stack) >= 1, "the engine does not work on the call")
+            until(lambda: engine_load(stack) >= 1, "the engine does not run the call")
     except httpx.ReadTimeout:
         assert not stream
-    until(lambda: engine_load(stack) == 0, "the engine still works for nobody", wait_s=1.0)
+    until(lambda: engine_load(stack) == 0, "the engine still runs the aborted call", wait_s=1.0)
 
     def closed():
         return httpx.get(f"{stack.url}/v1/sessions/{program}").json()["calls_in_flight"] == 0
 
     until(closed, "the call is still open in the table")
     session = httpx.get(f"{stack.url}/v1/sessions/{program}").json()
-    assert session["service_s"] > 0, "what an aborted call used counts too"
+    assert session["service_s"] > 0, "the service of the aborted call is not counted"
 
 
 def test_the_printed_curl_and_python_lines_work(stack):
@@ -65,7 +65,7 @@ def test_the_printed_curl_and_python_lines_work(stack):
     assert done.stdout.strip()
 
 
-def test_weft_up_says_where_the_time_went(stack):
+def test_weft_up_prints_the_startup_times(stack):
     assert re.search(
         r"Ready after .* \(model .* s, 2 replicas .* s, gateway .* s\)", "".join(stack.output)
     )
@@ -77,7 +77,7 @@ def test_the_policy_can_be_switched_on_every_engine(stack):
             f"{stack.url}/weft/policy", json={"policy": policy, "reset_cache": True}
         )
         assert answer.status_code == 200
-        # At once, though no engine has taken a step since; and after steps.
+        # The state shows the new policy before the next engine step, and after later steps.
         for calls in (0, 4):
             for _ in range(calls):
                 httpx.post(f"{stack.url}/v1/chat/completions", json={**LONG, "max_tokens": 2})
@@ -93,7 +93,7 @@ def test_engines_refuse_their_endpoints_without_the_secret(stack):
     assert httpx.get(f"{stack.replicas[0]}/weft/state").status_code == 403
 
 
-def test_two_hundred_calls_at_once_leave_nothing_behind(stack):
+def test_two_hundred_concurrent_calls_are_served_and_closed(stack):
     import anyio
 
     async def main():
@@ -119,10 +119,8 @@ def test_two_hundred_calls_at_once_leave_nothing_behind(stack):
     assert sessions == [200] * 20
 
 
-@pytest.mark.parametrize(("who", "status"), [("its core", 1), ("the engine", 0)])
-def test_an_engine_that_loses_its_core_ends_with_another_status_than_one_that_is_stopped(
-    tmp_path, who, status
-):
+@pytest.mark.parametrize(("process", "status"), [("its core", 1), ("the engine", 0)])
+def test_the_exit_status_of_an_engine_shows_a_dead_core(tmp_path, process, status):
     port = free_port()
     start = plan.replica(plan.UpOptions(), 0, port, ensure_demo_model(), "secret", 0)
     environment = {**os.environ, **start.environment}
@@ -138,7 +136,7 @@ def test_an_engine_that_loses_its_core_ends_with_another_status_than_one_that_is
 
     try:
         until(ready, "the engine is not ready", wait_s=300)
-        if who == "its core":
+        if process == "its core":
             (core,) = (
                 pid
                 for pid in descendants(engine.pid)

@@ -1,4 +1,4 @@
-"""The real OpenAI client, unmodified but for base_url, against real vLLM."""
+"""The real OpenAI client against real vLLM. The only change is `base_url`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def client(stack):
 
 
 def direct(stack):
-    """The same client, straight at an engine."""
+    """Return the same client, connected directly to an engine."""
     return openai.OpenAI(base_url=f"{stack.replicas[0]}/v1", api_key="none", max_retries=0)
 
 
-def test_a_plain_answer_is_the_engines_own(stack, client):
+def test_a_plain_answer_equals_that_of_the_engine(stack, client):
     options = {"model": MODEL, "messages": ASK, "max_tokens": 24, "temperature": 0, "seed": 1}
     ours = client.chat.completions.create(**options)
     theirs = direct(stack).chat.completions.create(**options)
@@ -53,7 +53,7 @@ def test_a_plain_answer_is_the_engines_own(stack, client):
     assert ours.choices[0].message.content
 
 
-def test_a_stream_says_the_same_as_the_plain_answer(client):
+def test_plain_and_streamed_chats_have_equal_content(client):
     options = {"model": MODEL, "messages": ASK, "max_tokens": 24, "temperature": 0}
     plain = client.chat.completions.create(**options)
     chunks = list(
@@ -66,7 +66,7 @@ def test_a_stream_says_the_same_as_the_plain_answer(client):
     assert chunks[-1].usage.completion_tokens == plain.usage.completion_tokens
 
 
-def test_a_plain_body_is_the_engines_but_for_what_names_the_request(stack):
+def test_a_plain_body_equals_that_of_the_engine_except_for_its_ids(stack):
     def answer(url):
         body = {"model": MODEL, "messages": ASK, "max_tokens": 8, "temperature": 0}
         parsed = httpx.post(f"{url}/v1/chat/completions", json=body).json()
@@ -75,8 +75,8 @@ def test_a_plain_body_is_the_engines_but_for_what_names_the_request(stack):
     assert answer(stack.url) == answer(stack.replicas[0])
 
 
-def test_a_stream_keeps_its_frames_and_nothing_of_ours_is_left_in_it(stack):
-    # How many tokens share a frame depends on the engine's pace, so one token is asked for.
+def test_a_stream_keeps_its_frames_without_the_report(stack):
+    # The engine's speed decides how many tokens share a frame, so the test requests one token.
     def frames(url):
         body = {"model": MODEL, "messages": ASK, "max_tokens": 1, "temperature": 0, "stream": True}
         raw = httpx.post(f"{url}/v1/chat/completions", json=body).content
@@ -85,7 +85,7 @@ def test_a_stream_keeps_its_frames_and_nothing_of_ours_is_left_in_it(stack):
     assert frames(stack.url) == frames(stack.replicas[0])
 
 
-def test_several_choices_and_logprobs(client):
+def test_a_chat_has_several_choices_and_logprobs(client):
     answer = client.chat.completions.create(
         model=MODEL, messages=ASK, n=3, max_tokens=5, logprobs=True, top_logprobs=2
     )
@@ -107,7 +107,7 @@ def test_structured_output_is_parsed_by_the_client(client):
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
 )
-def test_tool_calls_come_through_the_engines_parser(client, choice):
+def test_tool_calls_are_parsed_by_the_engine(client, choice):
     answer = client.chat.completions.create(
         model=MODEL, messages=ASK, tools=[TOOL], tool_choice=choice, max_tokens=400, seed=3
     )
@@ -125,7 +125,7 @@ def test_tool_calls_come_through_the_engines_parser(client, choice):
     assert again.choices[0].finish_reason in ("length", "stop")
 
 
-def test_tool_calls_stream(client):
+def test_tool_calls_are_streamed(client):
     stream = client.chat.completions.create(
         model=MODEL, messages=ASK, tools=[TOOL], tool_choice="required", max_tokens=400,
         stream=True, seed=3,
@@ -139,7 +139,7 @@ def test_tool_calls_stream(client):
     assert json.loads("".join(pieces))["unit"] in ("celsius", "fahrenheit")
 
 
-def test_completions_plain_and_streamed(client):
+def test_plain_and_streamed_completions_have_equal_text(client):
     options = {"model": MODEL, "prompt": "The sea is", "max_tokens": 8, "temperature": 0}
     plain = client.completions.create(**options).choices[0].text
     assert plain == "".join(
@@ -147,7 +147,7 @@ def test_completions_plain_and_streamed(client):
     )
 
 
-def test_responses_plain_and_streamed_say_the_same(client):
+def test_plain_and_streamed_responses_have_equal_text(client):
     options = {"model": MODEL, "input": "Hello", "max_output_tokens": 8, "temperature": 0}
     plain = client.responses.create(**options)
     assert plain.status in ("completed", "incomplete")
@@ -159,11 +159,9 @@ def test_responses_plain_and_streamed_say_the_same(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_response_that_is_continued_holds_what_was_said_and_stays_in_its_program(
-    stack, client, stream
-):
+def test_a_continued_response_keeps_its_context_and_program(stack, client, stream):
     options = {"model": MODEL, "max_output_tokens": 4, "stream": stream}
-    # A question that nobody has asked yet: a repeat counts with the program that it repeats.
+    # The question is unique, because a repeat belongs to the program that it repeats.
     asked = f"Tell me about the sea, and about ship {uuid4()} that crosses it. " * 10
     first = client.responses.with_raw_response.create(input=asked, **options)
     answer = list(first.parse())[-1].response if stream else first.parse()
@@ -178,8 +176,10 @@ def test_a_response_that_is_continued_holds_what_was_said_and_stays_in_its_progr
     assert (session["calls"], session["errors"]) == (2, 0)
 
 
-def test_the_clients_websocket_continues_answers_that_are_not_stored(client):
-    """Text, then a tool call, then its result, each as new items after the answer before."""
+def test_the_clients_websocket_continues_responses_with_store_false(client):
+    """Continue with text, a tool call and its result, each as new items after the previous
+    response.
+    """
     ended = ("response.completed", "response.incomplete", "response.failed", "error")
     asked = {"model": MODEL, "store": False, "max_output_tokens": 60}
     function = {**TOOL["function"], "type": "function", "strict": True}
@@ -203,8 +203,8 @@ def test_the_clients_websocket_continues_answers_that_are_not_stored(client):
         assert third.usage.input_tokens > first.usage.total_tokens
 
 
-def test_a_coding_agents_prompt_fits_the_demo_model(client):
-    """Coding agents begin with up to 40,000 of its tokens, and ask for thousands more."""
+def test_the_prompt_of_a_coding_agent_fits_the_demo_model(client):
+    """Coding agents start with up to 40,000 tokens of this model and request thousands more."""
     words = "The ship crosses the sea and the captain tells the crew about the harbour. " * 2_600
     answer = client.chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": words}], max_tokens=4
@@ -212,20 +212,20 @@ def test_a_coding_agents_prompt_fits_the_demo_model(client):
     assert 36_000 < answer.usage.prompt_tokens < 49_152
 
 
-def test_models_are_listed_and_found(client):
+def test_models_are_listed_and_retrieved(client):
     assert [model.id for model in client.models.list()] == [MODEL]
     assert client.models.retrieve(MODEL).id == MODEL
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nobody/else")
 
 
-def test_an_unknown_model_is_openais_404(client):
+def test_an_unknown_model_raises_not_found(client):
     with pytest.raises(openai.NotFoundError) as raised:
         client.chat.completions.create(model="gpt-unknown", messages=ASK)
     assert raised.value.code == "model_not_found"
 
 
-def test_an_error_of_the_engine_keeps_status_and_body(stack):
+def test_an_engine_error_keeps_status_and_body(stack):
     body = {"model": MODEL, "messages": ASK, "max_tokens": -1}
     ours, theirs = (
         httpx.post(f"{url}/v1/chat/completions", json=body)
@@ -236,7 +236,7 @@ def test_an_error_of_the_engine_keeps_status_and_body(stack):
 
 
 @pytest.mark.anyio
-async def test_the_async_client_plain_and_streamed(stack):
+async def test_the_async_client_reads_plain_and_streamed_chats(stack):
     async with openai.AsyncOpenAI(base_url=f"{stack.url}/v1", api_key="test") as client:
         options = {"model": MODEL, "messages": ASK, "max_tokens": 12, "temperature": 0}
         plain = await client.chat.completions.create(**options)
@@ -246,7 +246,7 @@ async def test_the_async_client_plain_and_streamed(stack):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_service_and_waiting_come_back_from_the_engine(stack, client, stream):
+def test_a_session_has_the_service_and_waiting_of_the_engine(stack, client, stream):
     program = f"p-{uuid4()}"
     answer = client.chat.completions.create(
         model=MODEL, messages=ASK, max_tokens=40, stream=stream, extra_body={"ignore_eos": True},
@@ -264,7 +264,7 @@ def test_service_and_waiting_come_back_from_the_engine(stack, client, stream):
     assert session["calls_in_flight"] == 0
 
 
-def test_the_path_names_a_program(stack):
+def test_the_path_can_set_the_program(stack):
     client = openai.OpenAI(base_url=f"{stack.url}/p/trip%20one/v1", api_key="test")
     raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=ASK, max_tokens=2)
     assert raw.headers["x-weft-program"] == "trip%20one"
@@ -273,7 +273,7 @@ def test_the_path_names_a_program(stack):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_does_not_choose_the_id_under_which_an_engine_keeps_its_answer(client, stream):
+def test_a_client_cannot_choose_the_id_of_a_stored_response(client, stream):
     name = "resp_of_another_tenant"
     options = {"model": MODEL, "input": "Hello", "max_output_tokens": 4, "stream": stream}
     got = client.responses.create(**options, extra_body={"request_id": name})
@@ -283,7 +283,7 @@ def test_a_client_does_not_choose_the_id_under_which_an_engine_keeps_its_answer(
     assert answer.id != name
 
 
-def test_the_id_of_a_chat_answer_is_of_the_call_and_not_of_the_client(client):
+def test_the_id_of_a_chat_answer_comes_from_the_call(client):
     mine = {"x-request-id": "mine"}
     options = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
     got = client.chat.completions.with_raw_response.create(

@@ -1,5 +1,7 @@
-"""The bench of overlap on real vLLM: every row plays the same requests, and overlaps what it is to
-overlap. How long anything takes is not looked at."""
+"""The overlap bench on real vLLM: every row runs the same requests and its own kinds of overlap.
+
+The test does not check durations.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ REQUESTS = 1
 TURNS = [turn for request in generate(0, REQUESTS) for turn in request.turns if turn.calls]
 
 
-def test_all_rows_play_the_same_requests(stack, tmp_path):
+def test_all_rows_run_the_same_requests(stack, tmp_path):
     file = tmp_path / "overlap.json"
     done = subprocess.run(
         [
@@ -37,7 +39,7 @@ def test_all_rows_play_the_same_requests(stack, tmp_path):
         assert row.name in done.stdout
     for name in ("extended", "dispatched", "saved_prefill_s", "saved_dispatch_s"):
         assert figures[f"baseline/{name}"] == 0
-    # Tools that start at an answer's end all run on: each next turn is prefilled meanwhile.
+    # A tool that starts after the answer is still running when the next turn is prefilled.
     assert figures["+ splitting/extended"] == len(TURNS)
     assert figures["+ splitting/saved_prefill_s"] > 0
     for name in ("+ dispatch", "+ tags"):

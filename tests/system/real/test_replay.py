@@ -1,4 +1,4 @@
-"""The main job on real input: dialogues replayed through the gateway to real engines."""
+"""Dialogues replayed through the gateway to real engines."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def check(figures: dict[str, float], programs: int) -> None:
         assert figures[f"fcfs/{same}"] == figures[f"plas/{same}"]
 
 
-def test_synthetic_dialogues_run_anywhere(stack, tmp_path):
+def test_synthetic_dialogues_are_replayed(stack, tmp_path):
     options = ["--base-url", stack.url, "--programs", "2", "--output-scale", "0.2"]
     check(replay(tmp_path / "f.json", *options), 2)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the real traces are not beside this checkout")
+@pytest.mark.skipif(not DATA.is_dir(), reason="the recorded traces are not next to this checkout")
 @pytest.mark.parametrize("trace", ["tau_airline", "coding_sessions", "tree_of_thoughts"])
-def test_real_traces_run(stack, tmp_path, trace):
+def test_recorded_traces_are_replayed(stack, tmp_path, trace):
     options = ["--base-url", stack.url, "--trace", str(DATA / trace), "--programs", "2"]
     check(replay(tmp_path / "f.json", *options, "--output-scale", "0.2"), 2)
 
 
-def test_without_a_gateway_replay_brings_its_own_with_little_room_and_every_order(tmp_path):
+def test_replay_starts_its_own_gateway_and_runs_every_policy_with_few_blocks(tmp_path):
     options = ["--programs", "4", "--replicas", "1", "--slots", "2", "--policy", "all"]
-    # All at once and without pauses: somebody always waits.
+    # Programs that arrive quickly and without pauses keep the queue filled.
     options += ["--rate", "50", "--gap-scale", "0"]
-    # Less than the programs hold together: calls give way, and some of their KV is swapped.
+    # The KV cache is smaller than the programs need, so calls are preempted and some KV is swapped.
     options += ["--kv-blocks", "80", "--max-model-len", "2048", "--swap-gib", "0.05"]
     file = tmp_path / "f.json"
     figures = replay(file, *options, "--tags", "off")
@@ -65,11 +65,11 @@ def test_without_a_gateway_replay_brings_its_own_with_little_room_and_every_orde
     assert json.loads(file.read_text())["configuration"]["context"] == 2048
 
 
-def test_srpt_is_refused_by_engines_that_were_not_started_for_experiments(stack):
+def test_engines_without_experiments_refuse_srpt(stack):
     options = ["--base-url", stack.url, "--programs", "1", "--policy", "fcfs,srpt"]
     done = subprocess.run(
         [*REPLAY, *options], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2
     assert "experiments" in done.stderr
-    assert "calls" not in done.stdout, "nothing has been played"
+    assert "calls" not in done.stdout, "the bench made calls"

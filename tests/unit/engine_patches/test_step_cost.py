@@ -42,3 +42,12 @@ def test_the_estimate_follows_an_engine_that_becomes_slower():
         cost.note((0.01 + 0.1) * factor, 1000)
     assert cost.base_s == pytest.approx(0.03, rel=0.01)
     assert cost.token_s == pytest.approx(3e-4, rel=0.01)
+
+
+def test_the_shortest_step_stands_for_a_step_without_prefill_until_one_has_run():
+    cost = StepCost()
+    for tokens in (1000, 20, 1000):
+        cost.note(0.01 + tokens * 1e-4, tokens)
+    assert (cost.base_s, cost.measured) == (pytest.approx(0.012), False)
+    cost.note(0.01, 0)
+    assert (cost.base_s, cost.measured) == (0.01, True)

@@ -167,6 +167,36 @@ def test_a_slot_changes_hands_only_if_the_giver_still_runs_as_many():
     assert shares.violations() == []
 
 
+def test_a_tenant_that_received_more_service_takes_no_slot():
+    """Tenant b runs one sequence, whose prompt took as long as 20 seconds of tenant a's four."""
+    shares = TenantShares()
+    for name in ("a0", "a1", "a2", "a3", "b0"):
+        shares.arrive(name, name[0], 1.0)
+        shares.start(name)
+    shares.advance(1.0)
+    shares.advance(21.0, {"b0": 2000})
+    shares.leave("b0")
+    shares.arrive("b1", "b", 1.0)
+    assert shares.yielding("b", {}, 0, set()) is None
+    shares.advance(1000.0)
+    assert shares.yielding("b", {}, 0, set()) == "a"
+
+
+def test_a_tenant_whose_sequences_never_wait_saves_no_more_than_one_long_sequence():
+    slots = Slots(4)
+    slots.add("light", 1000)
+    for _ in range(200):
+        for _ in range(3):
+            slots.add("busy", 5)
+        slots.step()
+    for _ in range(60):
+        slots.add("light", 1)
+    slots.begun.clear()
+    for _ in range(20):
+        slots.step()
+    assert any(name.startswith("busy") for name in slots.begun)
+
+
 def test_heavier_tenants_keep_more_slots():
     shares = TenantShares()
     for number in range(4):

@@ -1,4 +1,4 @@
-"""Receipts and stories over HTTP."""
+"""Receipts and program traces over HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 NAMED = {"x-session-id": "run", "x-weft-thread": "ignored"}
 
 
-async def reporting(wire: Any, request: Any) -> None:
+async def report_usage(wire: Any, request: Any) -> None:
     call = request.json["vllm_xargs"]["weft_call"]
     report = {
         "call": call, "service_s": 2.0, "waiting_s": 0.5, "prompt_tokens": 40, "cached_tokens": 16,
@@ -27,11 +27,9 @@ async def reporting(wire: Any, request: Any) -> None:
     await wire.plain({}, headers={"x-weft-report": json.dumps(report)})
 
 
-async def test_a_receipt_says_where_why_in_what_order_and_what_came_of_it(
-    engine: Any, weft: Any
-) -> None:
+async def test_a_receipt_reports_placement_order_and_result(engine: Any, weft: Any) -> None:
     async with (
-        engine(script=reporting) as one,
+        engine(script=report_usage) as one,
         engine(models=("other",)) as two,
         weft(one, two) as gateway,
     ):
@@ -55,31 +53,31 @@ async def test_a_receipt_says_where_why_in_what_order_and_what_came_of_it(
         assert receipt["actual"]["cached_tokens"] == 16
         assert {"hint": "tags", "fate": "applied", "by": "engine"} in receipt["hints"]
         assert receipt["times"]["total_s"] > 0
-        story = (await gateway.client.get("/v1/sessions/run/story")).json()
-        assert [r["order"]["program_service_s"] for r in story["receipts"]] == [0.0, 2.0]
+        trace = (await gateway.client.get("/v1/sessions/run/story")).json()
+        assert [r["order"]["program_service_s"] for r in trace["receipts"]] == [0.0, 2.0]
 
 
-async def test_a_story_tells_of_threads_that_have_ended(engine: Any, weft: Any) -> None:
-    async with engine(script=reporting) as stub, weft(stub) as gateway:
+async def test_a_trace_includes_ended_threads(engine: Any, weft: Any) -> None:
+    async with engine(script=report_usage) as stub, weft(stub) as gateway:
         calls = (("main", ""), ("left", "main"), ("main", ""))
         for number, (thread, parent) in enumerate(calls):
             headers = {"x-weft-program": "run", "x-weft-thread": thread, "x-weft-parent": parent}
             await gateway.call(headers={**headers, "x-request-id": f"r{number}"})
         assert (await gateway.client.get("/v1/sessions/run")).json()["threads"] == []
-        story = (await gateway.client.get("/v1/sessions/run/story")).json()
-        shown = [(t["thread"], t["parent"], t["calls"], t["ended"]) for t in story["threads"]]
-        assert shown == [("main", None, 2, "ok"), ("left", "main", 1, "ok")]
-        assert story["threads"][0]["service_s"] == 4.0
-        path = story["critical_path"]
+        trace = (await gateway.client.get("/v1/sessions/run/story")).json()
+        threads = [(t["thread"], t["parent"], t["calls"], t["ended"]) for t in trace["threads"]]
+        assert threads == [("main", None, 2, "ok"), ("left", "main", 1, "ok")]
+        assert trace["threads"][0]["service_s"] == 4.0
+        path = trace["critical_path"]
         assert (path["service_s"], path["requests"]) == (6.0, ["r0", "r1", "r2"])
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert session["critical_path_s"] == 6.0
 
 
-async def test_a_receipt_ends_when_its_call_ends_however_long_opening_takes(
+async def test_a_receipt_ends_with_its_call_after_a_slow_opening(
     engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a next call would seem to run beside it, and the critical path would be shorter."""
+    """A longer receipt would overlap with the next call and shorten the critical path."""
     opened = MemoryTable.open_call
 
     async def slow(table: MemoryTable, opening: Any) -> Any:
@@ -87,18 +85,16 @@ async def test_a_receipt_ends_when_its_call_ends_however_long_opening_takes(
         return await opened(table, opening)
 
     monkeypatch.setattr(MemoryTable, "open_call", slow)
-    async with engine(script=reporting) as stub, weft(stub) as gateway:
+    async with engine(script=report_usage) as stub, weft(stub) as gateway:
         await gateway.call(headers={**NAMED, "x-request-id": "r"})
         answered = time.time()
         receipt = (await gateway.client.get("/v1/receipts/r")).json()
         assert receipt["arrived_at"] + receipt["times"]["total_s"] <= answered
 
 
-async def test_a_replica_that_could_not_be_reached_is_in_the_receipt(
-    engine: Any, weft: Any
-) -> None:
-    async with contextlib.AsyncExitStack() as dying, engine(script=reporting) as stub:
-        first = await dying.enter_async_context(engine(script=reporting))
+async def test_a_receipt_lists_unreachable_replicas(engine: Any, weft: Any) -> None:
+    async with contextlib.AsyncExitStack() as dying, engine(script=report_usage) as stub:
+        first = await dying.enter_async_context(engine(script=report_usage))
         async with weft(first, stub) as gateway:
             await dying.aclose()
             receipts = []
@@ -109,8 +105,8 @@ async def test_a_replica_that_could_not_be_reached_is_in_the_receipt(
             assert failed == [[{"replica": "r0", "error": "replica_unreachable"}]]
 
 
-async def test_a_receipt_is_its_tenants_and_bounded(engine: Any, weft: Any) -> None:
-    async with engine(script=reporting) as stub, weft(stub, receipts=2) as gateway:
+async def test_receipts_are_visible_to_their_tenant_and_bounded(engine: Any, weft: Any) -> None:
+    async with engine(script=report_usage) as stub, weft(stub, receipts=2) as gateway:
         mine = {"authorization": "Bearer mine"}
         for number in range(3):
             await gateway.call(headers={**mine, "x-request-id": f"r{number}"})
@@ -123,15 +119,15 @@ async def test_a_receipt_is_its_tenants_and_bounded(engine: Any, weft: Any) -> N
         assert (theirs.status_code, theirs.json()["error"]["code"]) == (404, "receipt_not_found")
 
 
-async def test_without_receipts_calls_go_on(engine: Any, weft: Any) -> None:
-    async with engine(script=reporting) as stub, weft(stub, receipts=0) as gateway:
+async def test_calls_succeed_with_receipts_disabled(engine: Any, weft: Any) -> None:
+    async with engine(script=report_usage) as stub, weft(stub, receipts=0) as gateway:
         assert (await gateway.call(headers={"x-request-id": "r"})).status_code == 200
         assert (await gateway.client.get("/v1/receipts/r")).status_code == 404
         unknown = await gateway.client.get("/v1/sessions/nobody/story")
         assert unknown.json()["error"]["code"] == "session_not_found"
 
 
-async def test_a_call_that_failed_has_a_receipt(engine: Any, weft: Any) -> None:
+async def test_a_failed_call_has_a_receipt(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.plain({"error": {"message": "too long"}}, "400 Bad Request")
 
@@ -143,7 +139,7 @@ async def test_a_call_that_failed_has_a_receipt(engine: Any, weft: Any) -> None:
 
 @pytest.mark.parametrize("request_id", ["a/b", "a%20b", "x:y"])
 async def test_any_request_id_finds_its_receipt(engine: Any, weft: Any, request_id: str) -> None:
-    async with engine(script=reporting) as stub, weft(stub) as gateway:
+    async with engine(script=report_usage) as stub, weft(stub) as gateway:
         await gateway.call(headers={**NAMED, "x-request-id": request_id})
         encoded = quote(request_id, safe="")
         got = await gateway.client.get(f"/v1/receipts/{encoded}")

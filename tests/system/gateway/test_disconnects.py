@@ -1,4 +1,4 @@
-"""Clients that go away."""
+"""Clients that disconnect during a call."""
 
 import asyncio
 import math
@@ -10,8 +10,8 @@ from weft_engine.wire import CallReport
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
-async def leave(gateway: Any, arrived: asyncio.Event, stream: bool) -> None:
-    """Start a call, and go when the engine has it (and, streaming, has begun to answer)."""
+async def disconnect(gateway: Any, arrived: asyncio.Event, stream: bool) -> None:
+    """Start a call and disconnect once the engine has it. A stream has begun by then."""
     body = {"model": "tiny", "stream": stream}
     headers = {"x-weft-program": "run"}
 
@@ -31,7 +31,7 @@ async def leave(gateway: Any, arrived: asyncio.Event, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
-async def test_the_engine_loses_its_connection_and_the_table_learns_what_was_used(
+async def test_a_disconnect_closes_the_engine_connection_and_records_the_usage(
     stream: bool, engine: Any, weft: Any, until: Any
 ) -> None:
     arrived, dropped = asyncio.Event(), asyncio.Event()
@@ -39,7 +39,7 @@ async def test_the_engine_loses_its_connection_and_the_table_learns_what_was_use
     async def script(wire: Any, request: Any) -> None:
         call = request.headers["x-weft-call"]
         used = CallReport(call=call, service_s=0.75, waiting_s=0.25, output_tokens=3)
-        stub.asides[f"/weft/calls/{call}"] = used.to_json().encode()
+        stub.canned[f"/weft/calls/{call}"] = used.to_json().encode()
         if stream:
             await wire.stream(b"data: 1\n\n", end=False)
         else:
@@ -48,7 +48,7 @@ async def test_the_engine_loses_its_connection_and_the_table_learns_what_was_use
         dropped.set()
 
     async with engine(script=script) as stub, weft(stub) as gateway:
-        await leave(gateway, arrived, stream)
+        await disconnect(gateway, arrived, stream)
         async with asyncio.timeout(10):
             await dropped.wait()
         await until(lambda: gateway.in_flight() == 0)
@@ -60,7 +60,7 @@ async def test_the_engine_loses_its_connection_and_the_table_learns_what_was_use
         assert gateway.parts.registry["r0"].circuit.failures == 0
 
 
-async def test_an_engine_that_cannot_say_what_was_used_still_frees_the_call(
+async def test_a_disconnect_closes_the_call_without_a_usage_report(
     engine: Any, weft: Any, until: Any
 ) -> None:
     arrived = asyncio.Event()
@@ -70,15 +70,13 @@ async def test_an_engine_that_cannot_say_what_was_used_still_frees_the_call(
         await wire.closed()
 
     async with engine(script=script, weft=False) as stub, weft(stub) as gateway:
-        await leave(gateway, arrived, stream=False)
+        await disconnect(gateway, arrived, stream=False)
         await until(lambda: gateway.in_flight() == 0)
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["service_s"]) == (1, None)
 
 
-async def test_a_client_that_leaves_inside_its_request_opens_nothing(
-    engine: Any, weft: Any
-) -> None:
+async def test_a_disconnect_inside_a_request_opens_no_call(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         host, port = gateway.url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
@@ -90,8 +88,10 @@ async def test_a_client_that_leaves_inside_its_request_opens_nothing(
         assert len(stub.requests) == 1
 
 
-async def test_a_slow_reader_is_not_an_idle_engine(engine: Any, weft: Any, until: Any) -> None:
-    """The engine writes faster than the client reads: the gateway stops reading, and waits."""
+async def test_a_slow_reader_does_not_trigger_the_idle_timeout(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    """The gateway stops reading from an engine that writes faster than the client reads."""
     frame = b"data: " + b"x" * 65_000 + b"\n\n"
     written, idle_s = 0, 0.3
 
@@ -112,7 +112,7 @@ async def test_a_slow_reader_is_not_an_idle_engine(engine: Any, weft: Any, until
             % (len(body), body)
         )
         await reader.readuntil(b"\r\n\r\n")
-        # Until the engine has been held back, without a break, for three times the timeout.
+        # Wait until the gateway has not read for three times the idle timeout.
         (connection,) = gateway.parts.registry["r0"].upstream.busy
         clock = asyncio.get_running_loop().time
         read_last = clock()

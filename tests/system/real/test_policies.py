@@ -1,4 +1,4 @@
-"""Orders on real engines, switched while they run."""
+"""Scheduling policies on real engines, switched during calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def body(number: int) -> dict[str, object]:
 
 
 async def answers(url: str, policies: list[str]) -> list[str]:
-    """24 greedy calls of six programs, while the order changes again and again."""
+    """Make 24 greedy calls of six programs while the policy changes repeatedly, and return the
+    answers.
+    """
     async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as client:
 
         async def call(number: int) -> str:
@@ -42,7 +44,7 @@ async def answers(url: str, policies: list[str]) -> list[str]:
         return list(await asyncio.gather(*calls))
 
 
-def test_every_order_can_be_switched_to_and_answers_stay_the_same(stack):
+def test_answers_do_not_depend_on_policy_switches(stack):
     names = [name for name in ORDER_NAMES if name != "srpt"]
     try:
         assert asyncio.run(answers(stack.url, names)) == asyncio.run(answers(stack.url, ["fcfs"]))
@@ -50,7 +52,7 @@ def test_every_order_can_be_switched_to_and_answers_stay_the_same(stack):
         httpx.post(f"{stack.url}/weft/policy", json={"policy": "plas"})
 
 
-def test_an_order_that_cannot_be_had_is_refused_and_nothing_breaks(stack):
+def test_an_unavailable_policy_is_refused_and_calls_continue(stack):
     done = httpx.post(f"{stack.url}/weft/policy", json={"policy": "srpt"}).json()
     assert not done["applied"]
     for answer in done["replicas"].values():
@@ -61,7 +63,7 @@ def test_an_order_that_cannot_be_had_is_refused_and_nothing_breaks(stack):
 
 
 @pytest.mark.parametrize("value", ["5", "x", -1, 1e300, True, [1, 2]])
-def test_a_hint_of_the_wrong_kind_never_fails_a_call(stack, value):
+def test_a_hint_of_a_wrong_type_does_not_fail_a_call(stack, value):
     xargs = {"weft_budget": value, "weft_cost": value, "weft_remaining": value}
     got = httpx.post(
         f"{stack.url}/v1/chat/completions", json={**body(2), "vllm_xargs": xargs}, timeout=60

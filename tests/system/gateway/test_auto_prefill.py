@@ -1,4 +1,4 @@
-"""Next turns that the gateway prefills by itself, over HTTP."""
+"""Automatic prefill of next turns, over HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOLS = [{"type": "function", "function": {"name": "far", "parameters": {"type":
 
 
 def agent_engine(prefilled: list[Any], cached: int):
-    """An engine whose first turns call a tool, and that finds `cached` tokens of any prompt."""
+    """Return the script of an engine whose first turns call a tool, with `cached` cached tokens."""
 
     async def script(wire: Any, request: Any) -> None:
         body = request.json
@@ -45,7 +45,7 @@ def agent_engine(prefilled: list[Any], cached: int):
 
 
 async def run_agent(gateway: Any, name: str, until: Any) -> Any:
-    """Two turns; the second under a system prompt that speaks of the tool. Its receipt."""
+    """Run two turns and return the receipt of the second. Its system prompt mentions the tool."""
     headers = {"x-session-id": name}
     before = len(gateway.parts.prefills)
     await gateway.call(body={"messages": [SYSTEM, USER], "tools": TOOLS}, headers=headers)
@@ -60,31 +60,31 @@ async def run_agent(gateway: Any, name: str, until: Any) -> Any:
     return (await gateway.client.get(f"/v1/receipts/{name}-2")).json()
 
 
-async def test_a_next_turn_is_foreseen_once_turns_have_shown_what_follows(
+async def test_a_next_turn_is_prefilled_after_enough_similar_turns(
     engine: Any, weft: Any, until: Any
 ) -> None:
     prefilled: list[Any] = []
     async with (
-        engine(script=agent_engine(prefilled, cached=0), asides={"/weft/kv": {}}) as stub,
+        engine(script=agent_engine(prefilled, cached=0), canned={"/weft/kv": {}}) as stub,
         weft(stub) as gateway,
     ):
         for number in range(2):
             await run_agent(gateway, f"run-{number}", until)
         assert prefilled == []
         await run_agent(gateway, "run-2", until)
-        (ahead,) = prefilled
-        assert [m["role"] for m in ahead["messages"]] == ["system", "user", "assistant"]
-        assert ahead["messages"][0]["content"] == "Read what the tool said."
-        assert "reasoning_content" not in ahead["messages"][2]
-        assert (ahead["tools"], ahead["tool_choice"]) == (TOOLS, "none")
-        # The turn came as any other call does, and took it.
+        (prefill,) = prefilled
+        assert [m["role"] for m in prefill["messages"]] == ["system", "user", "assistant"]
+        assert prefill["messages"][0]["content"] == "Read what the tool said."
+        assert "reasoning_content" not in prefill["messages"][2]
+        assert (prefill["tools"], prefill["tool_choice"]) == (TOOLS, "none")
+        # The turn is an ordinary call and claims the prefill.
         assert len(gateway.parts.prefills) == 0
 
 
-async def test_what_was_foreseen_wrongly_is_let_go(engine: Any, weft: Any, until: Any) -> None:
+async def test_a_wrong_prediction_releases_its_prefill(engine: Any, weft: Any, until: Any) -> None:
     prefilled: list[Any] = []
     async with (
-        engine(script=agent_engine(prefilled, cached=0), asides={"/weft/kv": {}}) as stub,
+        engine(script=agent_engine(prefilled, cached=0), canned={"/weft/kv": {}}) as stub,
         weft(stub) as gateway,
     ):
         for number in range(2):
@@ -92,15 +92,15 @@ async def test_what_was_foreseen_wrongly_is_let_go(engine: Any, weft: Any, until
         headers = {"x-session-id": "run-2"}
         await gateway.call(body={"messages": [SYSTEM, USER], "tools": TOOLS}, headers=headers)
         await until(lambda: len(gateway.parts.prefills) == 1)
-        (foreseen,) = handles(gateway)
+        (predicted,) = handles(gateway)
         other = {"role": "user", "content": "Never mind."}
         await gateway.call(body={"messages": [SYSTEM, other], "tools": TOOLS}, headers=headers)
-        assert foreseen not in handles(gateway)
+        assert predicted not in handles(gateway)
         assert [sent["action"] for sent in kv(stub)] == ["give_up"]
 
 
 @pytest.mark.parametrize(("cached", "settings"), [(0, {"auto_prefill": False}), (1000, {})])
-async def test_nothing_is_foreseen_where_it_does_not_pay_or_is_not_wanted(
+async def test_a_next_turn_is_not_prefilled_when_cached_or_disabled(
     engine: Any, weft: Any, until: Any, cached: int, settings: Any
 ) -> None:
     prefilled: list[Any] = []

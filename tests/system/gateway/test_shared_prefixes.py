@@ -1,4 +1,4 @@
-"""New programs placed by what their prompts begin with, over real sockets."""
+"""Placement of new programs by the prefixes of their prompts, over real sockets."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def document(name: str) -> str:
     return f"What is known of {name}, line by line. " * 1000
 
 
-def about(name: str, *said: str, **more: Any) -> dict[str, Any]:
-    told = [{"role": "user", "content": text} for text in said]
+def about(name: str, *texts: str, **more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": text} for text in texts]
     system = {"role": "system", "content": document(name)}
-    return {"model": "simulated", "max_tokens": 4, "messages": [system, *told], **more}
+    return {"model": "simulated", "max_tokens": 4, "messages": [system, *messages], **more}
 
 
 async def call(gateway: Any, session: str, body: dict[str, Any], key: str = "k") -> dict[str, Any]:
-    """The call's receipt."""
+    """Make one call and return its receipt."""
     bearer = {"authorization": f"Bearer {key}"}
     answer = await gateway.call(body=body, headers={"x-session-id": session, **bearer})
     assert answer.status_code == 200
@@ -46,7 +46,7 @@ async def call(gateway: Any, session: str, body: dict[str, Any], key: str = "k")
     return receipt
 
 
-async def test_programs_that_share_a_document_end_at_one_replica_and_receipts_tell_why(
+async def test_programs_with_a_shared_document_use_one_replica_and_receipts_state_the_reason(
     replicas: list[str], weft: Any
 ) -> None:
     async with weft(*replicas, balancer="locality") as gateway:
@@ -67,10 +67,12 @@ async def test_programs_that_share_a_document_end_at_one_replica_and_receipts_te
         receipt = await call(gateway, "X0", about("X", "Question 0?", "And then?"))
         assert receipt["place"]["reason"] == "home"
         assert set(receipt["place"]["scores"]) == {"home", "least_used"}
-        assert len(gateway.parts.registry.prefixes._last) == known, "nobody looked"
+        assert len(gateway.parts.registry.prefixes._last) == known, (
+            "the prefix of a follow-up turn was recorded"
+        )
 
 
-async def test_tenants_and_clients_with_salts_of_their_own_share_nothing(
+async def test_tenants_and_clients_with_different_salts_share_no_prefix(
     replicas: list[str], weft: Any
 ) -> None:
     async with weft(*replicas, balancer="locality") as gateway:
@@ -86,7 +88,7 @@ async def test_tenants_and_clients_with_salts_of_their_own_share_nothing(
             assert receipt["place"]["reason"] == reason, session
 
 
-async def test_an_emptied_cache_is_forgotten(replicas: list[str], weft: Any) -> None:
+async def test_a_cache_reset_clears_the_prefixes(replicas: list[str], weft: Any) -> None:
     async with weft(*replicas, balancer="locality") as gateway:
         await call(gateway, "a", about("X", "What?"))
         assert (await call(gateway, "b", about("X", "Why?")))["place"]["reason"] == "shared prefix"
@@ -97,18 +99,20 @@ async def test_an_emptied_cache_is_forgotten(replicas: list[str], weft: Any) -> 
         assert receipt["actual"]["cached_tokens"] == 0
 
 
-async def test_engines_tell_what_their_prefix_caches_have_room_for(
+async def test_engines_report_the_capacity_of_their_prefix_caches(
     tmp_path: Path, weft: Any
 ) -> None:
     with simulated_replica(tmp_path, "--speed-up", "1000", "--kv-blocks", "600") as small:
         async with weft(small, balancer="locality") as gateway:
             await call(gateway, "a", about("X", "What?"))
             await call(gateway, "b", about("Y", "What?"))
-            held = gateway.parts.registry.prefixes._held["r0"]
-            assert 8500 < sum(held.marks.values()) <= 600 * 16, "of two documents of 9,500 tokens"
+            cached = gateway.parts.registry.prefixes._held["r0"]
+            assert 8500 < sum(cached.marks.values()) <= 600 * 16, (
+                "the prefixes do not fill the 600 blocks"
+            )
 
 
-async def test_gateways_that_know_of_different_replicas_agree_on_one_home(
+async def test_gateways_with_different_prefixes_agree_on_one_home(
     tmp_path: Path, engine: Any, weft: Any
 ) -> None:
     redis = RedisServer(tmp_path)
@@ -122,13 +126,13 @@ async def test_gateways_that_know_of_different_replicas_agree_on_one_home(
         ):
             body = about("X", "What?") | {"model": "tiny"}
             for gateway, replica in ((first, "r0"), (second, "r1")):
-                # What each has sent, as if it had seen it go there.
+                # The gateway records its prefix as if the calls had gone to `replica`.
                 await gateway.call(body=body, headers={"x-session-id": f"before-{replica}"})
                 sent = gateway.parts.registry.prefixes
-                (beginning,) = sent._last
+                (prefix,) = sent._last
                 for other in REPLICAS:
                     sent.forget(other)
-                sent.sent(replica, beginning)
+                sent.sent(replica, prefix)
             for number in range(8):
                 answers = await asyncio.gather(
                     *(
@@ -138,7 +142,7 @@ async def test_gateways_that_know_of_different_replicas_agree_on_one_home(
                 )
                 assert {answer.status_code for answer in answers} == {200}
                 assert len({answer.headers["x-weft-replica"] for answer in answers}) == 1
-            # What a gateway knows of the other's calls is as old as its last round trip.
+            # A call refreshes the gateway's counts of calls in flight.
             for gateway in (first, second):
                 await gateway.call(body=body, headers={"x-session-id": "last"})
     finally:

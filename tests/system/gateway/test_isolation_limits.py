@@ -1,5 +1,6 @@
-"""What keeps tenants apart beside what they have: one spelling for an id, addresses that stay
-hidden, and rooms in which no tenant takes the place of others."""
+"""Isolation of tenants beyond their data: normalized ids, hidden replica addresses, and limits that
+evict only a tenant's own prefills and listeners.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +23,7 @@ def code(got: Any) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("header", [b"q ", b" q", b"\tq\t ", b"q"])
-async def test_an_id_is_the_same_program_with_spaces_around_it(
-    header: bytes, engine: Any, weft: Any
-) -> None:
+async def test_whitespace_around_an_id_is_ignored(header: bytes, engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         body = b'{"model": "tiny", "messages": []}'
         answer = await ask(
@@ -45,7 +44,7 @@ async def test_an_id_is_the_same_program_with_spaces_around_it(
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
-async def test_where_replicas_are_is_told_to_administrators_only(
+async def test_replica_addresses_are_visible_only_to_administrators(
     path: str, engine: Any, weft: Any
 ) -> None:
     async with engine() as stub, weft(stub, "http://127.0.0.1:9", admin_key="adm") as gateway:
@@ -58,11 +57,11 @@ async def test_where_replicas_are_is_told_to_administrators_only(
         assert urls == [stub.url, "http://127.0.0.1:9"]
         assert got.json()["replicas"][1]["last_error"]
     async with engine() as stub, weft(stub) as gateway:
-        # Without an admin key, this machine may administer.
+        # Without an admin key, local clients are administrators.
         assert stub.url in (await gateway.client.get(path)).text
 
 
-async def test_prefills_are_each_tenants_share(engine: Any, weft: Any) -> None:
+async def test_prefills_are_limited_per_tenant(engine: Any, weft: Any) -> None:
     chat = {"model": "tiny", "messages": MESSAGES}
 
     async def begin(gateway: Any, key: str) -> Any:
@@ -70,7 +69,7 @@ async def test_prefills_are_each_tenants_share(engine: Any, weft: Any) -> None:
         return await gateway.client.post("/v1/hints/prefill", json=chat, headers=headers)
 
     async with (
-        engine(asides={"/weft/kv": {}}) as stub,
+        engine(canned={"/weft/kv": {}}) as stub,
         weft(stub, prefills=8, prefills_per_tenant=4) as gateway,
     ):
         quiet = (await begin(gateway, "quiet")).json()["id"]
@@ -79,7 +78,7 @@ async def test_prefills_are_each_tenants_share(engine: Any, weft: Any) -> None:
             assert statuses == [201] * 4
             if key == "a":
                 assert code(await begin(gateway, key)) == (429, "too_many_prefills")
-        # All room was taken, and there is some for who has none.
+        # The store is full, but a tenant without prefills still gets a place.
         late = await begin(gateway, "late")
         assert late.status_code == 201
         for key, name in (("quiet", quiet), ("late", late.json()["id"])):
@@ -89,33 +88,33 @@ async def test_prefills_are_each_tenants_share(engine: Any, weft: Any) -> None:
         assert len(gateway.parts.prefills) == 8
 
 
-async def test_prefills_that_gave_way_are_let_go_and_not_kept(
+async def test_evicted_prefills_are_released_in_the_engine(
     engine: Any, weft: Any, until: Any
 ) -> None:
     chat = {"model": "tiny", "messages": MESSAGES}
-    asides = {"/weft/kv": {}}
-    async with engine(asides=asides) as stub, weft(stub, prefills=4) as gateway:
+    canned = {"/weft/kv": {}}
+    async with engine(canned=canned) as stub, weft(stub, prefills=4) as gateway:
         for number in range(20):
             body = {**chat, "session_id": f"run-{number}"}
             made = await gateway.client.post("/v1/hints/prefill", json=body)
             assert made.status_code == 201
         await until(lambda: len(stub.requests) == 20)
-        # The engine was told to let go of those that no turn can extend any more.
-        told = lambda: [r.json for r in stub.other if r.target == "/weft/kv"]  # noqa: E731
-        await until(lambda: [t["action"] for t in told()].count("give_up") == 16)
-        assert len({t["program"] for t in told()}) == 16
+        # The engine receives a release for each evicted prefill.
+        commands = lambda: [r.json for r in stub.other if r.target == "/weft/kv"]  # noqa: E731
+        await until(lambda: [t["action"] for t in commands()].count("give_up") == 16)
+        assert len({t["program"] for t in commands()}) == 16
         assert len(gateway.parts.prefills) == 4
 
 
-async def test_listeners_are_of_sessions_that_are_there_and_so_many_a_tenant(
+async def test_listeners_need_an_existing_session_and_are_limited_per_tenant(
     engine: Any, weft: Any, until: Any
 ) -> None:
     limits = {"listeners_per_session": 2, "listeners_per_tenant": 3, "listeners": 4}
     async with engine() as stub, weft(stub, **limits) as gateway:
         client, listeners = gateway.client, gateway.parts.listeners
 
-        async def listen(session: str, who: dict[str, str]) -> tuple[int, str, Any]:
-            request = client.build_request("GET", f"/v1/sessions/{session}/events", headers=who)
+        async def listen(session: str, tenant: dict[str, str]) -> tuple[int, str, Any]:
+            request = client.build_request("GET", f"/v1/sessions/{session}/events", headers=tenant)
             got = await client.send(request, stream=True)
             if got.status_code != 200:
                 await got.aread()
@@ -125,16 +124,16 @@ async def test_listeners_are_of_sessions_that_are_there_and_so_many_a_tenant(
             return 200, "", lines
 
         assert (await listen("none", MINE))[:2] == (404, "session_not_found")
-        for who in (MINE, THEIRS):
+        for tenant in (MINE, THEIRS):
             for session in ("a", "b"):
-                await client.post("/v1/sessions", json={"id": session}, headers=who)
+                await client.post("/v1/sessions", json={"id": session}, headers=tenant)
         streams = [await listen("a", MINE), await listen("a", MINE)]
         assert [status for status, _, _ in streams] == [200, 200]
         assert (await listen("a", MINE))[:2] == (429, "too_many_listeners")
         streams.append(await listen("b", MINE))
         assert (await listen("b", MINE))[:2] == (429, "too_many_listeners")
         assert (await listen("none", MINE))[0] == 404
-        # One that has most gives way to others: its oldest stream ends.
+        # A new listener of another tenant evicts the oldest stream of the tenant with the most.
         streams += [await listen("a", THEIRS), await listen("b", THEIRS)]
         assert [status for status, _, _ in streams] == [200] * 5
         async with asyncio.timeout(10):

@@ -1,4 +1,4 @@
-"""What turns out late about whose calls came before: it is told in the story where it belongs."""
+"""Traces of programs that lineage assigns or joins late include the earlier calls."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
-def storing():
-    """An engine that stores its answers, and knows each again."""
+def storing_engine():
+    """Return the script of an engine that stores its responses and continues them."""
     numbers = count()
     known: set[str] = set()
 
@@ -29,15 +29,15 @@ def storing():
             return
         name = f"resp_{next(numbers):08}"
         known.add(name)
-        said = {"type": "output_text", "text": f"This is the answer of {name}."}
-        output = [{"type": "message", "role": "assistant", "content": [said]}]
+        text = {"type": "output_text", "text": f"This is the answer of {name}."}
+        output = [{"type": "message", "role": "assistant", "content": [text]}]
         await wire.plain({"id": name, "object": "response", "output": output})
 
     return script
 
 
 async def respond(gateway: Any, previous: str = "", **headers: str) -> tuple[str, str]:
-    """A call of the Responses API: its program, and its answer's id."""
+    """Make a call of the Responses API and return its program and the id of its response."""
     body = {"model": "tiny", "input": "How do I tie a knot?"}
     if previous:
         body |= {"input": "And then?", "previous_response_id": previous}
@@ -47,8 +47,8 @@ async def respond(gateway: Any, previous: str = "", **headers: str) -> tuple[str
     return got.headers["x-weft-program"], got.json()["id"]
 
 
-async def story(gateway: Any, program: str) -> list[tuple[str, str | None]]:
-    """Thread and parent of each of a program's calls."""
+async def trace(gateway: Any, program: str) -> list[tuple[str, str | None]]:
+    """Return the thread and parent of each call of a program."""
     got = await gateway.client.get(f"/v1/sessions/{program}/story")
     assert got.status_code == 200
     return [(each["thread"], each["parent"]) for each in got.json()["receipts"]]
@@ -56,7 +56,7 @@ async def story(gateway: Any, program: str) -> list[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("lineage", [True, False])
 async def test_three_runs_of_one_question_are_three_programs(engine, weft, lineage):
-    async with engine(script=storing()) as stub, weft(stub, lineage=lineage) as gateway:
+    async with engine(script=storing_engine()) as stub, weft(stub, lineage=lineage) as gateway:
         first = [await respond(gateway) for _ in range(3)]
         second = [await respond(gateway, answer) for _, answer in first]
         third = [await respond(gateway, answer) for _, answer in second]
@@ -64,25 +64,27 @@ async def test_three_runs_of_one_question_are_three_programs(engine, weft, linea
         assert len(set(programs)) == 3
         assert [program for program, _ in third] == programs
         for program in programs:
-            # The first call too, which was taken for a repeat until the second came.
-            assert await story(gateway, program) == [("main", None)] * 3
+            # The first call is included. It looked like a repeat until the second call.
+            assert await trace(gateway, program) == [("main", None)] * 3
             session = (await gateway.client.get(f"/v1/sessions/{program}")).json()
             assert (session["calls"], session["errors"]) == (3, 0)
         listed = (await gateway.client.get("/v1/sessions")).json()["data"]
-        assert sorted(session["id"] for session in listed) == sorted(programs), "each told once"
+        assert sorted(session["id"] for session in listed) == sorted(programs), (
+            "a program is missing or listed twice"
+        )
         assert [session["calls"] for session in listed] == [3] * 3
 
 
-async def test_a_call_goes_on_in_the_thread_of_the_answer_that_it_continues(engine, weft):
-    async with engine(script=storing()) as stub, weft(stub) as gateway:
+async def test_a_call_belongs_to_the_thread_of_its_previous_response(engine, weft):
+    async with engine(script=storing_engine()) as stub, weft(stub) as gateway:
         _, answer = await respond(gateway, x_weft_program="p", x_weft_thread="search")
         program, more = await respond(gateway, answer)
         await respond(gateway, more)
         assert program == "p"
-        assert await story(gateway, "p") == [("search", None)] * 3
+        assert await trace(gateway, "p") == [("search", None)] * 3
 
 
-async def test_programs_that_are_joined_are_told_in_one_story_with_a_thread_each(engine, weft):
+async def test_joined_programs_share_a_trace_with_one_thread_each(engine, weft):
     answers = iter((ALICE, BOB, "Noted.", "Both are settled.", "Good."))
 
     async def script(wire: Any, request: Any) -> None:
@@ -97,17 +99,19 @@ async def test_programs_that_are_joined_are_told_in_one_story_with_a_thread_each
         alice = await call(user("Find a gate, please."))
         bob = await call(user("Find a room, please."))
         assert alice != bob
-        assert await story(gateway, alice) == await story(gateway, bob) == [("main", None)]
-        # One call reads both answers: they were parts of one program all along.
+        assert await trace(gateway, alice) == await trace(gateway, bob) == [("main", None)]
+        # A call that reads both answers shows that they belong to one program.
         both = await call(user(f"Summarise.\n{ALICE}\n{BOB}"))
         (other,) = {alice, bob} - {both}
-        threads = [thread for thread, _ in await story(gateway, both)]
-        assert sorted(threads[:2]) == sorted(["main", other]), "each once, under a name of its own"
+        threads = [thread for thread, _ in await trace(gateway, both)]
+        assert sorted(threads[:2]) == sorted(["main", other]), (
+            "a joined part is missing or listed twice"
+        )
         assert len(set(threads)) == 3
         assert (await gateway.client.get(f"/v1/sessions/{other}/story")).status_code == 404
         (session,) = (await gateway.client.get("/v1/sessions")).json()["data"]
         assert (session["id"], session["calls"]) == (both, 3)
-        # The part goes on, and still is a thread of its own.
+        # A later call of the joined part stays in its thread.
         asked, answered = ("gate", ALICE) if other == alice else ("room", BOB)
         again = await call(
             user(f"Find a {asked}, please."),
@@ -115,4 +119,4 @@ async def test_programs_that_are_joined_are_told_in_one_story_with_a_thread_each
             user("Thanks."),
         )
         assert again == both
-        assert (await story(gateway, both))[-1] == (other, None)
+        assert (await trace(gateway, both))[-1] == (other, None)
