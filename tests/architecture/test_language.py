@@ -56,17 +56,12 @@ RETIRED = {
 
 # Folders that are not rewritten yet.
 PENDING = """
-docs
-docs/decisions
-docs/guides
 gateway/weft_gateway/api
 gateway/weft_gateway/calls
 gateway/weft_gateway/engine
 gateway/weft_gateway/policies
 gateway/weft_gateway/telemetry
 loadgen/weft_bench/simulated
-tests/unit/gateway
-tests/unit/loadgen
 """
 
 

@@ -88,7 +88,7 @@ def _swap_tables(found: Measured) -> Sequence[Table]:
         f"of the host link), {_SINGLE_COPIES:.0f} times that block by block (published: 3 to 7); "
         "`weft bench swap` measures both on a GPU"
     )
-    down = {"workload": "workload", "programs/s": "rate", "order": "system", "displaced": "way"}
+    down = {"workload": "workload", "programs/s": "rate", "order": "system", "swap": "way"}
     columns = {
         "s/token": mean("token_latency"),
         "over batched": over("token_latency", way="batched"),

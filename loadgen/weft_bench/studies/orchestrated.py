@@ -28,7 +28,7 @@ SPLIT: Final = "+PS"
 DISPATCH: Final = "+PS+DS"
 ALL: Final = "+PS+DS+KV"
 TAGS: Final = "+KV"
-FORGET: Final = "+PS+DS+KV, ends told"
+FORGET: Final = "+PS+DS+KV, with program ends"
 PINNED: Final = "TTL 6 s"
 # Table 2's rows; tags alone; everything plus reported program ends, as the gateway does; Continuum
 # of section 6, which may pin the whole cache. Every row with prefills tags them, because the paper

@@ -32,7 +32,7 @@ ENDLESS: Final = "endless cache"
 NONE: Final = "no cache"
 WORLDS: Final = (SHORT, ENDLESS, NONE)
 # Our order on engines that do not receive program ends.
-UNTOLD: Final = f"{OURS}, ends not told"
+UNTOLD: Final = f"{OURS}, without program ends"
 # Several times the blocks of all tokens of all programs here.
 _ENDLESS_BLOCKS: Final = 150_000
 

@@ -1,4 +1,4 @@
-"""The `weft` command: its own commands and those that other packages mount."""
+"""The `weft` command: built-in commands and those that other packages mount."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_each_mounted_command_has_an_entry_point_and_a_declared_extra() -> None:
 
 
 @pytest.mark.parametrize("command", MOUNTED)
-def test_help_of_a_mounted_command_is_that_of_its_package(command: str) -> None:
+def test_help_of_a_mounted_command_comes_from_its_package(command: str) -> None:
     (entry,) = metadata.entry_points(group=GROUP, name=command)
     assert entry.value == PROJECT["entry-points"][GROUP][command]
     theirs = runner.invoke(entry.load(), ["--help"])
@@ -42,7 +42,7 @@ def test_help_of_a_mounted_command_is_that_of_its_package(command: str) -> None:
 
 
 def _without_a_package(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The gateway's image: metadata, but no `weft_bench`."""
+    """The gateway's image: metadata without `weft_bench`."""
     for name in list(sys.modules):
         if name.partition(".")[0] == "weft_bench":
             monkeypatch.delitem(sys.modules, name)
@@ -73,7 +73,7 @@ def _without_a_requirement(monkeypatch: pytest.MonkeyPatch) -> str:
     "without", [_without_a_package, _without_an_entry_point, _without_a_requirement]
 )
 @pytest.mark.parametrize("arguments", [[], ["list"], ["--help"]], ids=" ".join)
-def test_a_bench_that_is_not_installed_is_one_clear_line(
+def test_missing_bench_is_a_one_line_error(
     without: Callable[[pytest.MonkeyPatch], str],
     arguments: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -87,7 +87,7 @@ def test_a_bench_that_is_not_installed_is_one_clear_line(
     assert "pip install 'weft[bench]'" in line
 
 
-def test_an_error_in_a_mounted_command_keeps_its_exit_status(
+def test_error_in_a_mounted_command_keeps_its_exit_status(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command = typer.Typer()
@@ -98,7 +98,7 @@ def test_an_error_in_a_mounted_command_keeps_its_exit_status(
     assert runner.invoke(app, ["up"]).exit_code == 7
 
 
-def test_serve_names_a_wrong_setting_and_its_variable() -> None:
+def test_serve_names_an_invalid_setting_and_its_variable() -> None:
     result = runner.invoke(app, ["serve", "--redis", "http://redis"])
     assert result.exit_code == 2
     assert "redis_url (WEFT_REDIS_URL)" in result.output

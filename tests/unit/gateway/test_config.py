@@ -1,4 +1,4 @@
-"""Settings: where they come from, and what is refused, by name."""
+"""Settings: sources and errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from weft_gateway.config import Balancer, Settings, SettingsError, exposed, load, unread
 
 ROOT = Path(__file__).parents[3]
-# What the variables of a test have spoilt.
+# Settings that a test's variables change.
 GOOD = {"api_keys": "k", "redis_url": "redis://h", "replicas": "http://h", "port": 1}
 
 
 @pytest.fixture(autouse=True)
 def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables of whoever runs the tests do not count."""
+    """Remove the variables of the environment."""
     for name in list(os.environ):
         if name.startswith("WEFT_"):
             monkeypatch.delenv(name)
@@ -29,7 +29,7 @@ def test_defaults_are_valid() -> None:
     assert settings.locality_threshold_tokens == 2048
 
 
-def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_override_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_PORT", "9000")
     monkeypatch.setenv("WEFT_HOST", "0.0.0.0")
     settings = load(port=9001, host=None)
@@ -49,7 +49,7 @@ def test_replicas_keep_their_names_when_the_list_changes() -> None:
     after = load(replicas="http://c:3, http://b:2/v1,x=http://d:4").replica_urls
     assert before == {"a:1": "http://a:1", "b:2": "http://b:2"}
     assert after == {"c:3": "http://c:3", "b:2": "http://b:2", "x": "http://d:4"}
-    # Read again, as by another process, the settings say the same.
+    # A second load, as in another process, gives the same settings.
     again = load(replicas=",".join(load(replicas="x=http://d:4/v1,http://c:3").replicas))
     assert again.replicas == ("x=http://d:4", "http://c:3")
 
@@ -92,7 +92,7 @@ def test_replicas_keep_their_names_when_the_list_changes() -> None:
         ("retry_after_s", "0"),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_variable(
+def test_error_names_the_setting_and_its_variable(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"WEFT_{name.upper()}", value)
@@ -100,7 +100,7 @@ def test_a_wrong_setting_is_named_with_its_variable(
         load()
 
 
-def test_a_wrong_setting_is_one_line_that_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_have_one_line_each_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_ADMIN_KEY", "hunter2\n")
     monkeypatch.setenv("WEFT_API_KEYS", "hunter2\x7f")
     monkeypatch.setenv("WEFT_REDIS_URL", "redis://:hunter2@h/x")
@@ -113,12 +113,12 @@ def test_a_wrong_setting_is_one_line_that_tells_no_secret(monkeypatch: pytest.Mo
     assert "hunter2" not in repr(load(admin_key="hunter2", **GOOD))
 
 
-def test_keys_may_hold_what_a_header_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_may_contain_header_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_ADMIN_KEY", "a b~!")
     assert load().admin_key == "a b~!"
 
 
-def test_empty_lists_are_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_lists_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_API_KEYS", "")
     monkeypatch.setenv("WEFT_REPLICAS", "")
     assert (load().api_keys, load().replicas) == ((), ())
@@ -132,12 +132,12 @@ def test_empty_lists_are_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> Non
         ("WEFT_ENGINE_SETTING", "WEFT_ENGINE_SETTINGS"),
     ],
 )
-def test_a_variable_that_nobody_reads_is_told_with_the_nearest(name: str, nearest: str) -> None:
-    (told,) = unread({name: "x", "PATH": "/"})
-    assert told == f"{name} is not a known setting; did you mean {nearest}?"
+def test_unknown_variable_is_reported_with_the_nearest_name(name: str, nearest: str) -> None:
+    (warning,) = unread({name: "x", "PATH": "/"})
+    assert warning == f"{name} is not a known setting; did you mean {nearest}?"
 
 
-def test_a_variable_that_is_like_no_other_is_told_alone() -> None:
+def test_unknown_variable_without_a_similar_name_is_reported() -> None:
     assert unread({"WEFT_QQQQ": "x"}) == ["WEFT_QQQQ is not a known setting"]
 
 
@@ -152,7 +152,7 @@ def test_a_variable_that_is_like_no_other_is_told_alone() -> None:
         ("WEFT_PASSWORD", ""),
     ],
 )
-def test_a_misspelt_key_is_refused(
+def test_misspelt_secret_is_refused(
     name: str, nearest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, "very-secret")
@@ -165,7 +165,7 @@ def test_a_misspelt_key_is_refused(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gateway.example"])
-def test_an_address_that_others_reach_is_a_warning_without_keys(host: str) -> None:
+def test_public_address_without_keys_is_a_warning(host: str) -> None:
     (line,) = exposed(load(host=host, port=80))
     assert f"{host}:80" in line
     assert "WEFT_API_KEYS" in line
@@ -173,11 +173,11 @@ def test_an_address_that_others_reach_is_a_warning_without_keys(host: str) -> No
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
-def test_an_address_of_this_machine_alone_is_none(host: str) -> None:
+def test_loopback_address_without_keys_is_no_warning(host: str) -> None:
     assert exposed(load(host=host)) == []
 
 
-def test_every_variable_that_weft_reads_is_known() -> None:
+def test_all_variables_in_the_code_are_known() -> None:
     named = {
         name
         for package in ("gateway", "engine_patches", "deploy", "loadgen", "kernels")
@@ -189,24 +189,24 @@ def test_every_variable_that_weft_reads_is_known() -> None:
     assert unread(dict.fromkeys(named | settings, "")) == []
 
 
-def test_every_wrong_setting_is_named_at_once() -> None:
+def test_all_wrong_settings_are_named_together() -> None:
     with pytest.raises(SettingsError) as caught:
         load(port=0, drain_s=-1)
     assert [line.split()[0] for line in str(caught.value).splitlines()] == ["port", "drain_s"]
 
 
-def test_an_unknown_setting_is_refused() -> None:
+def test_unknown_setting_is_refused() -> None:
     with pytest.raises(SettingsError, match="prot"):
         load(prot=1)
 
 
-def test_settings_do_not_change() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load().port = 1  # type: ignore[misc]
 
 
-def test_seconds_say_so() -> None:
+def test_descriptions_of_durations_name_their_unit() -> None:
     for name, field in Settings.model_fields.items():
         assert field.description, name
         if name.endswith("_s") and field.annotation is float:
-            assert "second" in field.description or "so long" in field.description, name
+            assert "second" in field.description, name

@@ -1,4 +1,4 @@
-"""Errors in the shapes that clients know."""
+"""Errors in the formats of the APIs."""
 
 import json
 
@@ -7,7 +7,7 @@ from weft_gateway import errors
 from weft_gateway.errors import ApiError
 
 
-def test_openai_shape_has_all_four_members() -> None:
+def test_openai_error_has_all_four_members() -> None:
     body = json.loads(errors.model_not_found("x").body())
     assert body["error"].keys() == {"message", "type", "param", "code"}
     assert body["error"]["code"] == "model_not_found"
@@ -26,17 +26,17 @@ def test_openai_shape_has_all_four_members() -> None:
         (503, "overloaded_error"),
     ],
 )
-def test_anthropic_shape_has_its_types(status: int, kind: str) -> None:
+def test_anthropic_error_has_its_types(status: int, kind: str) -> None:
     body = json.loads(ApiError(status, "code", "text").body("anthropic"))
     assert body["type"] == "error"
     assert (body["error"]["type"], body["error"]["message"]) == (kind, "text")
 
 
-def test_server_errors_say_so() -> None:
+def test_server_errors_have_their_type() -> None:
     assert json.loads(ApiError(502, "c", "m").body())["error"]["type"] == "server_error"
 
 
-def test_events_are_whole_frames() -> None:
+def test_error_events_are_complete_frames() -> None:
     error = ApiError(502, "replica_closed", "gone\nnow")
     assert error.event().startswith(b'data: {"error":')
     assert error.event("anthropic").startswith(b'event: error\ndata: {"type":"error"')
@@ -44,7 +44,7 @@ def test_events_are_whole_frames() -> None:
     assert error.event().endswith(b"\n\n")
 
 
-def test_a_response_that_fails_midway_ends_as_openais_do() -> None:
+def test_failed_response_stream_ends_like_openais() -> None:
     frames = (
         ApiError(502, "replica_closed", "gone\nnow").response_events("resp_1", 4).split(b"\n\n")
     )
@@ -53,7 +53,7 @@ def test_a_response_that_fails_midway_ends_as_openais_do() -> None:
     names = [frame.partition(b"\n")[0] for frame in frames]
     assert names == [b"event: error", b"event: response.failed"]
     assert (error["type"], error["sequence_number"]) == ("error", 4)
-    # OpenAI's Python client and the AI SDK read the inner object, OpenAI's types the outer one.
+    # OpenAI's Python client and the AI SDK read the inner object, OpenAI's types the outer.
     assert error["error"]["message"] == error["message"] == "gone\nnow"
     assert (error["error"]["type"], error["error"]["code"]) == ("server_error", "replica_closed")
     assert (failed["type"], failed["sequence_number"]) == ("response.failed", 5)
@@ -62,15 +62,15 @@ def test_a_response_that_fails_midway_ends_as_openais_do() -> None:
     assert failed["response"]["error"] == {"code": "replica_closed", "message": "gone\nnow"}
 
 
-def test_retryable_errors_say_when() -> None:
+def test_retryable_errors_have_retry_after() -> None:
     for error in (errors.no_replica(7), errors.table_unavailable(7)):
         assert error.status == 503
         assert (b"retry-after", b"7") in error.headers
 
 
-def test_a_wrong_method_says_which_are_right() -> None:
+def test_wrong_method_lists_the_allowed_ones() -> None:
     assert (b"allow", b"POST") in errors.wrong_method("GET", "/v1/x", "POST").headers
 
 
-def test_long_names_do_not_come_back_whole() -> None:
+def test_long_names_are_truncated_in_errors() -> None:
     assert len(errors.model_not_found("m" * 100_000).message) < 500

@@ -1,4 +1,4 @@
-"""The file of tenants: what it says, and every mistake with the place where it is."""
+"""The tenants file: its contents, and errors with their place."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def written(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_entries_override_the_default_member_by_member(tmp_path: Path) -> None:
+def test_entries_override_single_members_of_the_default(tmp_path: Path) -> None:
     tenants = load(written(tmp_path, GOOD), TenantRules(calls_in_flight=9))
     assert tenants.of(tenant_of("sk-search")) == TenantRules(3.0, 60, 2000, 9)
     assert tenants.of("0123456789abcdef") == TenantRules(1.0, 0, 0, 9)
@@ -41,7 +41,7 @@ def test_entries_override_the_default_member_by_member(tmp_path: Path) -> None:
     assert tenants.limited
 
 
-def test_without_a_file_every_tenant_has_the_default() -> None:
+def test_every_tenant_has_the_default_without_a_file() -> None:
     assert load("", TenantRules()).of("x") == TenantRules()
     assert not load("", TenantRules()).limited
 
@@ -69,14 +69,14 @@ def test_without_a_file_every_tenant_has_the_default() -> None:
         ("[tenants]\na = 3", "tenants.a must be a table"),
     ],
 )
-def test_every_mistake_names_its_place(text: str, said: str, tmp_path: Path) -> None:
+def test_each_error_names_its_place(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(TenantsError) as error:
         load(written(tmp_path, text), TenantRules())
     assert said in str(error.value)
     assert "tenants.toml" in str(error.value)
 
 
-def test_a_bad_file_is_refused_with_the_settings(tmp_path: Path) -> None:
+def test_invalid_file_is_an_error_of_the_settings(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"tenants_file .*No such file"):
         load_settings(tenants_file=str(tmp_path / "missing.toml"))
 
@@ -88,6 +88,6 @@ def test_no_error_shows_a_key(tmp_path: Path) -> None:
     assert "sk-secret" not in str(error.value)
 
 
-def test_the_limits_of_the_settings_are_the_default(tmp_path: Path) -> None:
+def test_limits_of_the_settings_are_the_default(tmp_path: Path) -> None:
     settings = load_settings(requests_per_minute=5, tokens_per_minute=6, calls_in_flight=7)
     assert make_tenants(settings).of("x") == TenantRules(1.0, 5, 6, 7)

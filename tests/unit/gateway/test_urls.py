@@ -1,4 +1,4 @@
-"""Which URLs name a replica, and which a Redis server."""
+"""Valid URLs of replicas and Redis servers."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def test_a_replicas_url_is_cleaned(text: str, cleaned: str) -> None:
         ("http://né", "characters"),
     ],
 )
-def test_what_names_no_replica_is_told_why(text: str, why: str) -> None:
+def test_invalid_replica_url_is_refused_with_a_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]+$") as raised:
         replica_url(text)
     assert why in str(raised.value)
 
 
-def test_a_password_in_a_replicas_url_is_refused_and_not_repeated() -> None:
+def test_password_in_a_replica_url_is_refused_and_not_shown() -> None:
     with pytest.raises(ValueError, match="WEFT_REPLICA_API_KEY") as raised:
         replica_url("http://me:hunter2@h:80")
     assert "hunter2" not in str(raised.value)
 
 
-def test_one_server_has_one_address_however_it_is_written() -> None:
+def test_equivalent_urls_have_one_address() -> None:
     assert address("http://H:80/") == address("HTTP://h")
     assert address("https://h") == address("https://h:443")
     assert len({address(f"http://{x}") for x in ("h", "h:81", "i", "h/a")}) == 4
@@ -78,7 +78,7 @@ def test_one_server_has_one_address_however_it_is_written() -> None:
         "unix:///run/redis.sock?db=2",
     ],
 )
-def test_a_redis_server_is_taken(text: str) -> None:
+def test_redis_url_is_accepted(text: str) -> None:
     assert redis_url(text) == text
 
 
@@ -102,14 +102,14 @@ def test_a_redis_server_is_taken(text: str) -> None:
         ("unix://", "path"),
     ],
 )
-def test_what_names_no_redis_server_is_told_why(text: str, why: str) -> None:
+def test_invalid_redis_url_is_refused_with_a_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]+$") as raised:
         redis_url(text)
     assert why in str(raised.value)
 
 
 @pytest.mark.parametrize("rest", ["@h:abc", "@h/x", "@h?colour=red", "@h#x", "@a..b"])
-def test_a_redis_password_is_not_repeated(rest: str) -> None:
+def test_redis_password_is_not_shown(rest: str) -> None:
     with pytest.raises(ValueError, match=r"^(?!.*hunter2)"):
         redis_url(f"redis://:hunter2{rest}")
 
@@ -143,7 +143,7 @@ def test_names_of_long_addresses_are_short_stable_and_differ() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "-a", "x" * 65, 'a"b', "n\u00e9", "a,b"])
-def test_a_wrong_name_is_told(name: str) -> None:
+def test_invalid_replica_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"not a valid replica name: .* letters, digits"):
         named_replica(f"{name}=http://h")
 
@@ -158,13 +158,13 @@ def test_a_wrong_name_is_told(name: str) -> None:
         ("http://[::1]:3000", "http://[::1]:3000"),
     ],
 )
-def test_an_origin_is_written_as_browsers_send_it(text: str, sent: str) -> None:
+def test_origin_is_normalized_to_the_browsers_form(text: str, sent: str) -> None:
     assert origin(text) == sent
 
 
 @pytest.mark.parametrize(
     "text", ["a.example", "https://a/b", "https://a?b", "https://u@a", "https://"]
 )
-def test_what_is_no_origin_is_refused(text: str) -> None:
+def test_invalid_origin_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"origin|https?://"):
         origin(text)

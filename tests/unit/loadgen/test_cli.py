@@ -32,15 +32,15 @@ def test_replay_receives_its_options(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "message"),
     [("zzz", "zzz"), ("plas,zzz", "zzz"), ("", "the list is empty"), (" , ", "the list is empty")],
 )
 def test_a_replay_of_unknown_orders_starts_nothing(
-    policy: str, told: str, recorder: Recorder
+    policy: str, message: str, recorder: Recorder
 ) -> None:
     result = runner.invoke(bench, ["replay", "--policy", policy])
     assert (result.exit_code, recorder.calls) == (2, [])
-    assert told in result.output
+    assert message in result.output
     assert "--policy" in result.output
 
 

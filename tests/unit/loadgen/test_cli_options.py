@@ -24,7 +24,7 @@ def test_other_numbers_are_refused(text: str, empty: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", ","])
-def test_none_is_a_choice_only_where_it_may_be(text: str) -> None:
+def test_none_is_accepted_only_if_allowed(text: str) -> None:
     assert counts(text, "--x", empty=True) == ()
     with pytest.raises(typer.BadParameter):
         counts(text, "--x")
@@ -35,13 +35,13 @@ def test_names_count_once_in_their_order() -> None:
     assert some_of(" all", ("a", "b"), "--x") == ("a", "b")
 
 
-@pytest.mark.parametrize(("text", "told"), [("a,z", "unknown: z"), (",", "the list is empty")])
-def test_other_names_are_refused_with_those_that_are_known(text: str, told: str) -> None:
-    with pytest.raises(typer.BadParameter, match=rf"{told}; known: a, b"):
+@pytest.mark.parametrize(("text", "message"), [("a,z", "unknown: z"), (",", "the list is empty")])
+def test_other_names_are_refused_with_those_that_are_known(text: str, message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=rf"{message}; known: a, b"):
         some_of(text, ("a", "b"), "--x")
 
 
-def test_a_path_is_tried(tmp_path: Path) -> None:
+def test_path_is_checked_by_writing(tmp_path: Path) -> None:
     assert writable("") == ""
     assert writable(str(tmp_path / "a" / "b")) == str(tmp_path / "a" / "b")
     assert not (tmp_path / "a" / "b").exists()

@@ -1,4 +1,4 @@
-"""Callers and administrators."""
+"""Authentication of callers and administrators."""
 
 import pytest
 from weft_gateway.api.auth import Authenticator
@@ -11,23 +11,23 @@ def bearer(key: str) -> dict[bytes, bytes]:
     return {b"authorization": b"Bearer " + key.encode()}
 
 
-def test_every_key_is_a_tenant_of_its_own() -> None:
-    a, b, nobody = OPEN.caller(bearer("a")), OPEN.caller(bearer("b")), OPEN.caller({})
-    assert len({a.tenant, b.tenant, nobody.tenant}) == 3
+def test_each_key_is_a_separate_tenant() -> None:
+    a, b, anonymous = OPEN.caller(bearer("a")), OPEN.caller(bearer("b")), OPEN.caller({})
+    assert len({a.tenant, b.tenant, anonymous.tenant}) == 3
     assert a.salt != b.salt
-    assert nobody.salt == ""
+    assert anonymous.salt == ""
 
 
-def test_both_ways_to_present_a_key_are_the_same_tenant() -> None:
+def test_both_headers_for_a_key_give_the_same_tenant() -> None:
     assert OPEN.caller(bearer("a")) == OPEN.caller({b"x-api-key": b"a"})
     assert OPEN.caller({b"authorization": b"bearer  a "}) == OPEN.caller(bearer("a"))
 
 
-def test_the_key_itself_is_nowhere() -> None:
+def test_tenant_does_not_contain_the_key() -> None:
     assert "sk-secret" not in repr(OPEN.caller(bearer("sk-secret")))
 
 
-def test_with_accepted_keys_the_others_are_refused() -> None:
+def test_unlisted_keys_are_refused() -> None:
     auth = Authenticator(("good",), "")
     auth.caller(bearer("good"))
     for headers in ({}, bearer("bad"), {b"authorization": b"Basic good"}):
@@ -36,7 +36,7 @@ def test_with_accepted_keys_the_others_are_refused() -> None:
         assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
 
 
-def test_whether_one_may_administer_can_be_asked() -> None:
+def test_is_admin_checks_key_and_peer() -> None:
     assert Authenticator((), "adm").is_admin(bearer("adm"), "192.0.2.1")
     assert not Authenticator((), "adm").is_admin(bearer("sk"), "127.0.0.1")
     assert OPEN.is_admin({}, "127.0.0.1")
@@ -44,18 +44,18 @@ def test_whether_one_may_administer_can_be_asked() -> None:
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
-def test_without_an_admin_key_this_machine_administers(peer: str) -> None:
+def test_loopback_may_administer_without_an_admin_key(peer: str) -> None:
     OPEN.require_admin({}, peer)
 
 
 @pytest.mark.parametrize("peer", ["10.0.0.1", "::ffff:10.0.0.1", "", "localhost"])
-def test_and_nobody_else(peer: str) -> None:
+def test_other_peers_may_not_administer_without_an_admin_key(peer: str) -> None:
     with pytest.raises(ApiError) as caught:
         OPEN.require_admin({}, peer)
     assert caught.value.status == 403
 
 
-def test_an_admin_key_counts_from_everywhere_and_is_needed_everywhere() -> None:
+def test_admin_key_is_required_from_every_peer() -> None:
     auth = Authenticator((), "root")
     auth.require_admin(bearer("root"), "10.0.0.1")
     with pytest.raises(ApiError) as caught:

@@ -1,4 +1,4 @@
-"""Bodies in JSON, and what is wrong with them."""
+"""Parsing and errors of JSON bodies."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft_gateway.errors import ApiError
 DEEP = b"[" * 300 + b"]" * 300
 
 
-def test_an_object_comes_with_its_bytes() -> None:
+def test_object_is_returned_with_its_bytes() -> None:
     assert json_object(b' {"a": 1}') == (b' {"a": 1}', {"a": 1})
 
 
-def test_a_byte_order_mark_is_left_out() -> None:
+def test_byte_order_mark_is_removed() -> None:
     assert json_object(b'\xef\xbb\xbf{"a": 1}') == (b'{"a": 1}', {"a": 1})
 
 
@@ -35,20 +35,20 @@ def test_a_byte_order_mark_is_left_out() -> None:
         (b'{"depth": }', "invalid_json"),
     ],
 )
-def test_a_mistake_has_its_code(raw: bytes, code: str) -> None:
+def test_each_invalid_body_has_its_error_code(raw: bytes, code: str) -> None:
     with pytest.raises(ApiError) as raised:
         json_object(raw)
     assert (raised.value.status, raised.value.code) == (400, code)
 
 
-def test_what_was_read_can_be_written_again_unless_it_is_too_deep() -> None:
+def test_parsed_body_can_be_serialized_unless_too_deep() -> None:
     check_depth(json.loads('{"a": [1, 1.5, null, true, "\u00e9", {}]}'))
     with pytest.raises(ApiError) as raised:
         check_depth(json.loads(DEEP))
     assert raised.value.code == "too_deeply_nested"
 
 
-# Bodies of calls
+# Bodies of calls.
 
 MOST = 4 << 20
 TINY = b'{"role":"user","content":"hi"}'
@@ -70,8 +70,8 @@ def code_of(raw: bytes) -> str:
     return raised.value.code
 
 
-def test_a_long_conversation_is_read() -> None:
-    # As dense as source code is.
+def test_long_conversation_is_parsed() -> None:
+    # As dense as source code.
     text = 'say("some words, of a long conversation")\n    and = then[code] + more\n' * 25
     message = json.dumps({"role": "user", "content": text}).encode()
     raw = chat(b",".join([message] * 1500))
@@ -98,29 +98,29 @@ def test_a_long_conversation_is_read() -> None:
     ],
     ids=["many", "24 MB", "parts", "results", "calls", "arguments", "long", "lists"],
 )  # fmt: skip
-def test_content_that_would_take_long_stays_bytes(messages: bytes) -> None:
+def test_expensive_content_is_not_parsed(messages: bytes) -> None:
     raw = chat(messages, stream=True, session_id="run-1", weft={"priority": 1})
     got, body = read(raw, MOST)
     assert got is raw
     assert is_skimmed(body)
-    # What the gateway goes by is there.
+    # The members that the gateway uses are parsed.
     assert (body["model"], body["stream"], body["session_id"]) == ("tiny", True, "run-1")
     assert body["weft"] == {"priority": 1}
-    # Written again, as with this session_id, the engine gets the same.
+    # A body that the gateway changes, here because of session_id, is serialized without loss.
     assert orjson.loads(orjson.dumps(body)) == json.loads(raw)
-    # It is not kept where the body goes on as it is.
+    # The content is not kept if the body passes unchanged.
     got, body = read(chat(messages), MOST)
     assert is_skimmed(body)
     assert len(orjson.dumps(body)) < 100
 
 
 @pytest.mark.parametrize("member", ["input", "prompt"])
-def test_token_ids_by_the_hundred_thousand_stay_bytes(member: str) -> None:
+def test_large_lists_of_token_ids_are_not_parsed(member: str) -> None:
     raw = b'{"model": "tiny", "%b": [%b1]}' % (member.encode(), b"1," * 200_000)
     assert is_skimmed(read(raw, MOST)[1])
 
 
-def test_pictures_are_no_text() -> None:
+def test_images_do_not_count_as_text() -> None:
     url = "data:image/png;base64," + "A" * 1_500_000
     part = {"type": "image_url", "image_url": {"url": url}}
     raw = json.dumps({"messages": [{"role": "user", "content": [part, part]}]}).encode()
@@ -128,7 +128,7 @@ def test_pictures_are_no_text() -> None:
     assert is_skimmed(read(raw, 1 << 20)[1])
 
 
-def test_mistakes_in_a_large_body_have_the_same_codes() -> None:
+def test_errors_in_large_bodies_have_the_same_codes() -> None:
     many = b",".join([TINY] * 10_000)
     assert code_of(b"[" + many + b"]") == "invalid_body"
     assert code_of(chat(many)[:-2]) == "invalid_json"
@@ -138,12 +138,12 @@ def test_mistakes_in_a_large_body_have_the_same_codes() -> None:
     assert code_of(b"{" + members + b"}") == "too_complex"
 
 
-def test_a_byte_order_mark_before_a_large_body_is_left_out() -> None:
+def test_byte_order_mark_of_a_large_body_is_removed() -> None:
     raw = chat(b",".join([TINY] * 10_000))
     assert read(b"\xef\xbb\xbf" + raw, MOST)[0] == raw
 
 
-def test_raw_members_are_as_they_came():
+def test_raw_members_are_unchanged():
     members = raw_members(b'\xef\xbb\xbf{"input": [ 1, {} ], "a": null}')
     assert {name: bytes(value) for name, value in members.items()} == {
         "input": b"[ 1, {} ]",
@@ -162,7 +162,7 @@ def test_raw_members_are_as_they_came():
         (b'{%b"a": 1}' % b"".join(b'"%d": 1,' % n for n in range(1024)), "too_complex"),
     ],
 )
-def test_raw_members_have_bounds(raw, code):
+def test_raw_members_are_bounded(raw, code):
     with pytest.raises(ApiError) as raised:
         raw_members(raw)
     assert raised.value.code == code
@@ -177,7 +177,7 @@ def test_raw_members_have_bounds(raw, code):
         (b'"messages": []', "messages"),
     ],
 )
-def test_a_member_that_comes_twice_is_refused(messages: bytes, twice: bytes, name: str) -> None:
+def test_duplicate_member_is_refused(messages: bytes, twice: bytes, name: str) -> None:
     raw = chat(messages)[:-1] + b", " + twice + b"}"
     with pytest.raises(ApiError) as raised:
         read(raw, MOST)
@@ -188,6 +188,6 @@ def test_a_member_that_comes_twice_is_refused(messages: bytes, twice: bytes, nam
     assert raised.value.code == "duplicate_member"
 
 
-def test_a_name_that_comes_again_further_inside_is_no_duplicate() -> None:
+def test_nested_member_with_the_same_name_is_no_duplicate() -> None:
     raw = chat(TINY, metadata={"model": "x"}, tools=[{"model": {"model": 1}}])
     assert read(raw, MOST)[1] == json.loads(raw)

@@ -1,4 +1,4 @@
-"""Counts of the connections of one process."""
+"""Connection limits of one process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Client:
         del self._among[self]
 
 
-def test_room_is_made_by_those_that_wait_for_their_client():
+def test_connections_that_wait_for_their_client_are_evicted():
     counts = edge(max_connections=4)
     counts.open = 4
     order = [
@@ -38,7 +38,7 @@ def test_room_is_made_by_those_that_wait_for_their_client():
     assert counts.make_room()
 
 
-def test_a_key_has_its_share():
+def test_connections_of_a_key_are_limited():
     counts = edge(max_connections_per_key=2)
     assert [counts.enter(b"a") for _ in range(3)] == [True, True, False]
     assert counts.enter(b"b")

@@ -1,4 +1,4 @@
-"""Writes that go out together."""
+"""Coalesced writes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from weft_gateway.api.cork import CorkedTransport
 
 
 class Loop:
-    """Collects what is to run next, and runs it when told."""
+    """Collects scheduled callbacks and runs them on request."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
@@ -22,7 +22,7 @@ class Loop:
 
 
 class Transport:
-    """Remembers what reached the socket."""
+    """Records what reaches the socket."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
@@ -46,7 +46,7 @@ def corked() -> tuple[Any, Transport, Loop]:
     return CorkedTransport(transport, loop), transport, loop  # type: ignore[arg-type]
 
 
-def test_the_writes_of_one_turn_are_one() -> None:
+def test_writes_of_one_loop_iteration_are_coalesced() -> None:
     cork, transport, loop = corked()
     cork.write(b"head")
     cork.write(b"body")
@@ -55,7 +55,7 @@ def test_the_writes_of_one_turn_are_one() -> None:
     assert transport.writes == [b"headbody"]
 
 
-def test_each_turn_writes_its_own() -> None:
+def test_each_loop_iteration_writes_once() -> None:
     cork, transport, loop = corked()
     for part in (b"1", b"2"):
         cork.write(part)
@@ -64,7 +64,7 @@ def test_each_turn_writes_its_own() -> None:
     assert loop.soon == []
 
 
-def test_closing_writes_first() -> None:
+def test_close_flushes_first() -> None:
     cork, transport, loop = corked()
     cork.write(b"last words")
     cork.close()
@@ -74,15 +74,15 @@ def test_closing_writes_first() -> None:
     assert transport.writes == [b"last words"]
 
 
-def test_a_connection_that_is_lost_takes_its_bytes_with_it() -> None:
+def test_lost_connection_drops_buffered_bytes() -> None:
     cork, transport, loop = corked()
-    cork.write(b"to nobody")
+    cork.write(b"dropped")
     transport.closed = True
     loop.turn()
     assert transport.writes == []
 
 
-def test_everything_else_is_the_transports() -> None:
+def test_other_attributes_are_those_of_the_transport() -> None:
     cork, _, _ = corked()
     assert cork.get_extra_info("peername") == "the peername"
     assert not cork.is_closing()

@@ -1,4 +1,4 @@
-"""What exceptions become, without a server."""
+"""Responses for exceptions, without a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/a\nb", "head
 
 
 class Sent(list[dict[str, Any]]):
-    """A server that takes one answer. begun: it has one already."""
+    """Records one response. begun: a response has started already."""
 
     def __init__(self, begun: bool = False) -> None:
         self._begun = begun
@@ -28,14 +28,14 @@ class Sent(list[dict[str, Any]]):
 
 
 async def respond(send: Sent, error: Exception, **options: Any) -> list[str]:
-    """The codes that were counted."""
+    """Return the counted error codes."""
     counted: list[str] = []
     failures = Failures(counted.append, lambda: "call-abc-1", 1)
     await failures.respond(SCOPE | options, send, error)
     return counted
 
 
-async def test_our_own_errors_are_answers() -> None:
+async def test_api_error_becomes_a_response() -> None:
     send = Sent()
     error = ApiError(418, "teapot", "no coffee", headers=((b"retry-after", b"2"),))
     counted = await respond(send, error, headers=[(b"x-request-id", b"mine")])
@@ -46,7 +46,7 @@ async def test_our_own_errors_are_answers() -> None:
     assert counted == ["teapot"]
 
 
-async def test_what_nobody_foresaw_is_told_to_the_log_only(
+async def test_unexpected_error_appears_only_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     send = Sent()
@@ -61,6 +61,6 @@ async def test_what_nobody_foresaw_is_told_to_the_log_only(
     assert record.exc_info is not None
 
 
-async def test_an_answer_that_has_begun_is_not_ended_but_broken_off() -> None:
+async def test_error_after_the_response_started_is_raised() -> None:
     with pytest.raises(KeyError, match="secret"):
         await respond(Sent(begun=True), KeyError("secret"))

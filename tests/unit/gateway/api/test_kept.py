@@ -1,4 +1,4 @@
-"""The budget for what WebSockets keep."""
+"""The memory budget for items that WebSockets keep."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class Socket:
         self.forgot += 1
 
 
-def test_the_oldest_of_a_tenant_are_forgotten_beyond_its_budget():
+def test_tenant_over_its_budget_loses_its_oldest_items():
     kept, (one, two, three) = Kept(100, 10), (Socket(), Socket(), Socket())
     kept.keep("a", one, 4)
     kept.keep("a", two, 4)
-    kept.keep("a", one, 5)  # It is used again, and is the younger one now.
+    kept.keep("a", one, 5)  # This use makes it the younger one.
     kept.keep("b", three, 10)
     kept.keep("a", three, 4)
     assert (one.forgot, two.forgot, three.forgot) == (0, 1, 0)
     assert kept.total == 19
 
 
-def test_the_tenant_that_keeps_most_makes_room_for_the_process():
+def test_largest_tenant_is_evicted_when_the_process_is_over_budget():
     kept, (small, one, two) = Kept(10, 8), (Socket(), Socket(), Socket())
     kept.keep("a", small, 2)
     kept.keep("b", one, 4)
@@ -34,13 +34,13 @@ def test_the_tenant_that_keeps_most_makes_room_for_the_process():
     assert kept.total == 7
 
 
-def test_what_is_larger_than_the_budget_is_not_kept():
+def test_items_larger_than_the_budget_are_not_kept():
     kept, one = Kept(10, 5), Socket()
     kept.keep("a", one, 6)
     assert (one.forgot, kept.total) == (1, 0)
 
 
-def test_what_is_released_makes_room():
+def test_released_items_free_their_budget():
     kept, (one, two) = Kept(10, 10), (Socket(), Socket())
     kept.keep("a", one, 10)
     kept.release("a", one)

@@ -1,4 +1,4 @@
-"""Which routes pass without a program."""
+"""Routes that pass without a program."""
 
 import pytest
 from weft_gateway.api.passthrough import methods
@@ -22,5 +22,5 @@ from weft_gateway.api.passthrough import methods
         (b"/tokenize%0d%0ax: y", ()),
     ],
 )
-def test_only_what_is_listed_passes(path: bytes, allowed: tuple[str, ...]) -> None:
+def test_only_listed_routes_pass(path: bytes, allowed: tuple[str, ...]) -> None:
     assert methods(path) == allowed

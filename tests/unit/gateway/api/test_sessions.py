@@ -6,7 +6,7 @@ from weft_gateway.model import Program, ProgramKey, Thread
 from weft_gateway.programs.ids import IdentityError
 
 
-def test_a_program_is_shown_whole() -> None:
+def test_session_shows_all_fields_of_its_program() -> None:
     thread = Thread("c2", "main", "r1", arrival_s=11.0)
     program = Program(
         ProgramKey("tenant", "run"),
@@ -31,7 +31,7 @@ def test_a_program_is_shown_whole() -> None:
     ("segment", "name"),
     [("a%2Fb", "a/b"), ("%C3%A9", "é"), ("%25FF", "%FF"), ("a+b", "a+b"), ("%2", "%2")],
 )
-def test_ids_are_decoded_once(segment: str, name: str) -> None:
+def test_path_ids_are_decoded_once(segment: str, name: str) -> None:
     assert path_id(segment) == name
 
 
@@ -47,19 +47,19 @@ def test_ids_are_decoded_once(segment: str, name: str) -> None:
         (b"other=a", ""),
     ],
 )
-def test_ids_in_queries_are_read_from_the_bytes(query: bytes, name: str) -> None:
+def test_query_ids_are_decoded_from_bytes(query: bytes, name: str) -> None:
     assert query_id(query, "id") == name
 
 
 @pytest.mark.parametrize("query", [b"id=%FF", b"id=\xff", b"id=a%ED%A0%80"])
-def test_bytes_that_are_no_text_are_no_id(query: bytes) -> None:
+def test_invalid_utf8_is_no_id(query: bytes) -> None:
     with pytest.raises(IdentityError, match="id must be text"):
         query_id(query, "id")
     with pytest.raises(IdentityError):
         path_id("%FF")
 
 
-def test_an_empty_id_names_nobody() -> None:
+def test_empty_id_is_refused() -> None:
     with pytest.raises(IdentityError, match="session_id must not be empty"):
         program_key("tenant", "")
     assert program_key("tenant", "s") == ProgramKey("tenant", "s")

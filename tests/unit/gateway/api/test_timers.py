@@ -1,4 +1,4 @@
-"""Timers of one connection, on a clock of their own."""
+"""Timers of one connection, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Handle:
 
 
 class Clock:
-    """An event loop's timers. `set`: all that were ever set."""
+    """An event loop's timers. set: every timer that was ever scheduled."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -57,7 +57,7 @@ def a_deadline() -> tuple[Clock, Deadline, list[float]]:
     return clock, Deadline(loop, lambda: passed.append(clock.now)), passed
 
 
-def test_a_deadline_passes_once():
+def test_deadline_fires_once():
     clock, deadline, passed = a_deadline()
     deadline.set(5)
     clock.pass_to(4.9)
@@ -66,7 +66,7 @@ def test_a_deadline_passes_once():
     assert passed == [5]
 
 
-def test_a_deadline_that_moves_on_keeps_its_timer():
+def test_later_deadline_keeps_its_timer():
     clock, deadline, passed = a_deadline()
     for now in range(100):
         clock.pass_to(now / 100)
@@ -76,7 +76,7 @@ def test_a_deadline_that_moves_on_keeps_its_timer():
     assert passed == [10.99]
 
 
-def test_a_deadline_that_comes_nearer_passes_in_time():
+def test_earlier_deadline_fires_in_time():
     clock, deadline, passed = a_deadline()
     deadline.set(75)
     deadline.set(20)
@@ -84,7 +84,7 @@ def test_a_deadline_that_comes_nearer_passes_in_time():
     assert passed == [20]
 
 
-def test_a_deadline_can_be_set_again_once_it_has_passed():
+def test_fired_deadline_can_be_set_again():
     clock, deadline, passed = a_deadline()
     deadline.set(5)
     clock.pass_to(10)
@@ -93,7 +93,7 @@ def test_a_deadline_can_be_set_again_once_it_has_passed():
     assert passed == [5, 15]
 
 
-def test_a_cancelled_deadline_never_passes():
+def test_cancelled_deadline_never_fires():
     clock, deadline, passed = a_deadline()
     deadline.set(5)
     deadline.cancel()
@@ -103,7 +103,7 @@ def test_a_cancelled_deadline_never_passes():
     assert passed == []
 
 
-def test_a_cancelled_deadline_does_not_keep_its_owner():
+def test_cancelled_deadline_does_not_reference_its_owner():
     class Owner:
         def __init__(self) -> None:
             self.deadline = Deadline(cast(asyncio.AbstractEventLoop, Clock()), self.late)
@@ -130,7 +130,7 @@ def a_watch() -> tuple[Clock, Transport, ReaderWatch, list[float]]:
     return clock, transport, watch, stalled
 
 
-def test_a_client_that_reads_next_to_nothing_has_stalled():
+def test_client_that_reads_too_slowly_has_stalled():
     clock, transport, watch, stalled = a_watch()
     transport.unread = 100_000
     watch.start()
@@ -140,7 +140,7 @@ def test_a_client_that_reads_next_to_nothing_has_stalled():
     assert stalled == [10]
 
 
-def test_a_client_that_reads_may_go_on():
+def test_client_that_reads_has_not_stalled():
     clock, transport, watch, stalled = a_watch()
     transport.unread = 40_000
     watch.start()
@@ -150,7 +150,7 @@ def test_a_client_that_reads_may_go_on():
     assert stalled == []
 
 
-def test_a_watch_ends_with_the_waiting():
+def test_stall_timer_ends_with_the_wait():
     clock, transport, watch, stalled = a_watch()
     watch.start()
     transport.unread = 1

@@ -1,4 +1,4 @@
-"""What web pages may do: administer never, call models where the settings name their origin."""
+"""Access of web pages: never to administration, to models only from allowed origins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JSON = {b"content-type": b"application/json"}
 
 
 def refused(method: str = "GET", headers: dict[bytes, bytes] | None = None, **settings: Any) -> str:
-    """The code of the refusal, "" for none."""
+    """Return the error code of the refusal, "" if the request is allowed."""
     try:
         check_admin(method, {b"host": b"127.0.0.1:8080", **(headers or {})}, load(**settings))
     except ApiError as error:
@@ -27,18 +27,18 @@ def refused(method: str = "GET", headers: dict[bytes, bytes] | None = None, **se
     "host",
     [b"127.0.0.1:8080", b"localhost", b"LOCALHOST.:80", b"[::1]:8080", b"a.localhost", b"10.0.0.7"],
 )
-def test_a_name_of_this_machine_is_allowed(host: bytes) -> None:
+def test_local_host_names_are_allowed(host: bytes) -> None:
     assert refused(headers={b"host": host}) == ""
 
 
 @pytest.mark.parametrize(
     "host", [b"", b"evil.example", b"evil.example:8080", b"localhost.evil.example", b"[::1", b"a@b"]
 )
-def test_any_other_name_is_not(host: bytes) -> None:
+def test_other_host_names_are_refused(host: bytes) -> None:
     assert refused(headers={b"host": host}) == "host_not_allowed"
 
 
-def test_the_settings_name_more() -> None:
+def test_settings_add_host_names() -> None:
     gpu = {b"host": b"gpu-0:8080"}
     assert refused(headers=gpu, admin_hosts="gpu-0,gpu-1") == ""
     assert refused(headers=gpu, host="GPU-0") == ""
@@ -49,21 +49,21 @@ def test_the_settings_name_more() -> None:
 @pytest.mark.parametrize(
     "origin", [b"https://evil.example", b"null", b"http://127.0.0.1:8081", b""]
 )
-def test_pages_of_other_origins_are_refused(origin: bytes) -> None:
+def test_foreign_origins_are_refused(origin: bytes) -> None:
     assert refused("POST", {b"origin": origin, **JSON}) == "origin_not_allowed"
     assert refused("GET", {b"origin": origin}, admin_key="k") == "origin_not_allowed"
 
 
-def test_the_gateways_own_pages_are_not() -> None:
+def test_own_origin_is_allowed() -> None:
     assert refused("POST", {b"origin": b"http://127.0.0.1:8080", **JSON}) == ""
 
 
 @pytest.mark.parametrize("kind", [None, b"text/plain", b"application/x-www-form-urlencoded", b"a"])
-def test_a_body_that_a_form_can_send_is_refused(kind: bytes | None) -> None:
+def test_form_content_types_are_refused(kind: bytes | None) -> None:
     assert refused("POST", {b"content-type": kind} if kind else {}) == "json_required"
 
 
-def test_json_is_json_with_a_charset_too() -> None:
+def test_json_with_a_charset_is_allowed() -> None:
     assert refused("POST", {b"content-type": b"Application/JSON; charset=utf-8"}) == ""
 
 
@@ -85,7 +85,9 @@ ASKS = {"origin": "https://a.example", "access_control_request_method": "POST"}
         ("POST", "/v1/chat/completions", ASKS, False),
     ],
 )
-def test_what_a_preflight_is(method: str, path: str, headers: dict[str, str], is_one: bool) -> None:
+def test_preflight_is_detected(
+    method: str, path: str, headers: dict[str, str], is_one: bool
+) -> None:
     assert Cors(["https://a.example"]).asks(scope(method, path, **headers)) is is_one
 
 
@@ -100,7 +102,7 @@ async def answered(cors: Cors, **headers: str) -> dict[bytes, bytes]:
     return dict(sent[0]["headers"])
 
 
-async def test_a_preflight_of_an_allowed_origin_is_granted() -> None:
+async def test_preflight_of_an_allowed_origin_is_granted() -> None:
     asked = {**ASKS, "access_control_request_headers": "authorization, content-type, x-session-id"}
     got = await answered(Cors(["https://a.example"]), **asked)
     assert got[b"access-control-allow-origin"] == b"https://a.example"
@@ -110,47 +112,49 @@ async def test_a_preflight_of_an_allowed_origin_is_granted() -> None:
     assert b"Origin" in got[b"vary"]
 
 
-async def test_a_preflight_of_another_origin_is_granted_nothing() -> None:
+async def test_preflight_of_another_origin_is_not_granted() -> None:
     got = await answered(Cors(["https://b.example"]), **ASKS)
     assert not [name for name in got if name.startswith(b"access-control-")]
 
 
-async def test_header_names_that_are_none_are_not_repeated() -> None:
+async def test_invalid_requested_header_names_are_not_echoed() -> None:
     got = await answered(Cors(["*"]), **{**ASKS, "access_control_request_headers": "a\r\nb: c"})
     assert b"access-control-allow-headers" not in got
 
 
-async def told(cors: Cors, path: str = "/v1/models", **headers: str) -> dict[bytes, bytes]:
+async def start_headers(cors: Cors, path: str = "/v1/models", **headers: str) -> dict[bytes, bytes]:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     kept = [(b"x", b"y")]
-    tell = cors.told(scope("GET", path, **headers), send)
-    await tell({"type": "http.response.start", "status": 200, "headers": kept})
-    await tell({"type": "http.response.body", "body": b""})
+    send_with_cors = cors.told(scope("GET", path, **headers), send)
+    await send_with_cors({"type": "http.response.start", "status": 200, "headers": kept})
+    await send_with_cors({"type": "http.response.body", "body": b""})
     assert kept == [(b"x", b"y")]
     return dict(sent[0]["headers"])
 
 
-async def test_a_page_of_an_allowed_origin_may_read_the_answer() -> None:
-    got = await told(Cors(["https://a.example"]), origin="https://a.example")
+async def test_allowed_origin_may_read_the_response() -> None:
+    got = await start_headers(Cors(["https://a.example"]), origin="https://a.example")
     assert got[b"access-control-allow-origin"] == b"https://a.example"
     assert b"x-weft-program" in got[b"access-control-expose-headers"]
     assert got[b"vary"] == b"Origin"
 
 
-async def test_others_may_not_and_caches_are_told_why() -> None:
+async def test_other_origins_get_only_a_vary_header() -> None:
     for headers in ({"origin": "https://b.example"}, {}):
-        got = await told(Cors(["https://a.example"]), **headers)
+        got = await start_headers(Cors(["https://a.example"]), **headers)
         assert got == {b"x": b"y", b"vary": b"Origin"}
 
 
-async def test_any_origin_is_a_star() -> None:
-    got = await told(Cors(["*"]), origin="https://b.example")
+async def test_wildcard_origin_allows_every_origin() -> None:
+    got = await start_headers(Cors(["*"]), origin="https://b.example")
     assert got[b"access-control-allow-origin"] == b"*"
 
 
-async def test_administration_is_never_opened() -> None:
-    assert await told(Cors(["*"]), "/weft/state", origin="https://a.example") == {b"x": b"y"}
+async def test_admin_routes_never_get_cors_headers() -> None:
+    assert await start_headers(Cors(["*"]), "/weft/state", origin="https://a.example") == {
+        b"x": b"y"
+    }

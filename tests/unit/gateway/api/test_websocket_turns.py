@@ -31,13 +31,13 @@ def item(text: str, role: str = "user") -> dict[str, Any]:
     return {"type": "message", "role": role, "content": text}
 
 
-def test_a_turn_is_a_streamed_call_with_the_members_of_the_message():
+def test_turn_becomes_a_streamed_call_with_the_members_of_its_message():
     _, body = read(Turns(LIMIT), input="Hello", store=False, background=True, temperature=0)
     expected = {"model": "m", "input": "Hello", "store": False, "temperature": 0, "stream": True}
     assert body == expected
 
 
-def test_the_last_answer_of_the_connection_is_continued_without_the_engine_knowing_it():
+def test_turn_after_the_last_response_sends_the_kept_items():
     turns = Turns(LIMIT)
     first, _ = read(turns, input="Hello")
     turns.answered(first, completed("resp_1", item("Hi.", "assistant")))
@@ -49,7 +49,7 @@ def test_the_last_answer_of_the_connection_is_continued_without_the_engine_knowi
     assert [each["content"] for each in body["input"]] == ["Hello", "Hi.", "Go on", "On.", "More"]
 
 
-def test_another_answer_is_left_to_the_engine_and_what_follows_continues_it_there():
+def test_turn_after_another_response_is_continued_by_the_engine():
     turns = Turns(LIMIT)
     first, body = read(turns, previous_response_id="resp_stored", input="Hello")
     assert (body["previous_response_id"], body["input"]) == ("resp_stored", "Hello")
@@ -59,7 +59,7 @@ def test_another_answer_is_left_to_the_engine_and_what_follows_continues_it_ther
     assert [each["content"] for each in body["input"]] == ["Hello", "Hi.", "Go on"]
 
 
-def test_a_turn_that_generates_nothing_prepares_the_next():
+def test_turn_without_generation_prepares_the_next_turn():
     turns = Turns(LIMIT)
     first, body = read(turns, input=[item("Hello")], generate=False)
     assert not first.generate
@@ -72,8 +72,8 @@ def test_a_turn_that_generates_nothing_prepares_the_next():
     assert body["input"] == [item("Hello"), item("Go")]
 
 
-def test_what_a_message_holds_is_passed_on_as_it_came():
-    """It is not read into objects, which would take seconds for millions of tiny items."""
+def test_items_of_a_message_pass_unchanged():
+    """Items are not parsed. Parsing millions of tiny items would take seconds."""
     text = '{"type": "response.create", "model": "m", "input": [ {"a" : 1e2}, {} ] }'
     turn = Turns(LIMIT).read(text)
     assert turn is not None
@@ -81,7 +81,7 @@ def test_what_a_message_holds_is_passed_on_as_it_came():
     assert turn.items == b'{"a" : 1e2}, {}'
 
 
-def test_what_is_forgotten_is_not_continued():
+def test_forgotten_items_are_not_continued():
     turns = Turns(LIMIT)
     first, _ = read(turns, input=[item("Hello")])
     turns.answered(first, completed("resp_1"))
@@ -92,7 +92,7 @@ def test_what_is_forgotten_is_not_continued():
     assert body["previous_response_id"] == "resp_1", "left to the engine"
 
 
-def test_a_report_of_use_asks_for_nothing():
+def test_processed_message_starts_no_turn():
     assert Turns(LIMIT).read('{"type": "response.processed", "response_id": "resp_1"}') is None
 
 
@@ -108,13 +108,13 @@ def test_a_report_of_use_asks_for_nothing():
         (create(input="x" * LIMIT), "body_too_large"),
     ],
 )
-def test_what_is_wrong_has_a_code(text, code):
+def test_each_invalid_message_has_its_error_code(text, code):
     with pytest.raises(ApiError) as raised:
         Turns(LIMIT).read(text)
     assert raised.value.code == code
 
 
-def test_a_history_that_grows_beyond_the_limit_is_refused_and_not_kept():
+def test_history_over_the_limit_is_refused_and_not_kept():
     turns = Turns(LIMIT)
     first, _ = read(turns, input="x" * (LIMIT // 2))
     turns.answered(first, completed("resp_1", item("y" * (LIMIT // 3), "assistant")))
@@ -129,7 +129,7 @@ def test_a_history_that_grows_beyond_the_limit_is_refused_and_not_kept():
 @pytest.mark.parametrize(
     "event", [b"", b"[]", b'{"response": {}}', b'{"response": {"id": 1, "output": 2}}']
 )
-def test_an_event_that_is_not_understood_changes_nothing(event):
+def test_unknown_event_changes_nothing(event):
     turns = Turns(LIMIT)
     first, _ = read(turns, input="Hello")
     turns.answered(first, completed("resp_1"))

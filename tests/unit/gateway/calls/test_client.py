@@ -1,4 +1,4 @@
-"""Disconnects noticed, from scripted ASGI messages."""
+"""Detection of disconnects from scripted ASGI messages."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ def script(*messages: dict[str, Any]) -> Any:
 
 
 class Work:
-    """Something that can be cancelled."""
+    """Cancellable work."""
 
     def __init__(self) -> None:
         self.cancelled = asyncio.Event()
@@ -32,7 +32,7 @@ class Work:
         self.cancelled.set()
 
 
-async def test_a_disconnect_cancels_the_work() -> None:
+async def test_disconnect_cancels_the_work() -> None:
     monitor = DisconnectMonitor(tick_s=0.001)
     ticking = asyncio.create_task(monitor.run())
     work = Work()
@@ -46,7 +46,7 @@ async def test_a_disconnect_cancels_the_work() -> None:
     ticking.cancel()
 
 
-async def test_a_call_that_is_over_is_not_watched() -> None:
+async def test_finished_call_is_not_monitored() -> None:
     monitor = DisconnectMonitor(tick_s=0.001)
     asked: list[str] = []
 
@@ -68,7 +68,7 @@ async def test_a_call_that_is_over_is_not_watched() -> None:
     ticking.cancel()
 
 
-async def test_everything_that_works_for_clients_can_be_ended() -> None:
+async def test_end_all_cancels_the_work_of_open_calls() -> None:
     monitor = DisconnectMonitor()
     ended: list[Exception] = []
 
@@ -81,7 +81,7 @@ async def test_everything_that_works_for_clients_can_be_ended() -> None:
         client.stops(Work())
     monitor.done(done)
     error = TimeoutError()
-    # The second one works for nobody yet.
+    # The second client has no work yet.
     assert monitor.end_all(error) == 1
     assert ended == [error]
     monitor.done(two)

@@ -1,4 +1,4 @@
-"""Calls opened and closed, on the real memory table."""
+"""Opening and closing of calls on the real memory table."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -29,14 +29,14 @@ PLACED = Placed("r0", False, Decision("r0", False, frozenset({"r0"}), "only one"
 
 
 class NoPlacement:
-    """Takes note of where a call went."""
+    """Records the placement of calls."""
 
     def settled(self, placed: Placed, replica: str) -> None:
         assert replica == "r0"
 
 
 class Counts(CallObserver):
-    """Counts the calls that it sees closed. fails: raises then."""
+    """Counts closed calls. fails: raises on each close."""
 
     def __init__(self) -> None:
         self.closings: list[tuple[str, Outcome]] = []
@@ -49,7 +49,7 @@ class Counts(CallObserver):
 
 
 class House:
-    """A lifecycle and what it writes to. said: by the engine, when it is asked."""
+    """A lifecycle with its dependencies. said: the engine's report, on request."""
 
     def __init__(self) -> None:
         self.table = MemoryTable()
@@ -66,7 +66,7 @@ class House:
         self.lifecycle = Lifecycle(
             self.table,
             cast(Placement, NoPlacement()),
-            # Advice goes to replicas, and there are none.
+            # The advisor has no replica to notify.
             KvAdvisor(Registry({}, Timeouts(1.0, 1.0, 1.0)), httpx.AsyncClient(), ""),
             ask,
             self.spawner,
@@ -88,7 +88,7 @@ class House:
         return program
 
 
-async def test_leaving_the_context_closes_the_call() -> None:
+async def test_context_exit_closes_the_call() -> None:
     house = House()
     async with await house.open("c1") as call:
         assert house.table.in_flight() == {"r0": 1}
@@ -98,7 +98,7 @@ async def test_leaving_the_context_closes_the_call() -> None:
     assert house.counts.closings == [("c1", Outcome.OK)]
 
 
-async def test_a_call_that_raises_is_closed_as_an_error() -> None:
+async def test_call_that_raises_is_closed_as_an_error() -> None:
     house = House()
     with pytest.raises(KeyError):
         async with await house.open("c1"):
@@ -106,7 +106,9 @@ async def test_a_call_that_raises_is_closed_as_an_error() -> None:
     assert (await house.program()).errors == 1
 
 
-async def test_an_observer_that_fails_keeps_no_call_open(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_observer_does_not_keep_the_call_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     house = House()
     house.counts.fails = True
     async with await house.open("c1") as call:
@@ -116,7 +118,7 @@ async def test_an_observer_that_fails_keeps_no_call_open(caplog: pytest.LogCaptu
     assert "an observer of call c1 failed" in caplog.text
 
 
-async def test_after_a_disconnect_the_engine_is_asked_before_the_call_closes() -> None:
+async def test_engine_report_is_fetched_after_a_disconnect() -> None:
     house = House()
     open_when_asked = []
 
@@ -134,7 +136,7 @@ async def test_after_a_disconnect_the_engine_is_asked_before_the_call_closes() -
     assert house.counts.closings == [("c1", Outcome.ABORTED)]
 
 
-async def test_an_engine_that_cannot_be_asked_keeps_no_call_open() -> None:
+async def test_unreachable_engine_does_not_keep_the_call_open() -> None:
     house = House()
 
     def ask(call: Call) -> CallReport:
@@ -148,7 +150,7 @@ async def test_an_engine_that_cannot_be_asked_keeps_no_call_open() -> None:
     assert house.table.in_flight().get("r0", 0) == 0
 
 
-async def test_a_superseded_attempt_is_closed_after_the_next_one_is_open() -> None:
+async def test_superseded_attempt_closes_after_the_next_one_opens() -> None:
     house = House()
     first = await house.open("c1", ephemeral=True)
     async with first as call:
@@ -166,7 +168,7 @@ async def test_a_superseded_attempt_is_closed_after_the_next_one_is_open() -> No
 @pytest.mark.parametrize(
     ("options", "left"), [({}, 1), ({"ephemeral": True}, 0), ({"final": True}, 0)]
 )
-async def test_the_count_of_programs_follows_the_table(options: Any, left: int) -> None:
+async def test_program_count_follows_the_table(options: Any, left: int) -> None:
     house = House()
     async with await house.open("c1", **options) as call:
         assert await house.programs() == 1
@@ -175,7 +177,7 @@ async def test_the_count_of_programs_follows_the_table(options: Any, left: int) 
     assert (await house.table.get(KEY) is not None) == bool(left)
 
 
-async def test_a_final_call_ends_its_program_after_the_calls_beside_it() -> None:
+async def test_final_call_ends_its_program_after_concurrent_calls() -> None:
     house = House()
     async with await house.open("c1"):
         async with await house.open("c2", final=True):

@@ -1,4 +1,4 @@
-"""Observers: only the hooks that they override, in their order; none fails a call."""
+"""Observers: overridden hooks run in order, and their failures do not fail a call."""
 
 import pytest
 from weft_gateway.calls.call import PREFILL, Call, Hooks, Tap
@@ -12,7 +12,7 @@ CALL = Call("call-1", CHAT, [], b"req", 0.0, Hooks())
 
 
 class Named(CallObserver):
-    """Takes note of its turn."""
+    """Records when its hooks run."""
 
     def __init__(self, name: str, turns: list[str]) -> None:
         self._name = name
@@ -23,7 +23,7 @@ class Named(CallObserver):
 
 
 class Waits(Named):
-    """Has to wait."""
+    """Awaits in its hook."""
 
     def closed(self, call: Call) -> object:  # type: ignore[override]
         return self._later()
@@ -42,7 +42,7 @@ class Fails(CallObserver):
         raise RuntimeError("head")
 
 
-async def test_hooks_run_in_order_and_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hooks_run_in_order_and_failures_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     observers, turns = Observers(), list[str]()
     for observer in (Named("a", turns), Fails(), Waits("b", turns), None, Named("c", turns)):
         observers.add(observer)
@@ -53,20 +53,20 @@ async def test_hooks_run_in_order_and_a_failure_is_logged(caplog: pytest.LogCapt
     assert "an observer of call call-1 failed" in caplog.text
 
 
-def test_a_hook_that_is_not_overridden_costs_nothing() -> None:
+def test_inherited_hooks_are_not_called() -> None:
     observers = Observers()
     observers.add(Named("a", []))
     hooks = observers.of(CHAT)
     assert (len(hooks.closed), hooks.head, hooks.ended) == (1, [], [])
 
 
-def test_the_gateways_own_calls_are_observed_on_demand_only() -> None:
+def test_gateway_calls_are_observed_only_on_request() -> None:
     observers = Observers()
     observers.add(Named("a", []))
     assert observers.of(PREFILL).closed == []
 
 
-def test_an_observer_that_fails_at_the_head_has_no_tap(caplog: pytest.LogCaptureFixture) -> None:
+def test_observer_that_fails_at_the_head_adds_no_tap(caplog: pytest.LogCaptureFixture) -> None:
     observers = Observers()
     observers.add(Fails())
     assert taps(observers.of(CHAT).head, CALL) == []

@@ -1,4 +1,4 @@
-"""Answers on their way to the client, without a socket."""
+"""Relaying of answers to the client, without a socket."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def streamed(of: Call, *taps: Tap, record: int = 0) -> StreamRelay:
     return StreamRelay(of, head)
 
 
-def test_a_report_before_the_end_lets_the_call_close() -> None:
+def test_report_before_the_end_lets_the_call_close() -> None:
     one = call()
     stream = streamed(one)
     assert stream.feed(WORD, False) == WORD
     assert stream.step is None
-    assert stream.feed(DONE, False) == b""  # Held until the report is there.
+    assert stream.feed(DONE, False) == b""  # Held until the report arrives.
     assert stream.step is Step.END_SOON
     assert stream.feed(REPORT, False) == DONE
     assert stream.step is Step.CLOSE
@@ -50,14 +50,14 @@ def test_a_report_before_the_end_lets_the_call_close() -> None:
     assert stream.step is Step.OVER
 
 
-def test_a_stream_without_a_report_is_over_at_its_end() -> None:
+def test_stream_without_a_report_is_over_at_its_end() -> None:
     one = call()
     stream = streamed(one)
     assert stream.feed(WORD + DONE, True) == WORD + DONE
     assert (stream.step, one.outcome, one.report) == (Step.OVER, Outcome.OK, None)
 
 
-def test_a_stream_that_ends_early_gives_what_came_and_an_error() -> None:
+def test_truncated_stream_passes_its_bytes_and_an_error() -> None:
     one = call()
     stream = streamed(one)
     stream.feed(WORD, False)
@@ -69,7 +69,7 @@ def test_a_stream_that_ends_early_gives_what_came_and_an_error() -> None:
     assert (stream.step, one.outcome) == (Step.OVER, Outcome.ERROR)
 
 
-def test_what_breaks_off_after_the_last_frame_was_a_whole_answer() -> None:
+def test_break_after_the_terminal_frame_is_a_success() -> None:
     one = call()
     stream = streamed(one)
     stream.feed(WORD + DONE, False)
@@ -77,7 +77,7 @@ def test_what_breaks_off_after_the_last_frame_was_a_whole_answer() -> None:
     assert one.outcome is Outcome.OK
 
 
-def test_the_answer_to_another_call_is_disowned() -> None:
+def test_report_of_another_call_fails_the_answer() -> None:
     one = call()
     stream = streamed(one)
     other = REPORT.replace(ID.encode(), b"call-0123456789ab-2")
@@ -87,7 +87,7 @@ def test_the_answer_to_another_call_is_disowned() -> None:
     assert (one.outcome, one.disowned) == (Outcome.ERROR, True)
 
 
-def test_taps_see_and_change_what_the_client_gets_and_records_do_not() -> None:
+def test_taps_change_the_clients_bytes_but_not_the_record() -> None:
     one = call()
     stream = streamed(one, lambda data: data + b": more\n\n", record=100)
     assert stream.feed(WORD, False) == WORD + b": more\n\n"
@@ -95,7 +95,7 @@ def test_taps_see_and_change_what_the_client_gets_and_records_do_not() -> None:
     assert one.answer() == WORD + DONE
 
 
-def test_of_a_stream_over_the_limit_nothing_is_recorded() -> None:
+def test_stream_over_the_limit_is_not_recorded() -> None:
     one = call()
     stream = streamed(one, record=len(WORD))
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_of_a_stream_over_the_limit_nothing_is_recorded() -> None:
     ("status", "kind", "is_stream"),
     [(200, b"text/event-stream", True), (200, b"application/json", False), (500, b"", False)],
 )
-def test_the_head_tells_a_stream_from_a_whole_answer(
+def test_head_distinguishes_streams_from_whole_answers(
     status: int, kind: bytes, is_stream: bool
 ) -> None:
     one = call()
@@ -118,18 +118,18 @@ def test_the_head_tells_a_stream_from_a_whole_answer(
 
 
 @pytest.mark.parametrize(("status", "kind"), [(302, b"application/json"), (200, b"text/html")])
-def test_what_no_engine_answers_is_refused(status: int, kind: bytes) -> None:
+def test_answers_that_no_engine_sends_are_refused(status: int, kind: bytes) -> None:
     with pytest.raises(ReplicaBadAnswer):
         relay.start(call(), status, [(b"content-type", kind)])
 
 
-def test_an_empty_answer_is_refused_and_an_empty_error_is_not() -> None:
+def test_empty_answer_is_refused_but_empty_error_passes() -> None:
     with pytest.raises(ReplicaBadAnswer):
         relay.check_body(200, b"")
     relay.check_body(500, b"")
 
 
-def test_a_lost_answer_that_the_call_continues_is_not_found() -> None:
+def test_missing_previous_response_is_not_found() -> None:
     one = call("/v1/responses", 404)
     one.holder, one.body = "r0", {"previous_response_id": "resp_1"}
     with pytest.raises(ApiError) as lost:

@@ -10,14 +10,14 @@ from weft_gateway.calls.turns import Turns
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_free_turn_is_taken_without_waiting() -> None:
+async def test_free_turn_is_taken_without_waiting() -> None:
     turns = Turns()
     took = turns.take("a", 1)
     with pytest.raises(StopIteration):
         took.send(None)
 
 
-async def test_pieces_come_one_to_a_round_of_the_loop() -> None:
+async def test_each_loop_iteration_runs_one_piece() -> None:
     turns = Turns()
     loop = asyncio.get_running_loop()
     rounds = 0
@@ -37,7 +37,7 @@ async def test_pieces_come_one_to_a_round_of_the_loop() -> None:
     assert len(set(seen)) == 5
 
 
-async def test_a_tenant_with_little_comes_before_one_with_much() -> None:
+async def test_tenant_with_less_work_goes_first() -> None:
     turns = Turns()
     order: list[str] = []
 
@@ -49,11 +49,11 @@ async def test_a_tenant_with_little_comes_before_one_with_much() -> None:
     await asyncio.sleep(0)
     one = asyncio.create_task(piece("one", 1))
     await asyncio.gather(one, *many)
-    # The first turn was taken before it came.
+    # The first turn was already taken when it arrived.
     assert "one" in order[:3]
 
 
-async def test_a_small_piece_of_one_tenant_costs_it_less_than_a_large_one() -> None:
+async def test_small_pieces_cost_a_tenant_less_than_large_ones() -> None:
     turns = Turns()
     order: list[str] = []
 
@@ -67,7 +67,7 @@ async def test_a_small_piece_of_one_tenant_costs_it_less_than_a_large_one() -> N
     assert order[:10].count("small") >= 7
 
 
-async def test_a_request_that_is_cancelled_while_it_waits_takes_no_turn() -> None:
+async def test_cancelled_waiter_takes_no_turn() -> None:
     turns = Turns()
     first, gone, after = (asyncio.create_task(turns.take("a", 1)) for _ in range(3))
     await asyncio.sleep(0)
@@ -76,5 +76,5 @@ async def test_a_request_that_is_cancelled_while_it_waits_takes_no_turn() -> Non
     await asyncio.wait_for(after, 5)
     with pytest.raises(asyncio.CancelledError):
         await gone
-    # And all is free again.
+    # Every turn is free again.
     await asyncio.wait_for(turns.take("a", 1), 5)

@@ -1,4 +1,4 @@
-"""The circuit of a replica, as a table of stimuli and states."""
+"""A replica's circuit: events and the states that follow."""
 
 from weft_gateway.engine.circuit import Circuit
 from weft_gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaFault, ReplicaTimeout
@@ -19,17 +19,17 @@ def checks_until_back(state: Circuit) -> int:
     return checks
 
 
-def test_a_replica_is_out_until_its_first_good_check() -> None:
+def test_replica_is_unhealthy_until_its_first_good_check() -> None:
     assert not Circuit().healthy
     assert Circuit().checked(True).healthy
 
 
-def test_a_refused_connection_takes_it_out_at_once() -> None:
+def test_refused_connection_opens_the_circuit() -> None:
     after = UP.failed(ConnectFailed())
     assert (after.healthy, after.failures, after.last_error) == (False, 1, "replica_unreachable")
 
 
-def test_other_failures_take_it_out_when_they_come_in_a_row() -> None:
+def test_other_failures_in_a_row_open_the_circuit() -> None:
     once = UP.failed(ReplicaClosed())
     assert (once.healthy, once.failures, once.last_error) == (True, 1, "replica_closed")
     twice = once.failed(ReplicaTimeout())
@@ -37,13 +37,13 @@ def test_other_failures_take_it_out_when_they_come_in_a_row() -> None:
     assert not twice.failed(ReplicaClosed()).healthy
 
 
-def test_a_success_in_between_starts_the_count_again() -> None:
+def test_success_resets_the_failure_count() -> None:
     state = UP.failed(ReplicaClosed()).failed(ReplicaClosed()).succeeded()
     assert state == UP
     assert state.failed(ReplicaClosed()).healthy
 
 
-def test_a_late_success_does_not_bring_it_back_but_a_good_check_does() -> None:
+def test_only_a_good_check_closes_an_open_circuit() -> None:
     out = UP.failed(ConnectFailed())
     assert not out.succeeded().healthy
     back = out.checked(True)
@@ -51,25 +51,25 @@ def test_a_late_success_does_not_bring_it_back_but_a_good_check_does() -> None:
     assert back.failures == 0
 
 
-def test_a_good_check_does_not_hide_failing_calls() -> None:
+def test_good_check_does_not_reset_failures_of_calls() -> None:
     state = UP.failed(ReplicaClosed()).checked(True).failed(ReplicaClosed()).checked(True)
     assert state.failures == 2
     assert not state.failed(ReplicaClosed()).healthy
 
 
-def test_a_late_check_counts_as_a_failure_only() -> None:
+def test_late_check_counts_as_one_failure() -> None:
     late = UP.checked(False, "health_check: ReadTimeout", sure=False)
     assert (late.healthy, late.failures) == (True, 1)
     assert not late.checked(False, sure=False).checked(False, sure=False).healthy
     assert not Circuit().checked(False, sure=False).healthy
 
 
-def test_a_bad_check_takes_it_out_and_says_why() -> None:
+def test_bad_check_opens_the_circuit_with_its_reason() -> None:
     after = UP.checked(False, "health_check: ConnectError")
     assert (after.healthy, after.last_error) == (False, "health_check: ConnectError")
 
 
-def test_a_replica_that_answers_checks_and_fails_calls_is_out_and_alive() -> None:
+def test_replica_that_fails_only_calls_is_unhealthy_but_alive() -> None:
     assert failing(UP, 2).healthy
     out = failing(UP, 3)
     assert (out.healthy, out.alive, out.last_error) == (False, True, "replica_5xx")
@@ -80,7 +80,7 @@ def test_a_replica_that_answers_checks_and_fails_calls_is_out_and_alive() -> Non
     assert not Circuit().alive
 
 
-def test_one_failed_call_is_enough_where_none_has_succeeded_since() -> None:
+def test_one_failure_reopens_the_circuit_before_any_success() -> None:
     back = failing(UP, 3).checked(True)
     assert back.healthy
     again = back.failed(ReplicaFault())
@@ -90,7 +90,7 @@ def test_one_failed_call_is_enough_where_none_has_succeeded_since() -> None:
     assert failing(healed, 2).healthy
 
 
-def test_it_comes_back_later_each_time_up_to_a_bound() -> None:
+def test_recovery_takes_longer_each_time_up_to_a_limit() -> None:
     state, waits = failing(UP, 3), []
     for _ in range(7):
         waits.append(checks_until_back(state))
@@ -100,12 +100,12 @@ def test_it_comes_back_later_each_time_up_to_a_bound() -> None:
     assert waits == [1, 2, 4, 8, 16, 16, 16]
 
 
-def test_calls_that_fail_while_it_is_out_do_not_make_that_longer() -> None:
+def test_failures_of_an_open_circuit_do_not_delay_recovery() -> None:
     out = failing(UP, 3)
     assert checks_until_back(failing(out, 5)) == 1
 
 
-def test_a_process_that_was_gone_begins_with_a_clean_record() -> None:
+def test_restarted_process_has_a_clean_record() -> None:
     out = failing(failing(UP, 3).checked(True), 1)
     assert checks_until_back(out) == 2
     for gone in (out.checked(False), out.failed(ConnectFailed())):
@@ -121,14 +121,14 @@ def failing_of(state: Circuit, tenant: str, times: int) -> Circuit:
     return state
 
 
-def test_failing_calls_of_one_tenant_do_not_take_it_from_those_that_it_serves() -> None:
+def test_failures_of_one_tenant_do_not_open_the_circuit_for_others() -> None:
     served = UP.succeeded("a").succeeded("b").succeeded("c")
     assert failing_of(served, "a", 11).healthy
     assert not failing_of(failing_of(served, "a", 2), "b", 1).healthy
-    # One that fails all of a tenant's calls cannot be told from one that fails all calls.
+    # Twelve failures in a row open the circuit even if they are all of one tenant.
     assert not failing_of(served, "a", 12).healthy
 
 
-def test_failing_calls_of_the_only_tenant_that_it_has_served_take_it_out() -> None:
+def test_failures_of_the_only_served_tenant_open_the_circuit() -> None:
     assert not failing_of(UP.succeeded("a"), "a", 3).healthy
     assert not failing_of(UP, "a", 3).healthy

@@ -1,4 +1,4 @@
-"""One connection: scripted bytes from the wire, a transport that remembers what it was told."""
+"""One connection: scripted bytes from the wire, and a transport that records its calls."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
 
 
 class Transport:
-    """Remembers; loses its connection when aborted, as a real one does, a moment later."""
+    """Records its calls. As on a real transport, the connection is lost after an abort."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -67,13 +67,13 @@ def sent() -> tuple[Connection, Transport]:
 
 
 @pytest.mark.parametrize("size", [4, 100_000])
-async def test_a_request_is_written_whole(size: int) -> None:
+async def test_request_is_written_in_one_piece(size: int) -> None:
     connection, transport = connected()
     connection.send(b"HEAD", b"B" * size, 10, 1)
     assert transport.written == b"HEAD" + b"B" * size
 
 
-async def test_an_answer_in_one_piece() -> None:
+async def test_answer_in_one_piece_is_read() -> None:
     connection, _ = sent()
     connection.data_received(ANSWER)
     await connection.head()
@@ -82,7 +82,7 @@ async def test_an_answer_in_one_piece() -> None:
     assert connection.release()
 
 
-async def test_whoever_waits_is_woken_piece_by_piece() -> None:
+async def test_reader_wakes_for_each_piece() -> None:
     connection, _ = sent()
     reading = asyncio.create_task(connection.head())
     for byte in ANSWER[:-5]:
@@ -113,7 +113,7 @@ async def test_garbage_ends_the_exchange_and_the_connection() -> None:
     assert not connection.release()
 
 
-async def test_an_early_end_is_raised_after_what_had_arrived() -> None:
+async def test_early_end_is_raised_after_the_received_bytes() -> None:
     connection, _ = sent()
     connection.data_received(ANSWER[:-2])
     connection.connection_lost(None)
@@ -123,7 +123,7 @@ async def test_an_early_end_is_raised_after_what_had_arrived() -> None:
         await connection.read()
 
 
-async def test_a_reset_is_no_way_to_end_a_body() -> None:
+async def test_reset_does_not_end_a_body() -> None:
     connection, _ = sent()
     connection.data_received(b"HTTP/1.1 200 OK\r\n\r\nhel")
     connection.connection_lost(ConnectionResetError())
@@ -132,14 +132,14 @@ async def test_a_reset_is_no_way_to_end_a_body() -> None:
         await connection.read()
 
 
-async def test_a_host_that_answers_no_probe_is_lost() -> None:
+async def test_host_without_keepalive_answers_is_lost() -> None:
     connection, _ = sent()
     connection.connection_lost(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
     with pytest.raises(ReplicaLost):
         await connection.head()
 
 
-async def test_a_cancelled_exchange_raises_its_reason_and_drops_the_connection() -> None:
+async def test_cancelled_exchange_raises_its_reason_and_drops_the_connection() -> None:
     connection, transport = sent()
     connection.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
     reader = asyncio.create_task(connection.read())
@@ -149,11 +149,11 @@ async def test_a_cancelled_exchange_raises_its_reason_and_drops_the_connection()
         await reader
     assert transport.aborted
     await asyncio.sleep(0)
-    with pytest.raises(ClientGone):  # The loss that follows does not become the end of the body.
+    with pytest.raises(ClientGone):  # The later connection loss does not count as the body's end.
         await connection.read()
 
 
-async def test_the_first_reason_stays() -> None:
+async def test_first_cancel_reason_is_kept() -> None:
     connection, _ = sent()
     connection.fail(ReplicaTimeout())
     connection.fail(ClientGone())
@@ -161,13 +161,13 @@ async def test_the_first_reason_stays() -> None:
         await connection.head()
 
 
-async def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
+async def test_unsolicited_bytes_end_the_connection() -> None:
     connection, transport = connected()
     connection.data_received(ANSWER)
     assert transport.aborted
 
 
-async def test_a_slow_reader_stops_the_reading_and_the_clock() -> None:
+async def test_slow_reader_pauses_reading_and_the_deadline() -> None:
     connection, transport = sent()
     size = HIGH_WATER_BYTES * 4
     connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
@@ -179,7 +179,7 @@ async def test_a_slow_reader_stops_the_reading_and_the_clock() -> None:
     assert connection.deadline < math.inf
 
 
-async def test_reading_from_the_engine_goes_on_below_the_low_water_mark() -> None:
+async def test_reading_resumes_below_the_low_water_mark() -> None:
     connection, transport = sent()
     connection.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     size = HIGH_WATER_BYTES + 1
@@ -193,7 +193,7 @@ async def test_reading_from_the_engine_goes_on_below_the_low_water_mark() -> Non
     assert connection.deadline < math.inf
 
 
-async def test_the_head_of_a_stream_is_not_its_first_byte() -> None:
+async def test_head_of_a_stream_does_not_count_as_its_first_byte() -> None:
     connection, _ = sent()
     waiting = connection.deadline
     connection.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -202,7 +202,7 @@ async def test_the_head_of_a_stream_is_not_its_first_byte() -> None:
     assert connection.deadline < waiting
 
 
-async def test_an_idle_connection_has_no_deadline() -> None:
+async def test_idle_connection_has_no_deadline() -> None:
     connection, _ = sent()
     connection.data_received(ANSWER)
     assert connection.release()

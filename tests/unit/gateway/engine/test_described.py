@@ -1,4 +1,4 @@
-"""What engines say of themselves, and which of it is believed."""
+"""Validation of the data that engines report about themselves."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ json_values = st.recursive(
 )
 
 
-def test_a_model_is_described_as_its_engine_describes_it() -> None:
+def test_model_card_passes_unchanged() -> None:
     assert models_of({"object": "list", "data": [CARD]}) == [CARD]
 
 
-def test_a_server_may_serve_nothing() -> None:
+def test_server_may_serve_no_model() -> None:
     assert models_of({"data": []}) == []
 
 
 @pytest.mark.parametrize(
     "answer", [None, 7, [], "data", {}, {"data": 7}, {"data": {"id": "m"}}, {"data": [1, {"x": 2}]}]
 )
-def test_what_is_no_list_of_models_is_refused(answer: object) -> None:
+def test_invalid_model_list_is_refused(answer: object) -> None:
     with pytest.raises(ValueError, match="model"):
         models_of(answer)
 
@@ -62,24 +62,24 @@ def nested(depth: int) -> object:
         {"id": "n", "long": "x" * MAX_CARD_BYTES},
     ],
 )
-def test_a_malformed_model_costs_only_itself(card: object) -> None:
+def test_malformed_model_is_skipped(card: object) -> None:
     assert models_of({"data": [card, CARD]}) == [CARD]
 
 
 @pytest.mark.parametrize("length", ["4096", -1, 0, 1.5, True, None, [1]])
-def test_a_length_that_is_none_is_left_out(length: object) -> None:
+def test_invalid_length_is_left_out(length: object) -> None:
     (card,) = models_of({"data": [CARD | {"max_model_len": length}]})
     assert "max_model_len" not in card
     assert card["id"] == "m"
 
 
-def test_there_are_only_so_many_models() -> None:
+def test_number_of_models_is_limited() -> None:
     cards = [{"id": str(n)} for n in range(MAX_MODELS + 1)]
     assert len(models_of({"data": cards})) == MAX_MODELS
 
 
 @given(st.dictionaries(st.sampled_from(["id", "owned_by", "max_model_len", "x"]), json_values))
-def test_whatever_a_model_says_it_can_be_told_on(card: dict[str, object]) -> None:
+def test_every_accepted_model_can_be_serialized(card: dict[str, object]) -> None:
     try:
         found = models_of({"data": [card]})
     except ValueError:
@@ -89,7 +89,7 @@ def test_whatever_a_model_says_it_can_be_told_on(card: dict[str, object]) -> Non
     owners(found)
 
 
-def test_who_serves_the_models() -> None:
+def test_owners_are_collected() -> None:
     assert owners([CARD]) == {"vllm"}
     assert owners([CARD, {"id": "n"}]) == {"vllm", None}
     assert owners([{"id": "n", "owned_by": ["vllm"]}]) == {None}
@@ -108,7 +108,7 @@ def test_who_serves_the_models() -> None:
         (None, False),
     ],
 )
-def test_what_the_plugin_answers(answer: object, plugin: bool) -> None:
+def test_plugin_is_detected_by_its_state(answer: object, plugin: bool) -> None:
     assert runs_plugin(answer) is plugin
 
 
@@ -125,5 +125,5 @@ def test_what_the_plugin_answers(answer: object, plugin: bool) -> None:
         (None, None),
     ],
 )
-def test_what_a_prefix_cache_has_room_for(engines: object, room: int | None) -> None:
+def test_cache_room_is_the_smallest_valid_capacity(engines: object, room: int | None) -> None:
     assert cache_room({"weft": {}, "engines": engines}) == room

@@ -1,4 +1,4 @@
-"""Bodies made into the engine's."""
+"""Request bodies as engines receive them."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def lowered(
     return json.loads(body), header
 
 
-def test_a_body_without_ours_keeps_its_bytes() -> None:
+def test_body_without_weft_members_keeps_its_bytes() -> None:
     raw = b'  {"model" : "m","n":1.0,\n "u":"\\u00e9", "big":123456789012345678901234567890}'
     body, header = build_engine_request(raw, json.loads(raw), CHAT, ReplicaKind.WEFT, CONTEXT, SALT)
     assert body.endswith(raw[raw.index(b"{") + 1 :])
@@ -49,7 +49,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.text(), values))
-def test_nothing_of_the_clients_is_lost(client: dict[str, Any]) -> None:
+def test_client_members_are_kept(client: dict[str, Any]) -> None:
     raw = json.dumps(client).encode()
     sent, _ = lowered(raw)
     gone = {"weft", "nvext", "session_id", "session_params", "vllm_xargs", "cache_salt"}
@@ -59,19 +59,19 @@ def test_nothing_of_the_clients_is_lost(client: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"{}", b" { } "])
-def test_an_empty_body_is_still_json(raw: bytes) -> None:
+def test_empty_body_becomes_json(raw: bytes) -> None:
     sent, _ = lowered(raw)
     assert sent == {"vllm_xargs": CONTEXT.to_xargs(), "cache_salt": SALT}
 
 
-def test_hints_end_at_the_gateway() -> None:
+def test_hints_are_removed() -> None:
     raw = b'{"model":"m","weft":{"a":1},"nvext":{},"session_id":"s","session_params":{}}'
     for kind in ReplicaKind:
         sent, _ = lowered(raw, kind)
         assert not {"weft", "nvext", "session_id", "session_params"} & sent.keys()
 
 
-def test_the_clients_xargs_are_merged_and_cannot_forge_ours() -> None:
+def test_client_xargs_are_merged_but_do_not_override_wefts() -> None:
     raw = json.dumps(
         {"vllm_xargs": {"mine": 1, "weft_service": 0, "agentic_context": {"a": {}}}}
     ).encode()
@@ -79,12 +79,12 @@ def test_the_clients_xargs_are_merged_and_cannot_forge_ours() -> None:
     assert sent["vllm_xargs"] == {"mine": 1, **CONTEXT.to_xargs()}
 
 
-def test_malformed_xargs_are_left_for_the_engine_to_refuse() -> None:
+def test_malformed_xargs_pass_to_the_engine() -> None:
     sent, _ = lowered(b'{"vllm_xargs": [1]}')
     assert sent["vllm_xargs"] == [1]
 
 
-def test_plain_vllm_gets_the_salt_only_and_other_servers_nothing() -> None:
+def test_vllm_without_plugin_gets_only_the_salt_and_other_servers_nothing() -> None:
     raw = b'{"model":"m"}'
     assert lowered(raw, ReplicaKind.VLLM)[0] == {"model": "m", "cache_salt": SALT}
     body, header = build_engine_request(raw, {"model": "m"}, CHAT, ReplicaKind.STOCK, CONTEXT, SALT)
@@ -96,12 +96,12 @@ def test_anonymous_clients_get_no_salt() -> None:
     assert "cache_salt" not in lowered(b'{"model":"m"}', salt="")[0]
 
 
-def test_the_clients_own_salt_divides_its_tenants_cache_further() -> None:
+def test_client_salt_is_combined_with_the_tenants_salt() -> None:
     raw = b'{"cache_salt":"mine"}'
     sent = lowered(raw)[0]["cache_salt"]
     other = lowered(raw, salt=tenant_salt("other"))[0]["cache_salt"]
     assert len({sent, other, SALT, "mine"}) == 4
-    # An anonymous client's own never goes on as it is, either: it may be what another tenant's is.
+    # The salt of an anonymous client is hashed too, because it may equal another tenant's salt.
     anonymous = lowered(raw, salt="")[0]["cache_salt"]
     assert anonymous == tenant_salt("", "mine")
     assert anonymous not in (sent, other, "mine")
@@ -110,36 +110,34 @@ def test_the_clients_own_salt_divides_its_tenants_cache_further() -> None:
 @pytest.mark.parametrize("kind", list(ReplicaKind))
 @pytest.mark.parametrize("salt", [SALT, ""])
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
-def test_a_clients_own_salt_passes_nowhere_as_it_is(
-    kind: ReplicaKind, salt: str, endpoint: Any
-) -> None:
+def test_client_salt_never_passes_unchanged(kind: ReplicaKind, salt: str, endpoint: Any) -> None:
     body, _ = lowered(b'{"cache_salt":"mine"}', kind, salt, endpoint)
     assert body["cache_salt"] == tenant_salt(salt, "mine")
 
 
 @pytest.mark.parametrize("kind", [ReplicaKind.WEFT, ReplicaKind.VLLM, ReplicaKind.UNKNOWN])
-def test_what_may_be_vllm_gets_the_tenants_salt(kind: ReplicaKind) -> None:
+def test_possible_vllm_gets_the_tenants_salt(kind: ReplicaKind) -> None:
     assert lowered(b'{"model":"m"}', kind)[0]["cache_salt"] == SALT
 
 
-def test_what_is_known_to_be_another_server_gets_no_salt_that_it_did_not_ask_for() -> None:
+def test_other_server_gets_no_salt() -> None:
     assert lowered(b'{"model":"m"}', ReplicaKind.STOCK)[0] == {"model": "m"}
 
 
-def test_salts_are_what_vllm_takes() -> None:
+def test_salt_is_valid_for_vllm() -> None:
     salt = tenant_salt("t/e@n\\ant\0")
     assert 0 < len(salt) <= 128
     assert salt.isalnum()
 
 
-def test_where_the_body_takes_no_context_a_header_carries_it() -> None:
+def test_header_carries_the_context_if_the_body_cannot() -> None:
     sent, header = lowered(b'{"model":"m"}', endpoint=EMBEDDINGS)
     assert sent == {"model": "m", "cache_salt": SALT}
     assert json.loads(header) == CONTEXT.to_xargs()
     assert lowered(b'{"model":"m"}', ReplicaKind.VLLM, endpoint=EMBEDDINGS)[1] == b""
 
 
-def test_programs_of_different_tenants_have_different_names() -> None:
+def test_program_digests_differ_by_tenant() -> None:
     names = {
         program_digest(ProgramKey(tenant, program))
         for tenant, program in (("a", "b"), ("b", "b"), ("a", "c"), ("ab", ""), ("", "ab"))
@@ -148,7 +146,7 @@ def test_programs_of_different_tenants_have_different_names() -> None:
     assert all(name.isalnum() for name in names)
 
 
-def test_only_a_body_that_must_be_written_again_can_be_too_deep() -> None:
+def test_only_a_changed_body_can_be_too_deep() -> None:
     deep = b"[" * 300 + b"]" * 300
     body, _ = lowered(b'{"input": %b}' % deep)
     assert body["input"] == json.loads(deep)
@@ -157,16 +155,16 @@ def test_only_a_body_that_must_be_written_again_can_be_too_deep() -> None:
 
 
 @pytest.mark.parametrize("kind", [ReplicaKind.WEFT, ReplicaKind.VLLM])
-def test_nobody_else_says_what_the_gateway_tells_of_a_call(kind: ReplicaKind) -> None:
-    told = {"weft_service": 0, "weft_retain": 1e9, "weft_tags": [9, 5], "weft_priority": 4}
-    raw = json.dumps({"vllm_xargs": {**told, "weft_remaining": 3.0, "mine": 1}}).encode()
+def test_client_cannot_set_the_gateways_xargs(kind: ReplicaKind) -> None:
+    forged = {"weft_service": 0, "weft_retain": 1e9, "weft_tags": [9, 5], "weft_priority": 4}
+    raw = json.dumps({"vllm_xargs": {**forged, "weft_remaining": 3.0, "mine": 1}}).encode()
     sent, _ = lowered(raw, kind)
     ours = CONTEXT.to_xargs() if kind is ReplicaKind.WEFT else {}
     assert sent["vllm_xargs"] == {**ours, "weft_remaining": 3.0, "mine": 1}
 
 
 @pytest.mark.parametrize("kind", list(ReplicaKind))
-def test_what_would_reach_other_tenants_calls_or_cache_stays_here(kind: ReplicaKind) -> None:
+def test_priority_and_transfer_parameters_are_removed(kind: ReplicaKind) -> None:
     raw = b"""{"model":"m","priority":-9,"kv_transfer_params":{"remote_block_ids":[1]},
         "vllm_xargs":{"kv_transfer_params":"x"}}"""
     body, _ = lowered(raw, kind)

@@ -1,4 +1,4 @@
-"""What failures of replicas mean to clients."""
+"""Replica failures as clients see them."""
 
 from weft_gateway.engine.errors import (
     ConnectFailed,

@@ -4,11 +4,11 @@ import pytest
 from weft_gateway.engine.estimate import PRIOR_BYTES_PER_TOKEN, PromptEstimator
 
 
-def test_before_any_report_the_prior_holds() -> None:
+def test_prior_applies_before_any_report() -> None:
     assert PromptEstimator().estimate("m", 4000) == 4000 / PRIOR_BYTES_PER_TOKEN
 
 
-def test_it_converges_to_what_engines_count_per_model() -> None:
+def test_estimate_converges_to_the_engines_counts_per_model() -> None:
     estimator = PromptEstimator()
     for _ in range(100):
         estimator.learn("dense", 2000, 1000)
@@ -16,7 +16,7 @@ def test_it_converges_to_what_engines_count_per_model() -> None:
     assert estimator.estimate("other", 2000) == 500
 
 
-def test_one_odd_report_moves_it_little() -> None:
+def test_single_outlier_changes_the_estimate_little() -> None:
     estimator = PromptEstimator()
     estimator.learn("m", 1_000_000, 1)
     estimator.learn("n", 4, 4)
@@ -24,11 +24,11 @@ def test_one_odd_report_moves_it_little() -> None:
 
 
 @pytest.mark.parametrize(("size", "tokens"), [(100, 0), (0, 10), (100, -5)])
-def test_reports_without_substance_are_ignored(size: int, tokens: int) -> None:
+def test_empty_reports_are_ignored(size: int, tokens: int) -> None:
     estimator = PromptEstimator()
     estimator.learn("m", size, tokens)
     assert estimator.estimate("m", 400) == 100
 
 
-def test_every_prompt_has_a_token() -> None:
+def test_estimate_is_at_least_one_token() -> None:
     assert PromptEstimator().estimate("m", 0) == 1

@@ -1,4 +1,4 @@
-"""How many are told at once, how many wait, and who is not told."""
+"""Limits of eviction notices: concurrency, queue length and age."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ pytestmark = pytest.mark.anyio
 
 
 class Engines:
-    """Notes who is told, and holds on to each one until it may `go`."""
+    """Records notices. Each notice waits until `go` is set."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.noticed: list[str] = []
         self.most = 0
         self.go = asyncio.Event()
-        self._telling = 0
+        self._active = 0
 
     async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
         assert list(names) == ["r0"]
-        self._telling += 1
-        self.most = max(self.most, self._telling)
+        self._active += 1
+        self.most = max(self.most, self._active)
         try:
             await self.go.wait()
             await asyncio.sleep(0)
         finally:
-            self._telling -= 1
-        self.told.append(key.program)
+            self._active -= 1
+        self.noticed.append(key.program)
 
 
 def gone(names: Iterable[object], *replicas: str) -> Iterator[EndedProgram]:
@@ -51,11 +51,11 @@ async def running(notifier: EvictionNotifier) -> AsyncIterator[None]:
 
 async def until(engines: Engines, count: int) -> None:
     async with asyncio.timeout(20):
-        while len(engines.told) < count:  # noqa: ASYNC110
+        while len(engines.noticed) < count:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
-async def test_a_million_that_end_at_once_are_told_a_few_at_a_time_and_the_first_never() -> None:
+async def test_burst_of_notices_is_bounded_and_drops_the_oldest() -> None:
     engines = Engines()
     notifier = EvictionNotifier(engines, lambda key: False, most=500, patience_s=math.inf)
     async with running(notifier):
@@ -64,12 +64,12 @@ async def test_a_million_that_end_at_once_are_told_a_few_at_a_time_and_the_first
         await until(engines, 500)
         notifier.add(gone(["later"], "r0"))
         await until(engines, 501)
-    assert sorted(engines.told[:500], key=int) == [str(n) for n in range(999_500, 1_000_000)]
-    assert engines.told[500:] == ["later"]
+    assert sorted(engines.noticed[:500], key=int) == [str(n) for n in range(999_500, 1_000_000)]
+    assert engines.noticed[500:] == ["later"]
     assert 1 < engines.most <= 8
 
 
-async def test_who_is_back_or_was_pinned_nowhere_is_not_told_of() -> None:
+async def test_active_or_unpinned_programs_get_no_notice() -> None:
     engines = Engines()
     engines.go.set()
     notifier = EvictionNotifier(engines, lambda key: key.program == "back")
@@ -77,10 +77,10 @@ async def test_who_is_back_or_was_pinned_nowhere_is_not_told_of() -> None:
         notifier.add(gone(["nowhere"]))
         notifier.add(gone(["back", "gone"], "r0"))
         await until(engines, 1)
-    assert engines.told == ["gone"]
+    assert engines.noticed == ["gone"]
 
 
-async def test_what_has_waited_for_too_long_is_told_no_more() -> None:
+async def test_late_notices_are_dropped() -> None:
     engines = Engines()
     notifier = EvictionNotifier(engines, lambda key: False, patience_s=0.05)
     loop = asyncio.get_running_loop()
@@ -94,10 +94,10 @@ async def test_what_has_waited_for_too_long_is_told_no_more() -> None:
         await until(engines, 8)
         notifier.add(gone(["fresh"], "r0"))
         await until(engines, 9)
-    assert set(engines.told) == {*map(str, range(8)), "fresh"}
+    assert set(engines.noticed) == {*map(str, range(8)), "fresh"}
 
 
-async def test_after_a_failure_as_few_are_told_at_once_as_before() -> None:
+async def test_concurrency_limit_holds_after_a_failure() -> None:
     engines = Engines()
     faults = iter([RuntimeError("a fault")])
 

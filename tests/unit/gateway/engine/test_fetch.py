@@ -1,4 +1,4 @@
-"""Questions to engines that answer too much, too slowly, or in a form that was not accepted."""
+"""Requests to engines whose answers are too large, too slow or compressed."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ async def ask(answer: httpx.Response, within_s: float = 20, max_bytes: int = 10_
         return await fetch(client, "http://engine/x", {}, within_s, max_bytes)
 
 
-async def test_an_answer() -> None:
+async def test_answer_is_returned() -> None:
     got = await ask(httpx.Response(503, json={"a": 1}))
     assert (got.status, got.json()) == (503, {"a": 1})
 
 
-async def test_an_answer_that_grows_without_end_is_left() -> None:
+async def test_endless_answer_is_refused() -> None:
     body = Endless(0)
     with pytest.raises(httpx.DecodingError):
         await ask(httpx.Response(200, stream=body))
     assert body.sent == 11
 
 
-async def test_an_answer_that_drips_without_end_is_late() -> None:
+async def test_slow_endless_answer_times_out() -> None:
     with pytest.raises(httpx.TimeoutException):
         await ask(httpx.Response(200, stream=Endless(0.01)), within_s=0.1, max_bytes=10**9)
 
 
-async def test_an_answer_that_would_have_to_be_unpacked_is_refused() -> None:
+async def test_compressed_answer_is_refused() -> None:
     packed = gzip.compress(b"0" * 1_000_000)
     answer = httpx.Response(
         200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(packed)
@@ -58,7 +58,7 @@ async def test_an_answer_that_would_have_to_be_unpacked_is_refused() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"NaN", b"[" * 5000, b"\xff\xfe", b'"\\ud800"'])
-async def test_what_is_not_json_is_a_value_error(body: bytes) -> None:
+async def test_invalid_json_is_a_value_error(body: bytes) -> None:
     got = await ask(httpx.Response(200, content=body))
     with pytest.raises(ValueError):  # noqa: PT011
         got.json()

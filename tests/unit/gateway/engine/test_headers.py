@@ -1,4 +1,4 @@
-"""Which headers cross the gateway."""
+"""Headers that cross the gateway."""
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ def test_credentials_and_connection_headers_never_reach_an_engine() -> None:
     assert kept == []
 
 
-def test_what_an_engine_reads_goes_on() -> None:
+def test_headers_for_the_engine_pass() -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"traceparent", b"00-a-b-01"),
@@ -47,7 +47,7 @@ def test_what_an_engine_reads_goes_on() -> None:
     assert for_engine([*headers, (b"x-own", b"1"), (b"x-vllm-priority", b"0")]) == headers
 
 
-def test_a_head_is_a_line_and_fields_as_they_are() -> None:
+def test_head_is_a_request_line_and_unchanged_fields() -> None:
     fields = [(b"accept", b"a\tb"), (b"user-agent", "é".encode())]
     assert request_head("GET", b"/base", b"/x?y=%0a", b"host: h\r\n", fields, 0) == (
         b"GET /base/x?y=%0a HTTP/1.1\r\nhost: h\r\naccept: a\tb\r\n"
@@ -60,7 +60,7 @@ CONTROLS = [bytes([byte]) for byte in (*range(0x09), *range(0x0A, 0x20), 0x7F)]
 
 
 @pytest.mark.parametrize("control", [*CONTROLS, b"\r\n", b"\r\nx-evil: 1"], ids=repr)
-def test_a_control_byte_in_a_head_is_refused_wherever_it_is(control: bytes) -> None:
+def test_control_byte_in_a_head_is_refused(control: bytes) -> None:
     for fields in ([(b"accept", b"a%bb" % control)], [(b"a%bb" % control, b"c")]):
         with pytest.raises(UnsafeHead, match="control"):
             request_head("GET", b"", b"/x", b"host: h\r\n", [(b"a", b"b"), *fields], 0)
@@ -69,25 +69,25 @@ def test_a_control_byte_in_a_head_is_refused_wherever_it_is(control: bytes) -> N
 
 
 @pytest.mark.parametrize("target", [b"", b"x", b"/a b", "/é".encode(), b"/a\t", b"/x\n"])
-def test_a_target_is_printable_ascii(target: bytes) -> None:
+def test_target_is_printable_ascii(target: bytes) -> None:
     with pytest.raises(UnsafeHead):
         request_head("GET", b"", target, b"", [], 0)
 
 
 @pytest.mark.parametrize("query", [b"", b"beta=true", b"a=%0D%0A&b[]=c".replace(b"[]", b"%5B%5D")])
-def test_a_query_goes_on_as_it_is(query: bytes) -> None:
+def test_query_passes_unchanged(query: bytes) -> None:
     assert query_of(query) == (b"?" + query if query else b"")
 
 
 @pytest.mark.parametrize(
     "query", [b"a b", b"a\r\nb", b"a\n", b"\xff", b"%", b"%zz", b"a#b", b'"', b"a" * 2049]
 )
-def test_a_query_that_a_url_cannot_have_is_refused(query: bytes) -> None:
+def test_invalid_query_is_refused(query: bytes) -> None:
     with pytest.raises(UnsafeHead):
         query_of(query)
 
 
-def test_the_report_is_taken_from_the_answer() -> None:
+def test_report_header_is_removed_from_the_answer() -> None:
     kept, report = for_client([(b"x-weft-report", b"{}"), (b"content-type", b"application/json")])
     assert kept == [(b"content-type", b"application/json")]
     assert report == b"{}"
@@ -121,7 +121,7 @@ def test_the_report_is_taken_from_the_answer() -> None:
         b"x-unheard-of",
     ],
 )
-def test_what_concerns_the_engines_host_or_connection_stays_behind(name: bytes) -> None:
+def test_headers_about_the_engines_host_or_connection_are_dropped(name: bytes) -> None:
     assert for_client([(name, b"1"), (b"content-type", b"x")])[0] == [(b"content-type", b"x")]
 
 
@@ -140,11 +140,11 @@ def test_what_concerns_the_engines_host_or_connection_stays_behind(name: bytes) 
         b"x-vllm-x",
     ],
 )
-def test_what_describes_the_answer_or_its_limits_goes_on(name: bytes) -> None:
+def test_headers_about_the_answer_or_its_limits_pass(name: bytes) -> None:
     assert for_client([(name, b"1")])[0] == [(name, b"1")]
 
 
-def test_an_engine_cannot_speak_in_our_name() -> None:
+def test_engine_cannot_set_weft_headers() -> None:
     kept, _ = for_client(
         [(b"x-weft-program", b"x"), (b"x-weft-replica", b"y"), (b"x-request-id", b"z")]
     )
@@ -168,12 +168,12 @@ def test_repeated_headers_are_all_kept() -> None:
         (None, False),
     ],
 )
-def test_request_ids_are_taken_when_sane(given_id: bytes | None, sane: bool) -> None:
+def test_valid_request_ids_are_accepted(given_id: bytes | None, sane: bool) -> None:
     assert sane_request_id(given_id) == (given_id if sane else None)
 
 
 @given(st.text())
-def test_any_text_becomes_a_header_value(text: str) -> None:
+def test_every_text_becomes_a_valid_header_value(text: str) -> None:
     value = header_safe(text)
     assert all(0x21 <= byte < 0x7F for byte in value)
 

@@ -1,4 +1,4 @@
-"""Health checks, against answers that no healthy test server would give."""
+"""Health checks with answers that no healthy server gives."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,19 +35,19 @@ def engine(**statuses: int) -> respx.Router:
     return router
 
 
-async def test_an_engine_with_our_plugin() -> None:
+async def test_engine_with_the_plugin_is_detected() -> None:
     replica = await checked(engine())
     assert replica.circuit.healthy
     assert replica.served == {"m"}
     assert replica.kind is ReplicaKind.WEFT
 
 
-async def test_an_engine_without_it() -> None:
+async def test_engine_without_the_plugin_is_vllm() -> None:
     assert (await checked(engine(weft=404))).kind is ReplicaKind.VLLM
 
 
 def stock(**options: object) -> respx.Router:
-    """A server that is not vLLM and says so."""
+    """Return a server that identifies itself as another one than vLLM."""
     router = engine(weft=404)
     card = {"id": "m", "owned_by": "llamacpp"} | options
     router.get(f"{URL}/v1/models").respond(200, json={"data": [card]})
@@ -55,7 +55,7 @@ def stock(**options: object) -> respx.Router:
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-async def test_a_server_that_says_what_it_is(status: int) -> None:
+async def test_server_that_names_itself_is_stock(status: int) -> None:
     router = stock()
     router.get(f"{URL}/weft/state").respond(status)
     assert (await checked(router)).kind is ReplicaKind.STOCK
@@ -63,34 +63,34 @@ async def test_a_server_that_says_what_it_is(status: int) -> None:
 
 @pytest.mark.parametrize("status", [200, 301, 401, 403, 429, 500, 503])
 @pytest.mark.parametrize("owner", ["vllm", "llamacpp", None])
-async def test_a_replica_that_does_not_tell_what_it_is_may_be_vllm(
+async def test_replica_without_an_identity_may_be_vllm(
     owner: str | None, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     router = stock(owned_by=owner)
     router.get(f"{URL}/weft/state").respond(status, text="<html>")
     replica = await checked(router, rounds=40)
-    told = owner == "vllm" and status in (301, 401, 403, 429)
-    assert replica.kind is (ReplicaKind.VLLM if told else ReplicaKind.UNKNOWN)
+    is_vllm = owner == "vllm" and status in (301, 401, 403, 429)
+    assert replica.kind is (ReplicaKind.VLLM if is_vllm else ReplicaKind.UNKNOWN)
     records = [r for r in caplog.records if "does not identify itself" in r.message]
-    assert [r.levelname for r in records] == ([] if told else ["WARNING"])
+    assert [r.levelname for r in records] == ([] if is_vllm else ["WARNING"])
 
 
 @pytest.mark.parametrize("card", [{}, {"owned_by": ""}, {"owned_by": ["x"]}])
-async def test_a_server_that_does_not_name_itself_may_be_vllm(card: dict[str, object]) -> None:
+async def test_server_without_an_owner_may_be_vllm(card: dict[str, object]) -> None:
     router = engine(weft=404)
     router.get(f"{URL}/v1/models").respond(200, json={"data": [{"id": "m", **card}]})
     assert (await checked(router)).kind is ReplicaKind.UNKNOWN
 
 
 @pytest.mark.parametrize("status", [500, 503])
-async def test_what_was_learned_stays_through_a_probe_that_fails(status: int) -> None:
+async def test_kind_is_kept_if_a_probe_fails(status: int) -> None:
     router = stock()
     answers = [httpx.Response(404), *[httpx.Response(status)] * 30]
     router.get(f"{URL}/weft/state").side_effect = answers
     assert (await checked(router, rounds=20)).kind is ReplicaKind.STOCK
 
 
-async def test_who_comes_back_may_be_vllm_until_it_tells() -> None:
+async def test_kind_is_unknown_after_a_restart() -> None:
     router = stock()
     answers = [httpx.Response(200), httpx.ConnectError("gone"), httpx.Response(200)]
     router.get(f"{URL}/health").mock(side_effect=answers)
@@ -103,7 +103,7 @@ STATES = [b'["weft"]', b"[]", b'"weft"', b"7", b"null", b"{", b"", b"[" * 900, b
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_a_state_that_makes_no_sense_ends_no_checks(state: bytes) -> None:
+async def test_invalid_state_does_not_stop_the_checks(state: bytes) -> None:
     router = engine()
     good = httpx.Response(200, json={"weft": {}})
     bad = httpx.Response(200, content=state)
@@ -113,7 +113,7 @@ async def test_a_state_that_makes_no_sense_ends_no_checks(state: bytes) -> None:
     assert replica.kind is ReplicaKind.WEFT
 
 
-async def test_an_endless_answer_is_late_and_holds_no_other_replicas_check() -> None:
+async def test_endless_answer_times_out_without_delaying_other_checks() -> None:
     class Endless(httpx.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             while True:
@@ -141,10 +141,10 @@ async def test_an_endless_answer_is_late_and_holds_no_other_replicas_check() -> 
         (httpx.ReadError("reset"), 200, False),
         (httpx.Response(503), 200, True),  # vLLM: its engine process has died.
         (httpx.Response(500), 200, False),
-        (httpx.Response(503), 404, False),  # Other servers say so when they are busy.
+        (httpx.Response(503), 404, False),  # Other servers answer 503 if they are busy.
     ],
 )
-async def test_when_a_replica_is_taken_to_be_gone(
+async def test_replica_seems_gone_after_certain_failures(
     failure: httpx.Response | Exception, weft: int, gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[bool] = []
@@ -156,18 +156,18 @@ async def test_when_a_replica_is_taken_to_be_gone(
     assert said == [False, gone]
 
 
-async def test_a_server_without_a_health_route_is_up() -> None:
+async def test_server_without_a_health_route_is_healthy() -> None:
     assert (await checked(engine(health=404))).circuit.healthy
 
 
 @pytest.mark.parametrize("status", [500, 503])
-async def test_an_engine_that_says_it_is_ill_is_down(status: int) -> None:
+async def test_engine_that_reports_an_error_is_unhealthy(status: int) -> None:
     replica = await checked(engine(health=status))
     assert not replica.circuit.healthy
     assert replica.served == frozenset()
 
 
-async def test_an_engine_that_does_not_answer_is_down_and_why() -> None:
+async def test_engine_that_does_not_answer_is_unhealthy_with_a_reason() -> None:
     router = respx.Router()
     router.get(f"{URL}/health").mock(side_effect=httpx.ReadTimeout("slow"))
     replica = await checked(router)
@@ -176,7 +176,7 @@ async def test_an_engine_that_does_not_answer_is_down_and_why() -> None:
 
 
 @pytest.mark.parametrize("body", [b"not json", b"[]", b'{"data": 1}', b'{"data": [1, {"x": 2}]}'])
-async def test_models_that_make_no_sense_are_not_learned(body: bytes) -> None:
+async def test_invalid_models_are_ignored(body: bytes) -> None:
     router = engine()
     router.get(f"{URL}/v1/models").respond(200, content=body)
     replica = await checked(router)
@@ -184,7 +184,7 @@ async def test_models_that_make_no_sense_are_not_learned(body: bytes) -> None:
     assert replica.served == frozenset()
 
 
-async def test_the_key_and_the_secret_are_shown() -> None:
+async def test_checks_send_the_key_and_the_secret() -> None:
     router = engine()
     await checked(router, secret="shh")
     for call in router.calls:
@@ -193,7 +193,7 @@ async def test_the_key_and_the_secret_are_shown() -> None:
         assert ("x-weft-secret" in headers) == (call.request.url.path == "/weft/state")
 
 
-async def test_what_could_not_be_learned_is_asked_again_and_nothing_is_forgotten() -> None:
+async def test_failed_probe_is_repeated_and_keeps_the_known_kind() -> None:
     router = engine()
     states = router.get(f"{URL}/weft/state")
     states.side_effect = [httpx.ReadTimeout("busy"), httpx.Response(200, json={"weft": {}})]
@@ -204,7 +204,7 @@ async def test_what_could_not_be_learned_is_asked_again_and_nothing_is_forgotten
     assert (await checked(router, rounds=20)).kind is ReplicaKind.WEFT
 
 
-async def test_what_is_known_is_not_asked_each_time() -> None:
+async def test_models_are_not_fetched_with_each_check() -> None:
     router = engine()
     await checked(router, rounds=5)
     paths = [call.request.url.path for call in router.calls]
@@ -217,7 +217,7 @@ async def test_what_is_known_is_not_asked_each_time() -> None:
     ("secret", "problem"),
     [("", "is not set on the gateway"), ("wrong", "differs from the replica's value")],
 )
-async def test_a_refused_secret_is_told_once(
+async def test_refused_secret_is_logged_once(
     status: int, secret: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     replica = await checked(engine(weft=status), rounds=40, secret=secret)
@@ -230,7 +230,7 @@ async def test_a_refused_secret_is_told_once(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_refused_key_is_told_once_and_is_in_the_replicas_state(
+async def test_refused_key_is_logged_once_and_shown_in_the_replicas_state(
     status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     replica = await checked(engine(models=status), rounds=20)
@@ -243,7 +243,7 @@ async def test_a_refused_key_is_told_once_and_is_in_the_replicas_state(
     assert "sk-replica" not in caplog.text
 
 
-async def test_a_key_that_is_taken_after_all_is_refused_no_more() -> None:
+async def test_accepted_key_clears_the_refusal() -> None:
     router = engine()
     answers = [httpx.Response(401), httpx.Response(200, json={"data": [CARD]})]
     router.get(f"{URL}/v1/models").side_effect = answers
@@ -251,7 +251,7 @@ async def test_a_key_that_is_taken_after_all_is_refused_no_more() -> None:
     assert (replica.refuses, replica.served) == (frozenset(), {"m"})
 
 
-async def test_a_secret_that_is_refused_again_is_told_again(
+async def test_second_refusal_of_a_secret_is_logged_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     router = engine()
@@ -262,7 +262,7 @@ async def test_a_secret_that_is_refused_again_is_told_again(
     assert sum("WEFT_ENGINE_SECRET" in record.message for record in caplog.records) == 2
 
 
-async def test_a_replica_without_our_plugin_is_no_cause_for_a_warning(
+async def test_replica_without_the_plugin_causes_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     await checked(engine(weft=404), rounds=16)
@@ -280,22 +280,20 @@ async def test_a_replica_without_our_plugin_is_no_cause_for_a_warning(
         ("none", 2048),
     ],
 )
-async def test_what_a_prefix_cache_has_room_for_is_as_told_else_as_set(
-    engines: object, room: int
-) -> None:
+async def test_cache_room_is_the_reported_or_configured_one(engines: object, room: int) -> None:
     router = engine()
     router.get(f"{URL}/weft/state").respond(200, json={"weft": {}, "engines": engines})
     registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=2048)
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
         await HealthLoop(registry, client, 1.0).check_all()
     assert registry["r0"].kind is ReplicaKind.WEFT
-    beginning = PromptPrefix(tuple(range(100)), 512)
-    registry.prefixes.sent("r0", beginning)
-    shared = registry.prefixes.shared(beginning, ["r0", "another"])
+    prefix = PromptPrefix(tuple(range(100)), 512)
+    registry.prefixes.sent("r0", prefix)
+    shared = registry.prefixes.shared(prefix, ["r0", "another"])
     assert (0 if shared is None else shared.tokens["r0"]) == room
 
 
-async def test_who_comes_back_is_taken_to_have_lost_its_cache() -> None:
+async def test_restarted_replica_has_an_empty_cache() -> None:
     router = respx.Router(assert_all_called=False)
     router.get(f"{URL}/health").mock(
         side_effect=[httpx.Response(200), httpx.ConnectError("gone"), httpx.Response(200)]
@@ -303,13 +301,13 @@ async def test_who_comes_back_is_taken_to_have_lost_its_cache() -> None:
     router.get(f"{URL}/v1/models").respond(200, json={"data": [CARD]})
     router.get(f"{URL}/weft/state").respond(404)
     registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=9000)
-    beginning = PromptPrefix((1, 2), 512)
+    prefix = PromptPrefix((1, 2), 512)
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
         loop = HealthLoop(registry, client, 1.0)
         await loop.check_all()
-        registry.prefixes.sent("r0", beginning)
+        registry.prefixes.sent("r0", prefix)
         await loop.check_all()
         assert not registry["r0"].circuit.healthy
         await loop.check_all()
     assert registry["r0"].circuit.healthy
-    assert registry.prefixes.shared(beginning, ["r0", "another"]) is None
+    assert registry.prefixes.shared(prefix, ["r0", "another"]) is None

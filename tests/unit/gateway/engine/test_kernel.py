@@ -1,4 +1,4 @@
-"""What the kernel tells of real connections over loopback."""
+"""The kernel's information about real connections over loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REQUEST = b"x" * 5000
 
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two ends of a TCP connection that has carried an exchange already."""
+    """Yield both ends of a TCP connection that has carried one exchange."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
@@ -32,7 +32,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def ended(ours: socket.socket) -> bytes | int:
-    """What reading gives once something has come: the bytes, or the number of the error."""
+    """Wait until `ours` is readable; return the bytes, or the number of the error."""
     assert select.select([ours], [], [], 20)[0]
     try:
         return ours.recv(100)
@@ -43,7 +43,7 @@ def ended(ours: socket.socket) -> bytes | int:
 Pair = tuple[socket.socket, socket.socket]
 
 
-def test_an_idle_peer_is_quiet_until_anything_comes(pair: Pair) -> None:
+def test_idle_peer_is_quiet_until_bytes_arrive(pair: Pair) -> None:
     ours, theirs = pair
     peer = Peer(ours)
     assert peer.quiet()
@@ -53,10 +53,10 @@ def test_an_idle_peer_is_quiet_until_anything_comes(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_a_peer_that_has_closed_is_not_quiet(pair: Pair, unread: bool) -> None:
+def test_closed_peer_is_not_quiet(pair: Pair, unread: bool) -> None:
     ours, theirs = pair
     peer = Peer(ours)
-    if unread:  # Then it is a reset.
+    if unread:  # The close becomes a reset.
         ours.sendall(b"more")
         select.select([theirs], [], [], 20)
     theirs.close()
@@ -64,18 +64,18 @@ def test_a_peer_that_has_closed_is_not_quiet(pair: Pair, unread: bool) -> None:
     assert not peer.quiet()
 
 
-def test_a_request_that_meets_the_close_was_provably_not_read(pair: Pair) -> None:
+def test_request_after_the_close_was_provably_not_read(pair: Pair) -> None:
     ours, theirs = pair
     peer = Peer(ours)
     theirs.close()
     select.select([ours], [], [], 20)
-    ours.sendall(REQUEST)  # As if the FIN had come just after this.
+    ours.sendall(REQUEST)  # The same as a FIN that arrives just after this.
     assert ended(ours) == b""
     assert peer.read_nothing(len(REQUEST))
 
 
 @pytest.mark.parametrize("read", [1, len(REQUEST)])
-def test_a_request_of_which_a_byte_was_read_has_no_such_proof(pair: Pair, read: int) -> None:
+def test_partly_read_request_is_not_proven_unread(pair: Pair, read: int) -> None:
     ours, theirs = pair
     peer = Peer(ours)
     ours.sendall(REQUEST)
@@ -86,11 +86,11 @@ def test_a_request_of_which_a_byte_was_read_has_no_such_proof(pair: Pair, read: 
     got = ended(ours)
     if read == len(REQUEST):
         assert (got, peer.read_nothing(len(REQUEST))) == (b"", False)
-    else:  # No FIN, so the question does not come up.
+    else:  # A reset instead of a FIN: no proof is asked for.
         assert got == errno.ECONNRESET
 
 
-def test_a_request_that_lies_unread_has_no_proof_either(pair: Pair) -> None:
+def test_unread_request_ends_in_a_reset(pair: Pair) -> None:
     ours, theirs = pair
     ours.sendall(REQUEST)
     select.select([theirs], [], [], 20)
@@ -98,11 +98,11 @@ def test_a_request_that_lies_unread_has_no_proof_either(pair: Pair) -> None:
     assert ended(ours) == errno.ECONNRESET
 
 
-def test_what_never_left_the_transport_was_not_read(pair: Pair) -> None:
+def test_unsent_request_was_not_read(pair: Pair) -> None:
     assert Peer(pair[0]).read_nothing(0)
 
 
-def test_hosts_that_vanish_are_noticed(pair: Pair) -> None:
+def test_keepalive_probes_are_enabled(pair: Pair) -> None:
     Peer(pair[0])
     assert pair[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert pair[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEPALIVE_IDLE_S

@@ -22,14 +22,14 @@ pytestmark = pytest.mark.anyio
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CLOSE = b""
-# The end of the connection, and proof that the request was not read.
+# The connection ends, with proof that the request was not read.
 UNREAD = b"unread"
-# A byte of an answer, then the end.
+# The connection ends after one byte of an answer.
 PARTIAL = b"partial"
 
 
 class Transport:
-    """Plays a script: what comes back for each request. What it played is added to `journal`."""
+    """Answers each request with the next entry of a script, and appends it to `journal`."""
 
     def __init__(self, connection: Connection, script: list[bytes], journal: list[bytes]) -> None:
         self._connection = connection
@@ -73,7 +73,7 @@ class Scripted(Upstream):
 
     async def connect(self) -> Connection:
         if not self.left:
-            raise ConnectFailed("nobody is there")
+            raise ConnectFailed("connection refused")
         connection = Connection(asyncio.get_running_loop(), self._lost)
         transport: Any = Transport(connection, self.left.pop(0), self.journal)
         connection.connection_made(transport)
@@ -91,7 +91,7 @@ async def call(upstream: Upstream) -> bytes:
         exchange.close()
 
 
-async def test_a_connection_serves_call_after_call() -> None:
+async def test_connection_serves_several_calls() -> None:
     upstream = Scripted([OK, OK, OK])
     for _ in range(3):
         assert await call(upstream) == b"ok"
@@ -99,7 +99,7 @@ async def test_a_connection_serves_call_after_call() -> None:
     assert not upstream.busy
 
 
-async def test_calls_at_once_have_connections_of_their_own() -> None:
+async def test_concurrent_calls_use_separate_connections() -> None:
     upstream = Scripted([OK, OK], [OK, OK])
     assert await asyncio.gather(call(upstream), call(upstream)) == [b"ok", b"ok"]
     assert len(upstream.made) == 2
@@ -107,14 +107,14 @@ async def test_calls_at_once_have_connections_of_their_own() -> None:
     assert len(upstream.made) == 2
 
 
-async def test_a_request_that_was_provably_not_read_is_sent_once_more() -> None:
+async def test_request_that_was_provably_not_read_is_sent_again() -> None:
     upstream = Scripted([OK, UNREAD], [OK])
     await call(upstream)
     assert await call(upstream) == b"ok"
     assert len(upstream.made) == 2
 
 
-async def test_without_proof_it_is_not_sent_again() -> None:
+async def test_request_without_that_proof_is_not_sent_again() -> None:
     upstream = Scripted([OK, CLOSE], [OK])
     await call(upstream)
     with pytest.raises(ReplicaClosed):
@@ -124,7 +124,7 @@ async def test_without_proof_it_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize("second", [CLOSE, UNREAD])
-async def test_a_second_failure_is_the_replicas(second: bytes) -> None:
+async def test_second_failure_is_reported(second: bytes) -> None:
     upstream = Scripted([OK, UNREAD], [second], [OK])
     await call(upstream)
     with pytest.raises(ReplicaClosed):
@@ -133,10 +133,10 @@ async def test_a_second_failure_is_the_replicas(second: bytes) -> None:
     assert not upstream.busy
 
 
-async def test_a_refused_second_connection_is_no_licence_for_another_replica() -> None:
+async def test_refused_second_connection_does_not_allow_another_replica() -> None:
     upstream = Scripted([OK, UNREAD])
     await call(upstream)
-    with pytest.raises(ReplicaClosed):  # ConnectFailed would send the call elsewhere.
+    with pytest.raises(ReplicaClosed):  # ConnectFailed would send the call to another replica.
         await call(upstream)
     assert not upstream.busy
 
@@ -147,7 +147,7 @@ async def test_a_refused_second_connection_is_no_licence_for_another_replica() -
         max_size=6,
     )
 )
-def test_whatever_happens_a_request_is_read_at_most_once(scripts: list[list[bytes]]) -> None:
+def test_request_is_read_at_most_once(scripts: list[list[bytes]]) -> None:
     async def calls() -> None:
         upstream = Scripted(*[list(script) for script in scripts])
         for _ in range(6):
@@ -167,7 +167,7 @@ def test_whatever_happens_a_request_is_read_at_most_once(scripts: list[list[byte
 
 
 class Front:
-    """An engine behind a real socket that closes a kept connection when told so. The thread of the
+    """An engine behind a real socket that closes a kept connection on request. The thread of the
     event loop drives it, so that the loop cannot see the close before the next request is sent."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class Front:
 
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": on}) for on in (False, True)])
 @pytest.mark.parametrize("noticed", [True, False])
-async def test_a_connection_that_the_replica_has_closed_costs_no_call(
+async def test_closed_kept_connection_fails_no_call(
     noticed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Front() as front:
@@ -204,7 +204,7 @@ async def test_a_connection_that_the_replica_has_closed_costs_no_call(
         first = asyncio.create_task(call(upstream))
         await asyncio.to_thread(front.accept_and_answer)
         assert await first == b"ok"
-        if not noticed:  # As if the FIN had come between the look and the write.
+        if not noticed:  # The same as a FIN that arrives between the check and the write.
             monkeypatch.setattr(Peer, "quiet", lambda _: True)
         front.connections[0].close()
         second = asyncio.create_task(call(upstream))
@@ -213,7 +213,7 @@ async def test_a_connection_that_the_replica_has_closed_costs_no_call(
         upstream.close()
 
 
-async def test_after_one_byte_nothing_is_sent_again() -> None:
+async def test_request_is_not_sent_again_after_one_byte() -> None:
     upstream = Scripted([OK, b"H"], [OK])
     await call(upstream)
     exchange = Exchange(upstream)
@@ -228,7 +228,7 @@ async def test_after_one_byte_nothing_is_sent_again() -> None:
     assert len(upstream.made) == 1
 
 
-async def test_a_neighbour_of_a_stale_connection_is_not_trusted() -> None:
+async def test_stale_connection_drops_the_other_idle_ones() -> None:
     upstream = Scripted([OK, UNREAD], [OK, UNREAD], [OK])
     await asyncio.gather(call(upstream), call(upstream))
     assert await call(upstream) == b"ok"
@@ -236,7 +236,7 @@ async def test_a_neighbour_of_a_stale_connection_is_not_trusted() -> None:
     assert upstream.take_idle() is upstream.made[2]
 
 
-async def test_an_answer_that_is_not_read_costs_its_connection() -> None:
+async def test_unread_answer_drops_its_connection() -> None:
     upstream = Scripted([b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"], [OK])
     exchange = Exchange(upstream)
     await exchange.start(b"HEAD", b"BODY")
@@ -246,7 +246,7 @@ async def test_an_answer_that_is_not_read_costs_its_connection() -> None:
     assert await call(upstream) == b"ok"
 
 
-async def test_an_exchange_cancelled_before_it_connects_sends_nothing() -> None:
+async def test_exchange_cancelled_before_it_connects_sends_nothing() -> None:
     upstream = Scripted([OK])
     exchange = Exchange(upstream)
     exchange.cancel(ReplicaTimeout("too late"))
@@ -257,7 +257,7 @@ async def test_an_exchange_cancelled_before_it_connects_sends_nothing() -> None:
     assert upstream.take_idle() is None
 
 
-async def test_the_sweep_fails_what_is_late_and_nothing_else() -> None:
+async def test_sweep_fails_only_late_exchanges() -> None:
     upstream = Scripted([b"HTTP/1.1 200 OK\r\n"], [b"HTTP/1.1 200 OK\r\n"])
     late, early = Exchange(upstream), Exchange(upstream)
     tasks = [asyncio.create_task(e.start(b"HEAD", b"BODY")) for e in (late, early)]
@@ -274,7 +274,7 @@ async def test_the_sweep_fails_what_is_late_and_nothing_else() -> None:
 
 
 async def waiting(number: int) -> tuple[Scripted, list[asyncio.Task[None]]]:
-    """An upstream with so many exchanges whose answers have begun."""
+    """Return an upstream with `number` exchanges whose answers have begun."""
     begun = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\na"
     upstream = Scripted(*[[begun] for _ in range(number)])
     upstream.timeouts = Timeouts(1, 100, 100)
@@ -294,11 +294,11 @@ async def waiting(number: int) -> tuple[Scripted, list[asyncio.Task[None]]]:
     return upstream, tasks
 
 
-async def test_silent_calls_at_a_replica_that_is_gone_are_lost_and_others_are_not() -> None:
+async def test_only_silent_calls_of_a_dead_replica_are_lost() -> None:
     upstream, (silent, moves) = await waiting(2)
     now = asyncio.get_running_loop().time()
     upstream.seems_gone(now)
-    upstream.seems_gone(now + 4.0)  # Each check says so again.
+    upstream.seems_gone(now + 4.0)  # Each check reports it again.
     upstream.made[1].data_received(b"b")
     upstream.sweep(now + 4.9)
     await asyncio.sleep(0)
@@ -313,7 +313,7 @@ async def test_silent_calls_at_a_replica_that_is_gone_are_lost_and_others_are_no
         await moves
 
 
-async def test_a_replica_that_answers_its_check_again_has_lost_no_call() -> None:
+async def test_recovered_replica_loses_no_call() -> None:
     upstream, tasks = await waiting(1)
     now = asyncio.get_running_loop().time()
     upstream.seems_gone(now)
@@ -328,7 +328,7 @@ async def test_a_replica_that_answers_its_check_again_has_lost_no_call() -> None
 
 @pytest.mark.parametrize("size", [3, 4])
 @pytest.mark.parametrize("pieces", [1, 2])
-async def test_an_answer_may_be_so_large(size: int, pieces: int) -> None:
+async def test_answer_size_is_limited(size: int, pieces: int) -> None:
     body = b"x" * size
     upstream = Scripted([b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size])
     upstream.max_answer_bytes = 3
@@ -347,7 +347,7 @@ async def test_an_answer_may_be_so_large(size: int, pieces: int) -> None:
     assert not upstream.busy
 
 
-async def test_the_end_that_is_waited_for_does_not_move() -> None:
+async def test_deadline_of_the_end_does_not_move() -> None:
     upstream = Scripted([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"])
     exchange = Exchange(upstream)
     await exchange.start(b"HEAD", b"BODY")
@@ -360,7 +360,7 @@ async def test_the_end_that_is_waited_for_does_not_move() -> None:
     exchange.close()
 
 
-async def test_connections_idle_for_long_are_dropped() -> None:
+async def test_connections_are_dropped_after_a_long_idle_time() -> None:
     upstream = Scripted([OK])
     await call(upstream)
     now = asyncio.get_running_loop().time()
@@ -370,7 +370,7 @@ async def test_connections_idle_for_long_are_dropped() -> None:
     assert upstream.take_idle() is None
 
 
-async def test_a_refused_connection_changes_nothing() -> None:
+async def test_refused_connection_leaves_the_pool_unchanged() -> None:
     upstream = Scripted()
     with pytest.raises(ConnectFailed):
         await call(upstream)
@@ -386,6 +386,8 @@ async def test_a_refused_connection_changes_nothing() -> None:
         ("http://[::1]:8000", "[::1]:8000", ""),
     ],
 )
-async def test_urls_are_taken_apart(url: str, authority: str, prefix: str) -> None:
+async def test_url_is_split_into_authority_and_prefix(
+    url: str, authority: str, prefix: str
+) -> None:
     upstream = Upstream(url, Timeouts(1, 1, 1))
     assert (upstream.authority, upstream.prefix) == (authority, prefix.encode())

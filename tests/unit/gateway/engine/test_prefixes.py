@@ -1,11 +1,11 @@
-"""What prompts begin with, read from bodies."""
+"""Prefix hashes of prompts, read from bodies."""
 
 from __future__ import annotations
 
 import pytest
 from weft_gateway.engine.prefixes import STEP_BYTES, prefix_of
 
-TEXT = "All that the agent is told of its work. " * 300
+TEXT = "The instructions of the agent at work. " * 300
 TOOLS = [{"type": "function", "function": {"name": "look", "description": TEXT}}]
 
 
@@ -37,7 +37,7 @@ def common(one, other):
     ],
     ids=["chat", "anthropic", "responses", "items", "text", "tokens", "tools"],
 )
-def test_prompts_of_every_api_that_begin_alike_share_what_they_begin_with(body):
+def test_equal_prompt_prefixes_have_equal_marks_in_every_api(body):
     one, other = marks(body(TEXT, "How?" * 2000)), marks(body(TEXT, "Why?" * 2000))
     shared = common(one, other)
     assert len(TEXT) // STEP_BYTES - 1 <= shared < len(one)
@@ -45,13 +45,13 @@ def test_prompts_of_every_api_that_begin_alike_share_what_they_begin_with(body):
     assert not set(one[shared:]) & set(other[shared:])
 
 
-def test_what_is_no_part_of_the_prompt_changes_nothing():
+def test_members_outside_the_prompt_do_not_matter():
     assert marks(chat(TEXT, "How?")) == marks(
         {"stream": True, "session_id": "x", "temperature": 0.5} | chat(TEXT, "How?", user="me")
     )
 
 
-def test_other_tools_salts_tenants_and_models_share_nothing():
+def test_marks_differ_by_tools_salt_tenant_and_model():
     plain = marks(chat(TEXT))
     for other in (
         marks(chat(TEXT, tools=TOOLS)),
@@ -65,7 +65,7 @@ def test_other_tools_salts_tenants_and_models_share_nothing():
     assert marks(chat(TEXT, cache_salt=["not", "one"])) == plain
 
 
-def test_a_step_has_the_tokens_that_such_bytes_have_elsewhere():
+def test_step_tokens_follow_the_bytes_per_token():
     assert prefix_of(chat(TEXT), "m", "", 4.0).step_tokens == STEP_BYTES // 4
     assert prefix_of(chat(TEXT), "m", "", 1e9).step_tokens == 1
 
@@ -83,18 +83,18 @@ def test_a_step_has_the_tokens_that_such_bytes_have_elsewhere():
         {"prompt": 2**70},
     ],
 )
-def test_where_nothing_can_be_told_nothing_is(body):
+def test_prompt_without_a_readable_prefix_has_none(body):
     assert prefix_of(body, "m", "", 4.0) is None
 
 
-def test_what_is_nested_too_deep_is_left_alone():
+def test_too_deep_prompt_has_no_prefix():
     deep: list = [TEXT]
     for _ in range(2000):
         deep = [deep]
     assert prefix_of({"input": deep}, "m", "", 4.0) is None
 
 
-def test_of_a_long_conversation_only_the_beginning_is_read():
+def test_only_the_beginning_of_a_long_conversation_is_read():
     said = [{"role": "user", "content": TEXT} for _ in range(100)]
     whole = marks({"messages": said})
     assert len(whole) == 128

@@ -17,7 +17,7 @@ def registry() -> Registry:
     return made
 
 
-def test_replicas_have_their_names_in_their_order(registry: Registry) -> None:
+def test_replicas_keep_their_names_and_order(registry: Registry) -> None:
     assert [replica.name for replica in registry] == ["r0", "r1"]
     views = registry.views({"r1": 3})
     assert [(view.name, view.healthy, view.in_flight) for view in views] == [
@@ -26,37 +26,37 @@ def test_replicas_have_their_names_in_their_order(registry: Registry) -> None:
     ]
 
 
-def test_models_are_the_union_and_the_first_description_wins(registry: Registry) -> None:
+def test_models_are_the_union_with_the_first_description(registry: Registry) -> None:
     registry["r0"].learn([{"id": "a", "n": 0}])
     registry["r1"].learn([{"id": "a", "n": 1}, {"id": "b"}])
     assert registry.models() == {"a": {"id": "a", "n": 0}, "b": {"id": "b"}}
 
 
-def test_a_model_is_unknown_when_everybody_asked_does_not_have_it(registry: Registry) -> None:
-    assert registry.knows("a")  # Nobody was asked.
+def test_model_is_unknown_if_no_replica_has_it(registry: Registry) -> None:
+    assert registry.knows("a")  # No replica has listed its models.
     registry["r0"].learn([{"id": "a"}])
-    assert registry.knows("b")  # r1 may have it.
+    assert registry.knows("b")  # r1 may serve it.
     registry["r1"].learn([{"id": "c"}])
     assert not registry.knows("b")
     assert registry.knows("c")
 
 
-def test_a_dead_replica_makes_no_model_possible(registry: Registry) -> None:
+def test_dead_replica_cannot_serve_an_unknown_model(registry: Registry) -> None:
     registry["r0"].learn([{"id": "a"}])
     registry.failed("r1", ConnectFailed())
     assert not registry.knows("b")
     registry.failed("r0", ConnectFailed())
-    assert registry.knows("a")  # Known and down is not unknown.
+    assert registry.knows("a")  # A model of a dead replica is still known.
 
 
-def test_a_failure_marks_the_replica_and_asks_for_a_check(registry: Registry) -> None:
+def test_failure_marks_the_replica_and_requests_a_check(registry: Registry) -> None:
     registry.failed("r0", ConnectFailed())
     assert not registry["r0"].circuit.healthy
     assert registry["r1"].circuit.healthy
     assert registry.suspicion.is_set()
 
 
-def test_calls_go_to_the_healthy_else_to_the_living(
+def test_calls_go_to_healthy_replicas_or_else_to_live_ones(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     def able() -> list[str]:
@@ -71,18 +71,18 @@ def test_calls_go_to_the_healthy_else_to_the_living(
     assert able() == ["r1"]
     assert [view.healthy for view in registry.views({})] == [False, True]
     assert last_resort() == [True, True]
-    registry.failed("r1", ConnectFailed("Nobody there."))
+    registry.failed("r1", ConnectFailed("Refused."))
     assert able() == ["r0"]
     assert last_resort() == [True, False]
-    registry.failed("r0", ConnectFailed("Nobody there."))
+    registry.failed("r0", ConnectFailed("Refused."))
     assert (able(), last_resort()) == ([], [False, False])
     assert [record.message for record in caplog.records] == [
         "replica r0 is out: The replica answered 500. (replica_5xx)",
-        "replica r1 is out: Nobody there. (replica_unreachable)",
+        "replica r1 is out: Refused. (replica_unreachable)",
     ]
 
 
-def test_the_head_of_a_request(registry: Registry) -> None:
+def test_request_head_has_path_host_and_key(registry: Registry) -> None:
     head = registry["r1"].request_head("POST", b"/v1/x?b=1", [(b"a", b"b")], 12)
     assert head == (
         b"POST /engine/v1/x?b=1 HTTP/1.1\r\nhost: 127.0.0.1:8002\r\n"
@@ -90,13 +90,13 @@ def test_the_head_of_a_request(registry: Registry) -> None:
     )
 
 
-def test_who_is_out_is_taken_to_have_lost_its_cache(registry: Registry) -> None:
-    beginning = PromptPrefix((1, 2), 512)
+def test_unreachable_replica_loses_its_recorded_prefixes(registry: Registry) -> None:
+    prefix = PromptPrefix((1, 2), 512)
     registry.prefixes.room("r0", 9000)
-    registry.prefixes.sent("r0", beginning)
+    registry.prefixes.sent("r0", prefix)
     registry.failed("r0", ReplicaFault())
-    shared = registry.prefixes.shared(beginning, ["r0", "r1"])
+    shared = registry.prefixes.shared(prefix, ["r0", "r1"])
     assert shared is not None
     assert shared.tokens == {"r0": 1024, "r1": 0}
     registry.failed("r0", ConnectFailed())
-    assert registry.prefixes.shared(beginning, ["r0", "r1"]) is None
+    assert registry.prefixes.shared(prefix, ["r0", "r1"]) is None

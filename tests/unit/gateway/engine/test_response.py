@@ -1,4 +1,4 @@
-"""The response machine: scripted bytes in, responses out."""
+"""The response parser: scripted bytes in, responses out."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r
 
 @pytest.mark.parametrize("script", [PLAIN, CHUNKED], ids=["length", "chunked"])
 @given(cuts=st.sets(st.integers(0, len(CHUNKED)), max_size=8))
-def test_any_split_gives_the_same_response(script: bytes, cuts: set[int]) -> None:
+def test_response_does_not_depend_on_the_chunks(script: bytes, cuts: set[int]) -> None:
     bounds = [0, *sorted(cuts), len(script)]
     machine = ResponseMachine()
     for start, end in pairwise(bounds):
@@ -26,7 +26,7 @@ def test_any_split_gives_the_same_response(script: bytes, cuts: set[int]) -> Non
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 50))
-def test_a_body_is_taken_in_bounded_pieces(sizes: list[int], most: int) -> None:
+def test_body_is_read_in_bounded_pieces(sizes: list[int], most: int) -> None:
     machine = ResponseMachine()
     body = bytes(range(256)) * 5
     machine.feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -48,7 +48,7 @@ def test_headers_have_lower_case_names_and_exact_values() -> None:
     assert (b"x-a", b"b") in machine.headers
 
 
-def test_one_machine_reads_response_after_response() -> None:
+def test_machine_reads_consecutive_responses() -> None:
     machine = ResponseMachine()
     for script in (PLAIN, CHUNKED, PLAIN):
         machine.expect()
@@ -57,7 +57,7 @@ def test_one_machine_reads_response_after_response() -> None:
         assert machine.take() == b"hello"
 
 
-def test_a_body_may_end_with_the_connection() -> None:
+def test_body_may_end_with_the_connection() -> None:
     machine = ResponseMachine()
     machine.feed(b"HTTP/1.1 200 OK\r\n\r\nhel")
     machine.feed(b"lo")
@@ -73,7 +73,7 @@ def test_a_body_may_end_with_the_connection() -> None:
     [b"", b"HTTP/1.1 200 OK\r\nContent-", PLAIN[:-1], CHUNKED[:-5]],
     ids=["nothing", "in the head", "in a counted body", "before the last chunk"],
 )
-def test_a_response_that_breaks_off_is_an_error(script: bytes) -> None:
+def test_truncated_response_is_an_error(script: bytes) -> None:
     machine = ResponseMachine()
     if script:
         machine.feed(script)
@@ -91,12 +91,12 @@ def test_a_response_that_breaks_off_is_an_error(script: bytes) -> None:
     ],
     ids=["noise", "another protocol", "a chunk without a size", "an upgrade"],
 )
-def test_what_is_not_http_is_garbage(script: bytes) -> None:
+def test_invalid_http_is_garbage(script: bytes) -> None:
     with pytest.raises(ReplicaGarbage):
         ResponseMachine().feed(script)
 
 
-def test_headers_without_end_are_garbage() -> None:
+def test_endless_headers_are_garbage() -> None:
     machine = ResponseMachine()
     machine.feed(b"HTTP/1.1 200 OK\r\n")
     filler = b"x-filler: " + b"y" * 100 + b"\r\n"
@@ -123,7 +123,7 @@ def test_connection_close_is_not_kept_alive() -> None:
     assert not machine.keep_alive
 
 
-def test_bytes_after_the_response_spoil_the_connection() -> None:
+def test_extra_bytes_after_the_response_end_keep_alive() -> None:
     machine = ResponseMachine()
     machine.feed(PLAIN + PLAIN)
     assert machine.take() == b"hello"
@@ -137,7 +137,7 @@ def test_trailers_are_not_headers() -> None:
     assert b"x-trailer" not in dict(machine.headers)
 
 
-def test_an_empty_answer_is_complete_at_its_head() -> None:
+def test_empty_response_is_complete_at_its_head() -> None:
     machine = ResponseMachine()
     machine.feed(b"HTTP/1.1 204 No Content\r\n\r\n")
     assert machine.complete

@@ -1,4 +1,4 @@
-"""The stream filter: what goes in, what must come out, for every way to split the bytes."""
+"""The stream filter: input and expected output for every split of the bytes."""
 
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ COMMENT = REPORT_COMMENT + REPORT.to_json().encode() + b"\n\n"
 CHUNK = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
 END = b"data: [DONE]\n\n"
 
-# Frames that look like ours, in part or in the wrong place, and must pass.
+# Frames that contain a marker in part or in the wrong place, and must pass.
 DECOYS = [
     b": ping\n\n",
     b": weft\n\n",
@@ -37,7 +37,7 @@ frames = st.lists(st.sampled_from([CHUNK, COMMENT, END, *DECOYS]), max_size=12)
 
 
 def play(pieces: list[bytes], terminals: tuple[bytes, ...] = DONE) -> tuple[bytes, StreamFilter]:
-    """What passes of a stream that ends with these pieces, whether it should or not."""
+    """Return the bytes that pass, and the filter, for a stream of these pieces, complete or not."""
     stream = StreamFilter(terminals)
     passed = b"".join(stream.feed(piece) for piece in pieces)
     try:
@@ -47,9 +47,7 @@ def play(pieces: list[bytes], terminals: tuple[bytes, ...] = DONE) -> tuple[byte
 
 
 @given(frames, st.data())
-def test_any_split_passes_the_same_bytes_and_the_same_report(
-    parts: list[bytes], data: st.DataObject
-) -> None:
+def test_output_does_not_depend_on_the_chunks(parts: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(parts)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=20)))
     bounds = [0, *cuts, len(whole)]
@@ -64,14 +62,14 @@ def test_any_split_passes_the_same_bytes_and_the_same_report(
 
 
 @given(st.lists(st.sampled_from([CHUNK, *DECOYS]), max_size=12))
-def test_a_stream_without_reports_passes_unchanged(parts: list[bytes]) -> None:
+def test_stream_without_reports_passes_unchanged(parts: list[bytes]) -> None:
     passed, stream = play(parts, ())
     assert passed == b"".join(parts)
     assert stream.report is None
 
 
 @given(st.lists(st.sampled_from([CHUNK, b"data: 1\r\n\r\n", b": ping\n\n"])), st.integers(0, 99))
-def test_what_has_passed_never_ends_inside_a_frame(parts: list[bytes], cut: int) -> None:
+def test_output_never_ends_inside_a_frame(parts: list[bytes], cut: int) -> None:
     whole = b"".join(parts)
     stream = StreamFilter(DONE)
     passed = stream.feed(whole[: len(whole) * cut // 99]) + stream.cut()
@@ -81,7 +79,7 @@ def test_what_has_passed_never_ends_inside_a_frame(parts: list[bytes], cut: int)
 
 
 def looks(stream: StreamFilter, pieces: list[bytes], monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many frames the filter looks at one by one in these pieces, all of which pass."""
+    """Return the number of frames that the filter parses. All the pieces pass."""
     seen, frame_end = [], sse._frame_end
 
     def counted(data: bytes, begin: int) -> int:
@@ -93,16 +91,14 @@ def looks(stream: StreamFilter, pieces: list[bytes], monkeypatch: pytest.MonkeyP
     return len(seen)
 
 
-def test_frames_without_a_report_or_an_end_are_not_looked_at_one_by_one(
+def test_frames_without_a_marker_are_not_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert looks(StreamFilter(DONE), [CHUNK * 1000 + CHUNK[:9], CHUNK[9:]], monkeypatch) == 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
-def test_a_large_frame_of_many_lines_is_joined_once(
-    size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_frame_is_joined_once(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = StreamFilter(DONE)
     text = b"data: " + b"x" * sse._LARGE_FRAME_BYTES
     lines = b"\r\ndata: x" * 1000 + b"\r\n\r\n"
@@ -110,20 +106,20 @@ def test_a_large_frame_of_many_lines_is_joined_once(
     assert looks(stream, pieces, monkeypatch) <= 3
 
 
-def test_the_report_is_taken_out() -> None:
+def test_report_is_removed_from_the_stream() -> None:
     passed, stream = play([CHUNK, COMMENT, END])
     assert passed == CHUNK + END
     assert stream.report == REPORT
 
 
-def test_byte_by_byte_is_the_same() -> None:
+def test_single_bytes_give_the_same_output() -> None:
     whole = CHUNK + COMMENT + END
     passed, stream = play([whole[i : i + 1] for i in range(len(whole))])
     assert passed == CHUNK + END
     assert stream.report == REPORT
 
 
-def test_a_whole_frame_is_never_held_and_half_a_frame_is() -> None:
+def test_only_incomplete_frames_are_held() -> None:
     stream = StreamFilter(DONE)
     assert stream.feed(CHUNK) == CHUNK
     assert stream.feed(CHUNK + CHUNK) == CHUNK + CHUNK
@@ -133,14 +129,14 @@ def test_a_whole_frame_is_never_held_and_half_a_frame_is() -> None:
     assert stream.feed(b"event: x\r\ndata: 1\r\n\r\n") == b"event: x\r\ndata: 1\r\n\r\n"
 
 
-def test_a_comment_is_not_held_for_its_blank_line() -> None:
+def test_comment_passes_before_its_blank_line() -> None:
     stream = StreamFilter(DONE)
     assert stream.feed(b": keep-alive\n") == b": keep-alive\n"
     assert stream.feed(b"\n" + CHUNK) == b"\n" + CHUNK
 
 
 @pytest.mark.parametrize("tail", [b"", COMMENT[:-1], b"data: x"])
-def test_a_frame_that_breaks_off_is_dropped_and_whole_ones_pass(tail: bytes) -> None:
+def test_truncated_frame_is_dropped_and_complete_ones_pass(tail: bytes) -> None:
     stream = StreamFilter(DONE)
     assert stream.feed(CHUNK + CHUNK[:-1]) == CHUNK
     assert stream.cut() == b""
@@ -150,7 +146,7 @@ def test_a_frame_that_breaks_off_is_dropped_and_whole_ones_pass(tail: bytes) -> 
 
 
 @pytest.mark.parametrize("rest", [b"", CHUNK[:-2], b"data: [DON"])
-def test_a_stream_that_ends_without_its_terminal_frame_broke_off(rest: bytes) -> None:
+def test_end_without_a_terminal_frame_is_an_error(rest: bytes) -> None:
     stream = StreamFilter(DONE)
     stream.feed(CHUNK + rest)
     with pytest.raises(ReplicaClosed):
@@ -172,7 +168,7 @@ def test_a_stream_that_ends_without_its_terminal_frame_broke_off(rest: bytes) ->
         (b"event: response.completed", b'data: {"type": "response.completed"}\n\n'),
     ],
 )
-def test_a_terminal_frame_is_known_however_it_is_spelt(terminal: bytes, last: bytes) -> None:
+def test_terminal_frame_is_recognised_in_every_spelling(terminal: bytes, last: bytes) -> None:
     for pieces in ([CHUNK, last], [CHUNK + last], [last[:3], last[3:]]):
         stream = StreamFilter((terminal,))
         passed = b"".join(stream.feed(piece) for piece in pieces) + stream.finish()
@@ -180,14 +176,14 @@ def test_a_terminal_frame_is_known_however_it_is_spelt(terminal: bytes, last: by
         assert stream.ended
 
 
-def test_half_a_terminal_frame_is_no_end() -> None:
+def test_incomplete_terminal_frame_is_no_end() -> None:
     stream = StreamFilter((b"event: message_stop",))
     assert stream.feed(b"event: message_stop\ndata: {") == b""
     assert not stream.ended
     assert stream.cut() == b""
 
 
-def test_a_frame_without_end_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_frame_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MAX_FRAME_BYTES", 100)
     for piece in (b"x", b"x\n"):
         stream = StreamFilter(DONE)
@@ -197,7 +193,7 @@ def test_a_frame_without_end_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None
             stream.feed(piece)
 
 
-def test_the_last_frame_waits_for_the_report() -> None:
+def test_terminal_frame_waits_for_the_report() -> None:
     stream = StreamFilter(DONE)
     assert stream.feed(CHUNK + END) == CHUNK
     assert stream.ended
@@ -205,13 +201,13 @@ def test_the_last_frame_waits_for_the_report() -> None:
     assert stream.finish() == b""
 
 
-def test_the_last_frame_passes_at_once_after_the_report() -> None:
+def test_terminal_frame_passes_immediately_after_the_report() -> None:
     stream = StreamFilter(DONE)
     stream.feed(CHUNK + COMMENT)
     assert stream.feed(END) == END
 
 
-def test_the_last_frame_passes_at_the_end_where_no_report_comes() -> None:
+def test_terminal_frame_passes_at_the_end_without_a_report() -> None:
     stream = StreamFilter(DONE)
     assert stream.feed(END) == b""
     assert stream.finish() == END
@@ -222,28 +218,28 @@ def test_the_last_frame_passes_at_the_end_where_no_report_comes() -> None:
     [b"event: message_stop", b"event: response.completed"],
     ids=["messages", "responses"],
 )
-def test_other_endpoints_end_with_frames_of_their_own(terminal: bytes) -> None:
+def test_each_endpoint_has_its_terminal_frame(terminal: bytes) -> None:
     last = terminal + b'\ndata: {"type":"x"}\n\n'
     stream = StreamFilter((terminal,))
-    assert stream.feed(END) == END  # Not an end here.
+    assert stream.feed(END) == END  # Not a terminal frame here.
     assert stream.feed(last) == b""
     assert stream.feed(COMMENT) == last
 
 
-def test_a_marker_inside_a_line_is_text() -> None:
+def test_marker_inside_a_line_is_text() -> None:
     line = b'data: {"content":"x: weft-report {} data: [DONE]"}\n\n'
     passed, stream = play([line])
     assert passed == line
     assert not stream.ended
 
 
-def test_a_comment_of_ours_that_is_not_json_goes_and_reports_nothing() -> None:
+def test_report_comment_without_json_is_dropped() -> None:
     passed, stream = play([CHUNK + REPORT_COMMENT + b"{oops\n\n" + END])
     assert passed == CHUNK + END
     assert stream.report is None
 
 
-def test_a_report_that_is_too_long_passes_as_it_is() -> None:
+def test_too_long_report_passes_unchanged() -> None:
     endless = REPORT_COMMENT + b"x" * (MAX_REPORT_BYTES * 2) + b"\n\n" + END
     for size in (100, 5000, len(endless)):
         pieces = [endless[i : i + size] for i in range(0, len(endless), size)]
@@ -255,14 +251,14 @@ def test_a_report_that_is_too_long_passes_as_it_is() -> None:
 @pytest.mark.parametrize(
     "text", [b"{", b"[]", b'{"call":1}', b'{"call":"c","service_s":1e300}', b'{"call":"c","x":NaN}']
 )
-def test_a_malformed_report_is_dropped_and_counted(text: bytes) -> None:
+def test_malformed_report_is_dropped_and_counted(text: bytes) -> None:
     bad = REPORT_COMMENT + text + b"\n\n"
     passed, stream = play([CHUNK, bad, COMMENT, bad, END])
     assert passed == CHUNK + END
     assert (stream.report, stream.dropped) == (REPORT, 2)
 
 
-def test_what_follows_the_end_without_end_is_cut() -> None:
+def test_bytes_after_the_end_are_limited() -> None:
     stream = StreamFilter(DONE)
     comments = b": more\n" * 1000
     passed = stream.feed(CHUNK + END)

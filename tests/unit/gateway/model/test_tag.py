@@ -4,5 +4,5 @@ from weft_engine.tags import Tag as Engines
 from weft_gateway.model.tag import Tag
 
 
-def test_names_and_numbers_are_those_of_the_engine() -> None:
+def test_tags_equal_those_of_the_engine() -> None:
     assert {tag.name: tag.value for tag in Tag} == {tag.name: tag.value for tag in Engines}

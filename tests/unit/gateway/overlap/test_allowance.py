@@ -1,9 +1,9 @@
-"""What one stream may keep."""
+"""The memory allowance of one stream."""
 
 from weft_gateway.overlap.allowance import Allowance
 
 
-def test_no_more_can_be_taken_than_is_left():
+def test_allowance_is_limited():
     allowance = Allowance(10)
     assert allowance.take(7)
     assert not allowance.take(4)

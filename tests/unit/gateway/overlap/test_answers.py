@@ -1,4 +1,4 @@
-"""Streams read back as the answers that they carry, whatever the chunking."""
+"""Reading the answer of a stream, for every chunking."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ RESPONSE = sse(
         (b"", {"choices": []}),
     ],
 )
-def test_a_stream_gives_the_answer(stream, body):
+def test_stream_gives_its_answer(stream, body):
     assert parse_answer(stream, stream=True) == body
 
 
@@ -111,5 +111,5 @@ def test_a_stream_gives_the_answer(stream, body):
         max_size=5,
     )
 )
-def test_nothing_that_an_engine_may_send_raises(chunks):
+def test_no_input_raises(chunks):
     parse_answer(sse(*chunks), stream=True)

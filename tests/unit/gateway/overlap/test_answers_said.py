@@ -1,4 +1,4 @@
-"""Answers of every API, whole and streamed, give the atoms of the next request."""
+"""Atoms of answers, of every API, whole and streamed."""
 
 from __future__ import annotations
 
@@ -89,21 +89,21 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("api", WHOLE)
-def test_a_whole_answer(api):
+def test_whole_answer_gives_its_atoms(api):
     assert read_answer(json.dumps(WHOLE[api]).encode(), stream=False) == EXPECTED
 
 
 @pytest.mark.parametrize("api", STREAMS)
-def test_a_streamed_answer(api):
+def test_streamed_answer_gives_its_atoms(api):
     assert read_answer(STREAMS[api], stream=True) == EXPECTED
 
 
-def test_each_choice_is_an_answer():
+def test_each_choice_is_a_separate_answer():
     stream = sse(delta(1, content="b"), delta(0, content="a"), delta(1, content="c"))
     assert read_answer(stream, stream=True) == [[("a", "a")], [("a", "bc")]]
 
 
-def test_a_text_of_the_completions_api_goes_on_from_its_prompt():
+def test_completions_text_is_one_atom():
     body = json.dumps({"choices": [{"text": " I need"}]}).encode()
     assert read_answer(body, stream=False) == [[("t", " I need")]]
     assert read_answer(
@@ -114,24 +114,24 @@ def test_a_text_of_the_completions_api_goes_on_from_its_prompt():
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'{"error": {}}', b'{"choices": [null]}', b'{"choices": 1}']
 )
-def test_what_is_no_answer_says_nothing(body):
+def test_invalid_answer_has_no_atoms(body):
     assert read_answer(body, stream=False) == []
     assert read_answer(b"data: " + body + b"\n\n", stream=True) == []
 
 
-def test_a_very_long_answer_is_not_read():
+def test_very_long_answer_is_not_read():
     body = json.dumps({"choices": [{"message": {"content": "x" * MAX_ANSWER_BYTES}}]}).encode()
     assert read_answer(body, stream=False) == []
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.booleans())
-def test_nothing_raises(body, stream):
+def test_no_input_raises(body, stream):
     read_answer(body, stream)
 
 
 @pytest.mark.parametrize("api", STREAMS)
-def test_a_stream_that_broke_off_raises_nothing(api):
+def test_truncated_stream_does_not_raise(api):
     for end in range(0, len(STREAMS[api]), 7):
         read_answer(STREAMS[api][:end], stream=True)
 
@@ -158,7 +158,7 @@ def event_of(key: str, index: int, text: str) -> dict[str, Any]:
 
 @settings(deadline=None, max_examples=300)
 @given(PIECES, st.booleans())
-def test_a_condensed_stream_says_the_same(pieces, plain):
+def test_condensed_stream_has_the_same_atoms(pieces, plain):
     stream = sse(*(event_of(*piece) for piece in pieces))
     stream = stream.replace(b"event: x\n", b"") if plain else stream
     with pytest.MonkeyPatch.context() as patch:
@@ -168,7 +168,7 @@ def test_a_condensed_stream_says_the_same(pieces, plain):
         assert read_answer(stream, stream=True) == condensed_answer
 
 
-def test_events_that_differ_in_a_word_alone_become_one():
+def test_text_events_are_merged():
     words = [delta(content=f"word{number} ") for number in range(100)]
     stream = sse(delta(role="assistant", content=""), *words, delta(tool_calls=tool(name="f")))
     assert condensed(stream).count(b"data:") <= 5

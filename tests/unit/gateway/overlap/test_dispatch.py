@@ -1,4 +1,4 @@
-"""The event between the frames of a stream: where it stands, and that nothing else changes."""
+"""The tool call event in a stream: its place, and no other change."""
 
 import json
 
@@ -33,10 +33,10 @@ FRAMES = [
     chunk({"content": "I look."}),
     chunk(call(0, name="f", arguments="")),
     chunk(call(0, arguments='{"a": "')),
-    chunk(call(0, arguments='\\"}"}')),  # Completes the first.
-    chunk(call(1, name="g", arguments="{}")),  # A whole one.
+    chunk(call(0, arguments='\\"}"}')),  # Completes the first call.
+    chunk(call(1, name="g", arguments="{}")),  # A whole call.
     chunk(call(2, name="h", arguments="")),
-    chunk({}, "tool_calls"),  # Completes the third.
+    chunk({}, "tool_calls"),  # Completes the third call.
     b"data: [DONE]\n\n",
 ]
 COMPLETES = {4: ("f", '{"a": "\\"}"}'), 5: ("g", "{}"), 7: ("h", "{}")}
@@ -54,7 +54,7 @@ CUTS = st.lists(st.integers(0, len(STREAM)), max_size=20)
 @pytest.mark.parametrize("loads", [json.loads, orjson.loads])
 @pytest.mark.parametrize("text", [False, True])
 @given(CUTS)
-def test_any_split_gives_the_same_events_at_the_same_places(loads, text, cuts):
+def test_events_do_not_depend_on_the_chunks(loads, text, cuts):
     dispatch = ToolDispatch(loads=loads, text=text)
     out, calls = b"", []
     for piece in pieces(cuts):
@@ -63,16 +63,16 @@ def test_any_split_gives_the_same_events_at_the_same_places(loads, text, cuts):
         calls += found
     assert [(c.name, c.arguments) for c in calls] == list(COMPLETES.values())
     expected = b""
-    told = iter(calls)
+    completed = iter(calls)
     for place, bytes_ in enumerate(FRAMES):
         expected += bytes_
         if place in COMPLETES:
-            expected += frame(next(told), json.loads(FRAMES[0][6:]))
+            expected += frame(next(completed), json.loads(FRAMES[0][6:]))
     assert out == expected
 
 
 @pytest.mark.parametrize("cut", [0, 20])
-def test_the_end_that_completes_a_call_need_not_speak_of_tools(cut):
+def test_any_finish_reason_completes_a_call(cut):
     dispatch = ToolDispatch(text=False)
     end = chunk({}, "stop")
     assert dispatch.feed(chunk(call(0, name="f", arguments="")))[1] == []
@@ -82,7 +82,7 @@ def test_the_end_that_completes_a_call_need_not_speak_of_tools(cut):
 
 
 @given(CUTS)
-def test_without_the_event_the_bytes_pass_and_the_calls_are_told(cuts):
+def test_stream_without_inserted_events_passes_and_reports_calls(cuts):
     dispatch = ToolDispatch(insert=False)
     results = [(piece, *dispatch.feed(piece)) for piece in pieces(cuts)]
     assert all(passed is piece for piece, passed, _ in results)
@@ -90,7 +90,7 @@ def test_without_the_event_the_bytes_pass_and_the_calls_are_told(cuts):
 
 
 @given(CUTS)
-def test_no_byte_is_held_back(cuts):
+def test_no_byte_is_held(cuts):
     dispatch = ToolDispatch()
     for piece in pieces(cuts):
         passed, _ = dispatch.feed(piece)
@@ -128,7 +128,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("api", OTHERS)
 @given(st.data())
-def test_the_other_apis_split_anywhere(api, data):
+def test_other_apis_do_not_depend_on_the_chunks(api, data):
     frames = [sse(event, event.get("type")) for event in OTHERS[api]]
     stream, before = b"".join(frames), b"".join(frames[:-1])
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
@@ -136,20 +136,20 @@ def test_the_other_apis_split_anywhere(api, data):
     out = b"".join(
         dispatch.feed(stream[a:b])[0] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)
     )
-    told = frame(ToolCall(0, "" if api == "text" else "c", "f", '{"a": "\\"}"}'), OTHERS[api][0])
-    assert out == before + told + frames[-1], "after the brace, before what comes next"
+    event = frame(ToolCall(0, "" if api == "text" else "c", "f", '{"a": "\\"}"}'), OTHERS[api][0])
+    assert out == before + event + frames[-1], "after the brace, before what comes next"
 
 
 @pytest.mark.parametrize(
     ("api", "kind"), [("messages", "ping"), ("responses", EVENT), ("text", None)]
 )
-def test_the_frame_has_a_type_that_the_apis_clients_pass_over(api, kind):
-    """The AI SDK checks every event of Messages against the types that it knows."""
+def test_frame_type_is_ignored_by_the_apis_clients(api, kind):
+    """The AI SDK validates every event of Messages against its known types."""
     [event] = EventReader().feed(frame(ToolCall(0, "c", "f", "{}"), OTHERS[api][0]))
     assert json.loads(event.data).get("type") == kind
 
 
-def test_the_frame_is_a_chunk_without_choices_and_dynamos_event():
+def test_frame_is_dynamos_event_and_a_chunk_without_choices():
     whole = ToolCall(1, "c1", "f", '{"a": "ä"}', 2)
     data = {"id": "x", "object": "chat.completion.chunk", "created": 5, "model": "m",
             "choices": [{}], "usage": {}}  # fmt: skip
@@ -188,12 +188,12 @@ GOOD = as_json(ToolCall(0, "c", "f", "{}"))
         {**GOOD, "tool_call": {**GOOD["tool_call"], "id": None}},
     ],
 )
-def test_what_is_no_event_of_ours(data):
+def test_other_events_are_not_parsed(data):
     assert from_json(data) is None
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_nothing_raises_and_nothing_is_lost(parts):
+def test_no_input_raises_or_is_lost(parts):
     dispatch = ToolDispatch()
     data = b"data: ".join(parts)
     assert dispatch.feed(data) == (data, [])
@@ -212,5 +212,5 @@ def test_nothing_raises_and_nothing_is_lost(parts):
         (b"", None, False),
     ],
 )
-def test_who_asks_for_it(header, hints, wanted):
+def test_header_or_hint_opts_in(header, hints, wanted):
     assert opted_in(header, hints) is wanted

@@ -1,4 +1,4 @@
-"""Server-sent events, whatever the chunking."""
+"""Server-sent events, for every chunking."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ EVENTS = [(b"one", b"{}"), (b"", b"first\nsecond"), (b"two", b" x"), (b"", b"[DO
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
-def test_a_split_changes_nothing(cuts):
+def test_events_do_not_depend_on_the_chunks(cuts):
     cuts = sorted(cuts)
     pieces = [STREAM[a:b] for a, b in zip([0, *cuts], [*cuts, len(STREAM)], strict=True)]
     reader = EventReader()
@@ -27,7 +27,7 @@ def test_a_split_changes_nothing(cuts):
     assert reader.between_events
 
 
-def test_an_event_ends_after_its_blank_line():
+def test_event_ends_after_its_blank_line():
     data = b"data: a\n\ndata: b\n\ndata: c"
     reader = EventReader()
     assert [data[: event.end] for event in reader.feed(data)] == [
@@ -39,7 +39,7 @@ def test_an_event_ends_after_its_blank_line():
 
 
 @pytest.mark.parametrize("piece", [b"x" * 100, b"data: " + b"x" * 94 + b"\n", b"x\n: y"])
-def test_an_event_that_is_too_long_is_left_out_and_not_kept(piece, monkeypatch):
+def test_too_long_event_is_dropped(piece, monkeypatch):
     monkeypatch.setattr(events, "MAX_EVENT_BYTES", 1000)
     reader = EventReader()
     for _ in range(1000):
@@ -49,7 +49,7 @@ def test_an_event_that_is_too_long_is_left_out_and_not_kept(piece, monkeypatch):
     assert [event.data for event in reader.feed(b"data: next\n\n")] == [b"next"]
 
 
-def test_lines_that_are_not_kept_do_not_count(monkeypatch):
+def test_ignored_lines_do_not_count(monkeypatch):
     monkeypatch.setattr(events, "MAX_EVENT_BYTES", 1000)
     reader = EventReader()
     for _ in range(1000):
@@ -58,7 +58,7 @@ def test_lines_that_are_not_kept_do_not_count(monkeypatch):
 
 
 @given(st.lists(st.binary()))
-def test_nothing_raises(pieces):
+def test_no_input_raises(pieces):
     reader = EventReader()
     for piece in pieces:
         reader.feed(piece)

@@ -1,4 +1,4 @@
-"""The end of a JSON value, whatever the value and wherever it is split."""
+"""The end of a JSON value, for every value and split."""
 
 import json
 
@@ -15,13 +15,13 @@ CONTAINERS = st.lists(VALUES) | st.dictionaries(st.text(), VALUES) | st.text()
 
 
 @given(CONTAINERS, st.text(), st.booleans())
-def test_the_end_is_that_of_a_real_parser(value, after, plain):
+def test_end_equals_that_of_a_json_parser(value, after, plain):
     written = json.dumps(value, ensure_ascii=plain)
     assert JsonEnd().feed("  " + written + after) == 2 + len(written)
 
 
 @given(CONTAINERS)
-def test_one_character_at_a_time_it_ends_with_the_last(value):
+def test_value_in_single_characters_ends_with_the_last(value):
     written = json.dumps(value)
     reader = JsonEnd()
     ends = [reader.feed(character) for character in written]
@@ -29,16 +29,16 @@ def test_one_character_at_a_time_it_ends_with_the_last(value):
 
 
 @pytest.mark.parametrize("text", ["", " ", "1", "-2.5e3", "true", "null"])
-def test_what_does_not_end_by_itself_has_no_end(text):
+def test_scalars_and_incomplete_values_have_no_end(text):
     assert JsonEnd().feed(text) == -1
 
 
-def test_an_escape_may_be_split_from_what_it_escapes():
+def test_split_after_a_backslash_does_not_matter():
     reader = JsonEnd()
     assert reader.feed('{"a": "\\') == -1
     assert reader.feed('"}') == -1, "the quote was escaped: the brace is in the string"
     assert reader.feed('"}') == 2
 
 
-def test_a_bracket_that_closes_nothing_ends_it():
+def test_unmatched_closing_bracket_ends_the_value():
     assert JsonEnd().feed("]]]") == 1

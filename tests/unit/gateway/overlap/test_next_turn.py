@@ -1,4 +1,4 @@
-"""What is prefilled by itself: where turns have shown that it pays, and nowhere else."""
+"""Automatic prefills, which start only after past turns have shown a gain."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ RESULT = {"role": "tool", "tool_call_id": "c", "content": "there"}
 def played(
     ahead: NextTurnPredictor, number: int, cached: int | None, following: str = "base"
 ) -> dict | None:
-    """A turn of 1,000 tokens that calls a tool, and the next one; what was to be prefilled."""
+    """Play a turn of 1,000 tokens that calls a tool, and the next turn; return the prefill."""
     found = ahead.called(key(number), "main", body("base", USER), ANSWER, 1000)
     ahead.came(key(number), "main", body(following, USER, ANSWER, RESULT), cached)
     return found
 
 
-def test_what_the_cache_holds_is_not_prefilled():
+def test_cached_prompts_are_not_prefilled():
     ahead = NextTurnPredictor()
     assert [played(ahead, n, 990) for n in range(6)] == [None] * 6
 
 
-def test_answers_that_come_back_otherwise_than_they_were_generated_are():
+def test_answers_that_clients_rewrite_are_prefilled():
     ahead = NextTurnPredictor()
     found = [played(ahead, n, 500) for n in range(4)]
     assert found[:2] == [None, None]
@@ -52,7 +52,7 @@ def test_answers_that_come_back_otherwise_than_they_were_generated_are():
     assert found[2]["tools"] == TOOLS
 
 
-def test_a_system_prompt_that_changes_with_the_tools_is_foreseen():
+def test_system_prompt_that_depends_on_the_tool_is_predicted():
     ahead = NextTurnPredictor()
     found = [played(ahead, n, 0, following="read what was found") for n in range(4)]
     assert found[:2] == [None, None]
@@ -61,34 +61,34 @@ def test_a_system_prompt_that_changes_with_the_tools_is_foreseen():
         USER,
         {"role": "assistant", "tool_calls": ANSWER["tool_calls"]},
     ]
-    # Another tool is another case.
+    # Another tool has a separate prediction.
     other = {**ANSWER, "tool_calls": [{"id": "c", "function": {"name": "book"}}]}
     assert ahead.called(key(9), "main", body("base", USER), other, 1000) is None
 
 
-def test_a_prompt_that_changes_each_time_is_not():
+def test_prompt_that_changes_each_time_is_not_predicted():
     ahead = NextTurnPredictor()
     found = [played(ahead, n, 0, following=f"it is {n} o'clock") for n in range(6)]
     assert found == [None] * 6
 
 
-def test_what_was_prefilled_teaches_nothing_about_the_cache():
+def test_prefilled_turns_do_not_count_as_cached():
     ahead = NextTurnPredictor()
     for n in range(4):
         played(ahead, n, 500)
     for n in range(4, 30):
-        # Found because it was prefilled: that is no reason to stop.
+        # The tokens are cached only because of the prefill, so prefills continue.
         assert played(ahead, n, None) is not None
 
 
-def test_a_wish_is_enough_for_a_turn_of_some_length():
+def test_requested_prefill_needs_only_a_minimum_length():
     ahead = NextTurnPredictor()
     turn = (key(1), "main", body("base", USER), ANSWER)
     assert ahead.called(*turn, 1000, wanted=True) is not None
     assert ahead.called(*turn, 20, wanted=True) is None
 
 
-def test_a_thread_that_starts_over_teaches_nothing():
+def test_restarted_thread_changes_nothing():
     ahead = NextTurnPredictor()
     for n in range(4):
         ahead.called(key(n), "main", body("base", USER), ANSWER, 1000)
@@ -96,7 +96,7 @@ def test_a_thread_that_starts_over_teaches_nothing():
     assert ahead.called(key(9), "main", body("base", USER), ANSWER, 1000) is None
 
 
-def test_tenants_learn_apart():
+def test_predictions_are_separate_by_tenant():
     ahead = NextTurnPredictor()
     for n in range(4):
         played(ahead, n, 0)
@@ -131,14 +131,14 @@ JSON = st.recursive(
     st.dictionaries(st.sampled_from(["messages", "tools"]), JSON),
     st.dictionaries(st.sampled_from(["tool_calls", "content", "role"]), JSON),
 )
-def test_nothing_that_comes_from_outside_raises(request, answer):
+def test_no_input_raises(request, answer):
     ahead = NextTurnPredictor()
     ahead.called(key(1), "main", request, answer, 1000, wanted=True)
     ahead.came(key(1), "main", request, 3)
     head_of(request)
 
 
-def test_heads_are_bounded_in_bytes_and_the_latest_stay():
+def test_heads_are_bounded_in_bytes_and_the_latest_are_kept():
     ahead = NextTurnPredictor()
     for number in range(200):
         system = f"{number} " + "x" * 200_000
@@ -148,7 +148,7 @@ def test_heads_are_bounded_in_bytes_and_the_latest_stay():
     assert 60 < len(kept) < 90
     assert kept[-1].startswith("199 ")
     assert ahead._kinds.bytes <= 1 << 24
-    # The same kind again takes no more.
+    # A known kind takes no more memory.
     before = ahead._kinds.bytes
     ahead.called(key(1), "main", body(system, USER), ANSWER, 1000)
     ahead.came(key(1), "main", body(system, USER, ANSWER, RESULT), 500)

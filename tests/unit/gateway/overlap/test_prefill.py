@@ -1,4 +1,4 @@
-"""Handles of announced prefixes: matched, written as texts, and what they saved."""
+"""Prefill handles: matching, serialization and saved time."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def begin(*messages, now=0.0, ttl=10.0, key=KEY, **body):
     return Prefill.fresh(f"pf_{next(_ids)}", key, "m", prefix, "r0", now, ttl)
 
 
-def test_a_turn_that_begins_with_what_was_announced_is_taken():
+def test_turn_with_the_announced_prefix_claims_the_prefill():
     prefill = begin(SYSTEM, USER, tools=TOOLS)
     reordered = {"content": "Be brief.", "role": "system"}
     prefill.take("m", {"messages": [reordered, USER, TOOL], "tools": TOOLS}, 1.0)
     assert prefill.taken_s == 1.0
 
 
-def test_what_is_empty_may_be_left_out():
+def test_empty_members_may_be_omitted():
     prefill = begin({"role": "assistant", "content": None, "tool_calls": [1]})
     turn = {"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}, TOOL]}
     prefill.take("m", turn, 1.0)
@@ -49,7 +49,7 @@ def test_what_is_empty_may_be_left_out():
         ("other", {"messages": [SYSTEM, USER, TOOL], "tools": TOOLS}, "'m'"),
     ],
 )
-def test_another_prefix_than_announced_is_a_clear_error(model, body, reason):
+def test_different_prefix_is_a_mismatch_error(model, body, reason):
     prefill = begin(SYSTEM, USER, tools=TOOLS)
     with pytest.raises(PrefillError, match=reason) as refused:
         prefill.take(model, body, 1.0)
@@ -58,12 +58,12 @@ def test_another_prefix_than_announced_is_a_clear_error(model, body, reason):
 
 
 @pytest.mark.parametrize("messages", [None, [], "text", {"role": "user"}, 3])
-def test_what_is_no_chat_is_refused(messages):
+def test_prefill_without_messages_is_refused(messages):
     with pytest.raises(PrefillError):
         announced({"messages": messages})
 
 
-def test_messages_nested_beyond_reason_are_refused():
+def test_too_deep_messages_are_refused():
     deep: object = "x"
     for _ in range(400):
         deep = [deep]
@@ -71,12 +71,12 @@ def test_messages_nested_beyond_reason_are_refused():
         announced({"messages": [deep]})
 
 
-def test_it_ends_in_time():
+def test_prefill_expires_after_a_bounded_time():
     assert begin(USER, now=5.0, ttl=10.0).expires_s == 15.0
     assert begin(USER, ttl=1e9).expires_s == MAX_TTL_S
 
 
-def test_any_gateway_reads_what_another_has_written():
+def test_serialized_prefill_is_equal():
     prefill = begin(SYSTEM, USER, now=3.25, tools=TOOLS, key=ProgramKey("t", "日\n"))
     prefill.by_itself = True
     assert Prefill.from_fields(orjson.loads(orjson.dumps(prefill.to_fields()))) == prefill
@@ -111,22 +111,22 @@ def report(prompt, cached, service=0.0):
 @pytest.mark.parametrize(
     ("found", "after_s", "saved"),
     [
-        (1000, 5.0, 0.9),  # All of it was found.
-        (1200, 5.0, 0.9),  # The turn's own tokens are no merit of the prefill.
-        (550, 5.0, 0.45),  # Half of what was computed was lost again.
-        (100, 5.0, 0.0),  # Only what was there before.
+        (1000, 5.0, 0.9),  # All computed tokens were found.
+        (1200, 5.0, 0.9),  # Tokens beyond the prefill's prompt do not count.
+        (550, 5.0, 0.45),  # Half of the computed tokens were evicted.
+        (100, 5.0, 0.0),  # Only tokens that were cached before.
         (0, 5.0, 0.0),
-        (1000, 0.2, 0.2),  # The turn came before so much could be saved.
+        (1000, 0.2, 0.2),  # The turn began after 0.2 s, so no more was saved.
     ],
 )
-def test_seconds_saved_are_those_of_tokens_computed_ahead_and_found(found, after_s, saved):
+def test_saved_time_is_that_of_prefilled_and_found_tokens(found, after_s, saved):
     prefill = begin(USER)
     prefill.report = report(1000, 100, service=0.9)
     prefill.take("m", {"messages": [USER, TOOL]}, after_s)
     assert prefill.saved_s(report(1300, found)) == pytest.approx(saved)
 
 
-def test_nothing_was_saved_by_a_prefill_that_failed_or_was_not_used():
+def test_failed_or_unused_prefill_saves_nothing():
     prefill = begin(USER)
     assert prefill.saved_s(report(10, 10)) == 0.0
     prefill.report = report(10, 0, service=1.0)

@@ -1,4 +1,4 @@
-"""Tags told ahead, as a text."""
+"""Tags of announced prefixes, serialized as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft_gateway.overlap.tag_codec import decode, encode
 from weft_gateway.policies.hints_values import own_tag
 
 
-def test_every_kind_of_tag_comes_back_as_it_was():
+def test_decoding_restores_every_kind_of_tag():
     given = [
         {"message": -1, "tag": "SYSTEM_PROMPT"},
         {"messages": [4, 7], "tag": "TOOL_OUTPUT"},
@@ -21,17 +21,17 @@ def test_every_kind_of_tag_comes_back_as_it_was():
     assert decode(encode(tags))[0].tag is Tag.SYSTEM_PROMPT
 
 
-def test_no_tags_are_no_text():
+def test_no_tags_are_an_empty_text():
     assert encode(()) == ""
     assert decode("") == ()
 
 
 @pytest.mark.parametrize("text", ["{", "3", "[3]", '[["a", 99]]', '[["a", 1, 2, 3, 4, 5, 6, 7]]'])
-def test_what_cannot_be_read_says_nothing(text):
+def test_invalid_text_has_no_tags(text):
     assert decode(text) == ()
 
 
-def test_the_most_that_may_be_told_fits_into_a_row():
+def test_largest_tag_list_fits_into_a_row():
     most = 1_000_000_000
     tags = [
         OwnTag(f"tags[{n}]", Tag.SYSTEM_PROMPT, most, most, most, True, most) for n in range(64)

@@ -17,7 +17,7 @@ def read(*pieces, **options):
     return [call for piece in pieces for call in reader.feed(piece)]
 
 
-def test_an_element_is_told_when_its_brace_closes():
+def test_element_is_reported_when_its_brace_closes():
     reader = TextCalls(Allowance())
     assert reader.feed(f"[{SEARCH[:-1]}") == []
     assert reader.feed("}") == [("search", '{"q": "a [{\\"}] b"}')]
@@ -26,7 +26,7 @@ def test_an_element_is_told_when_its_brace_closes():
 
 
 @given(st.data())
-def test_a_split_changes_nothing(data):
+def test_calls_do_not_depend_on_the_chunks(data):
     text = f"Let me see. [1] \n[{SEARCH} , {PLOT}]\nand [[{PLOT}]]"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -43,7 +43,7 @@ def test_a_split_changes_nothing(data):
         ({"name": "f", "arguments": '{"a": 1}'}, ("f", {"a": 1})),
     ],
 )
-def test_other_ways_to_write_a_call(element, call):
+def test_other_formats_of_a_call_are_read(element, call):
     [(name, arguments)] = read(json.dumps([element]))
     assert (name, json.loads(arguments)) == call
 
@@ -63,15 +63,15 @@ def test_other_ways_to_write_a_call(element, call):
         '[{"a": ' + "[" * 100_000 + "]" * 100_000 + "}]",
     ],
 )
-def test_what_is_no_call(text):
+def test_other_text_is_no_call(text):
     assert read(text) == []
 
 
-def test_only_tools_that_there_are():
+def test_calls_of_unknown_tools_are_ignored():
     assert [name for name, _ in read(f"[{SEARCH},{PLOT}]", names={"search"})] == ["search"]
 
 
-def test_an_endless_element_is_given_up_and_its_memory_returned():
+def test_endless_element_is_dropped_and_its_memory_freed():
     allowance = Allowance(1000)
     reader = TextCalls(allowance)
     assert reader.feed('[{"name": "f", "arguments": {"a": "') == []

@@ -1,4 +1,4 @@
-"""Tool calls out of the chunks of three APIs, each when it is complete and not before."""
+"""Tool calls from the chunks of three APIs, each reported when it is complete."""
 
 import json
 
@@ -19,7 +19,7 @@ CALLS = st.lists(ARGUMENTS, min_size=1, max_size=4)
 
 
 def chat(*pieces, index=0, choice=0, finish=None):
-    """A chunk with pieces of a call: id, name or arguments."""
+    """Return a chunk with pieces of a call: id, name or arguments."""
     deltas = [
         {"index": index, "function": {"arguments": piece}}
         if isinstance(piece, str)
@@ -57,7 +57,7 @@ def test_chat_calls_are_complete_with_their_closing_brace(calls, data):
 
 
 @given(st.data())
-def test_choices_and_interleaved_calls_stay_apart(data):
+def test_choices_and_interleaved_calls_are_separate(data):
     whole = {(c, i): json.dumps({"of": [c, i], "t": "}"}) for c in range(2) for i in range(2)}
     queue = {key: list(text) for key, text in whole.items()}
     parser = ToolCallParser()
@@ -66,7 +66,7 @@ def test_choices_and_interleaved_calls_stay_apart(data):
         parser.feed(chat((f"{choice}.{index}", "f"), index=index, choice=choice))
     while queue:
         choice, index = key = data.draw(st.sampled_from(sorted(queue)))
-        # Arguments of a later call, before any of an earlier one, would complete the earlier.
+        # Arguments of a later call would complete an earlier call that has none yet.
         if index and len(queue.get((choice, 0), "")) == len(whole[choice, 0]):
             index = 0
             key = (choice, 0)
@@ -103,7 +103,7 @@ def responses(calls, data):
 
 @pytest.mark.parametrize("api", [anthropic, responses])
 @given(CALLS, st.data())
-def test_the_other_apis_say_the_same(api, calls, data):
+def test_other_apis_give_the_same_calls(api, calls, data):
     parser = ToolCallParser()
     found = []
     for chunk in api(calls, data):
@@ -114,7 +114,7 @@ def test_the_other_apis_say_the_same(api, calls, data):
     assert found == [ToolCall(i, f"c{i}", "f", text) for i, text in enumerate(calls)]
 
 
-def test_responses_without_deltas_are_complete_when_done():
+def test_response_call_without_deltas_is_complete_at_its_done_event():
     item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": ""}
     assert read(
         [
@@ -128,14 +128,14 @@ def test_responses_without_deltas_are_complete_when_done():
     ) == [ToolCall(3, "c", "f", "{}")]
 
 
-def test_a_message_whose_input_comes_whole():
+def test_messages_call_with_whole_input_is_complete_at_its_start():
     block = {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}
     start = {"type": "content_block_start", "index": 1, "content_block": block}
     assert read([start]) == [ToolCall(1, "c", "f", '{"a": 1}')]
 
 
 @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
-def test_a_call_without_arguments_is_complete_at_the_next_or_at_the_end(finish):
+def test_call_without_arguments_is_complete_at_the_next_call_or_the_end(finish):
     parser = ToolCallParser()
     assert parser.feed(chat(("a", "f"))) == []
     assert parser.feed(chat(("b", "g"), index=1)) == [], "heads may all come first"
@@ -149,33 +149,33 @@ def test_a_call_without_arguments_is_complete_at_the_next_or_at_the_end(finish):
 
 @pytest.mark.parametrize("finish", ["length", "content_filter", "abort", None])
 @pytest.mark.parametrize("arguments", ["", '{"a": ', "1"])
-def test_an_answer_that_was_cut_short_calls_nothing(finish, arguments):
+def test_truncated_answer_has_no_calls(finish, arguments):
     assert read([chat(("a", "f"), arguments), chat(finish=finish)]) == []
 
 
-def test_a_number_is_complete_at_the_end():
+def test_number_is_complete_at_the_end():
     chunks = [chat(("a", "f"), "1"), chat("2"), chat(finish="stop")]
     assert [call.arguments for call in read(chunks)] == ["12"]
 
 
-def test_what_comes_after_the_closing_brace_is_not_the_calls():
+def test_text_after_the_closing_brace_is_ignored():
     [call] = read([chat(("a", "f"), ' {"a": 1}\n}}'), chat('{"b": 2}'), chat(finish="stop")])
     assert call.arguments == '{"a": 1}'
 
 
-def test_a_name_may_come_in_pieces_or_again():
+def test_name_may_come_in_pieces_or_repeatedly():
     parts = [("a", "get_"), ("a", "get_"), ("", "weather"), ("a", "get_weather")]
     [call] = read([chat(*parts), chat("{}"), chat(("b", "other"))])
     assert (call.id, call.name) == ("a", "get_weather")
 
 
-def test_a_name_is_whole_when_arguments_begin():
+def test_name_is_complete_when_arguments_begin():
     chunks = [chat(("a", "f"), '{"a": '), chat(("a", "late")), chat("1}")]
     assert [call.name for call in read(chunks)] == ["f"]
 
 
 @pytest.mark.parametrize(("reason", "whole"), [("tool_use", True), ("max_tokens", False)])
-def test_a_message_without_arguments_calls_only_if_it_ended_well(reason, whole):
+def test_messages_call_without_arguments_needs_a_complete_answer(reason, whole):
     block = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
     chunks = [
         {"type": "content_block_start", "index": 0, "content_block": block},
@@ -187,7 +187,7 @@ def test_a_message_without_arguments_calls_only_if_it_ended_well(reason, whole):
 
 
 @pytest.mark.parametrize(("end", "whole"), [("completed", True), ("incomplete", False)])
-def test_a_response_without_arguments_calls_only_if_it_ended_well(end, whole):
+def test_response_call_without_arguments_needs_a_complete_answer(end, whole):
     item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": ""}
     done = {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": ""}
     chunks = [
@@ -199,7 +199,7 @@ def test_a_response_without_arguments_calls_only_if_it_ended_well(end, whole):
     assert read(chunks) == [ToolCall(0, "c", "f", "{}")] * whole
 
 
-def test_tools_that_the_server_runs_itself_are_not_the_clients():
+def test_server_tools_are_ignored():
     block = {"type": "server_tool_use", "id": "c", "name": "web_search", "input": {}}
     delta = {"type": "input_json_delta", "partial_json": '{"q": '}
     parser = ToolCallParser()
@@ -209,11 +209,11 @@ def test_tools_that_the_server_runs_itself_are_not_the_clients():
 
 
 @pytest.mark.parametrize("arguments", ['{"a": }', "]", "}{", '{"a" 1}', "nonsense"])
-def test_arguments_that_are_no_json_call_nothing(arguments):
+def test_call_with_invalid_arguments_is_dropped(arguments):
     assert read([chat(("a", "f"), arguments), chat(finish="tool_calls")]) == []
 
 
-def test_a_call_without_a_name_is_none():
+def test_call_without_a_name_is_dropped():
     assert read([chat("{}"), chat(finish="tool_calls")]) == []
 
 
@@ -243,7 +243,7 @@ IN_TEXT = [("f", '{"a": 1}', 0), ("g", "{}", 1)]
         },
     ],
 )
-def test_calls_in_the_text_of_any_api(chunk):
+def test_calls_in_text_are_found_in_every_api(chunk):
     parser = ToolCallParser()
     found = [[parser.feed(chunk(character))] for character in TEXT]
     calls = [call for [calls] in found for call in calls]
@@ -251,13 +251,13 @@ def test_calls_in_the_text_of_any_api(chunk):
     assert found.index([[calls[0]]]) == TEXT.index("}}") + 1
 
 
-def test_each_choice_has_its_own_text():
+def test_text_of_each_choice_is_separate():
     parser = ToolCallParser()
     calls = [c for piece in TEXT for n in (0, 1) for c in parser.feed(content(piece, n))]
     assert [(c.name, c.choice) for c in calls] == [("f", 0), ("f", 1), ("g", 0), ("g", 1)]
 
 
-def test_text_is_searched_only_where_asked_and_for_known_tools():
+def test_text_is_searched_only_on_request_and_for_known_tools():
     assert read([content(TEXT)], text=False) == []
     assert [call.name for call in read([content(TEXT)], names={"f"})] == ["f"]
 
@@ -298,12 +298,12 @@ TYPES = ["content_block_delta", "content_block_start", "message_delta"] + [
 
 
 @given(st.lists(ANY | st.fixed_dictionaries({"type": st.sampled_from(TYPES), "delta": ANY})))
-def test_nothing_raises(chunks):
+def test_no_input_raises(chunks):
     read(chunks)
 
 
 @pytest.mark.parametrize("odd", [[], {}, [1], {"a": 1}])
-def test_an_answer_may_end_for_a_reason_of_any_shape(odd):
+def test_finish_reason_of_any_type_does_not_raise(odd):
     begun = chat(("a", "f"), '{"a": 1')
     ends = [
         {"choices": [{"index": 0, "delta": {}, "finish_reason": odd}]},
@@ -317,7 +317,7 @@ def test_deep_arguments_do_not_raise():
     assert read([chat(("a", "f"), deep), content(f'[{{"name": "f", "arguments": {deep}}}]')]) == []
 
 
-def test_endless_arguments_are_given_up_and_later_calls_are_not():
+def test_endless_arguments_are_dropped_without_later_calls():
     parser = ToolCallParser()
     parser.feed(chat(("a", "f"), '{"a": "'))
     piece = "x" * (MAX_KEPT_CHARS // 8)
@@ -328,7 +328,7 @@ def test_endless_arguments_are_given_up_and_later_calls_are_not():
     assert len(parser.feed(chat(("b", "f"), f'{{"a": "{piece}"}}', index=1))) == 1
 
 
-def test_calls_without_number_are_not_followed(monkeypatch):
+def test_number_of_open_calls_is_limited(monkeypatch):
     monkeypatch.setattr(tool_calls, "MAX_FOLLOWED", 8)
     chunks = [chat((f"c{i}", "f"), "{}", index=i) for i in range(20)]
     assert len(read(chunks)) == 8

@@ -1,4 +1,4 @@
-"""Tool calls of answers that came at once: those of the stream, whatever the API."""
+"""Tool calls of whole answers equal those of streams, in every API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def function(name: str, arguments: str) -> dict[str, Any]:
     }
 
 
-def test_every_choice_of_a_chat_has_its_calls():
+def test_each_choice_of_a_chat_has_its_calls():
     calls = [function("f", '{"a": 1}'), function("g", "")]
     answer = {
         "choices": [
@@ -39,14 +39,14 @@ def test_every_choice_of_a_chat_has_its_calls():
     ]
 
 
-def test_a_call_that_was_cut_short_is_none():
+def test_truncated_call_is_dropped():
     calls = [function("f", '{"a": 1}'), function("g", '{"b": ')]
     answer = {"choices": [{"finish_reason": "length", "message": {"tool_calls": calls}}]}
     assert [call.name for call in calls_of(answer)] == ["f"]
 
 
 @pytest.mark.parametrize("place", ["text", "content", "block", "item"])
-def test_calls_written_as_text_are_found_where_they_name_a_tool(place):
+def test_calls_in_text_are_found_if_they_name_a_tool(place):
     text = 'I call [{"name": "f", "arguments": {"a": 1}}, {"name": "unknown"}]'
     answer = {
         "text": {"choices": [{"index": 0, "text": text, "finish_reason": "stop"}]},
@@ -59,7 +59,7 @@ def test_calls_written_as_text_are_found_where_they_name_a_tool(place):
     assert calls_of(answer, names={"f"}) == [ToolCall(0, "", "f", '{"a": 1}')]
 
 
-def test_blocks_of_anthropics_messages():
+def test_tool_use_blocks_of_messages_are_calls():
     answer = {
         "type": "message",
         "content": [
@@ -76,7 +76,7 @@ def test_blocks_of_anthropics_messages():
     assert [c.name for c in calls_of({**answer, "stop_reason": "max_tokens"})] == ["f"]
 
 
-def test_items_of_openais_responses():
+def test_function_items_of_responses_are_calls():
     answer = {
         "object": "response",
         "status": "completed",
@@ -97,7 +97,7 @@ ARGUMENTS = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_siz
 
 
 @given(st.lists(st.tuples(NAMES, ARGUMENTS), max_size=5), st.integers(1, 7))
-def test_they_are_those_of_the_stream(wanted, size):
+def test_calls_equal_those_of_the_stream(wanted, size):
     chunks: list[dict[str, Any]] = []
     for number, (name, arguments) in enumerate(wanted):
         text = json.dumps(arguments)
@@ -132,5 +132,5 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING)
-def test_whatever_comes_nothing_raises(answer):
+def test_no_input_raises(answer):
     assert isinstance(calls_of(answer), list)

@@ -1,4 +1,4 @@
-"""Room that tenants share: who gives way."""
+"""Capacity that tenants share: the choice of the evicted entry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from weft_gateway.policies.fair_lru import FairLRU
 
 
-def test_a_tenant_alone_has_it_all_and_loses_its_oldest():
+def test_single_tenant_uses_all_and_loses_its_oldest_entry():
     room = FairLRU(3)
     assert [room.put("t", name) for name in "abc"] == [None] * 3
     assert room.put("t", "d") == ("t", "a")
@@ -18,20 +18,20 @@ def test_a_tenant_alone_has_it_all_and_loses_its_oldest():
     assert room.put("t", "e") == ("t", "c")
 
 
-def test_whoever_has_most_gives_way_to_others_until_all_have_the_same():
+def test_largest_tenant_loses_entries_until_shares_are_equal():
     room = FairLRU(6)
     for name in range(6):
         room.put("loud", name)
     gone = [room.put("quiet", name) for name in range(3)]
     assert gone == [("loud", 0), ("loud", 1), ("loud", 2)]
-    # From here on each has its share, however often one asks.
+    # Shares are equal now, so each further entry of a tenant evicts its own oldest one.
     for name in range(10, 60):
         tenant, _ = room.put("loud", name)
         assert tenant == "loud"
     assert len(room) == 6
 
 
-def test_one_more_of_the_same_is_none_more():
+def test_existing_entry_is_not_added_again():
     room = FairLRU(2)
     room.put("t", "a")
     room.put("t", "b")
@@ -41,7 +41,7 @@ def test_one_more_of_the_same_is_none_more():
         room.drop("t", "b")
 
 
-def test_room_for_nothing_is_refused():
+def test_limit_of_zero_is_refused():
     with pytest.raises(ValueError, match="positive"):
         FairLRU(0)
 
@@ -50,7 +50,7 @@ def test_room_for_nothing_is_refused():
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.booleans()), max_size=120),
     st.integers(1, 9),
 )
-def test_it_agrees_with_the_plain_rule_whatever_happens(steps, limit):
+def test_evictions_equal_those_of_a_simple_model(steps, limit):
     room, kept = FairLRU(limit), []
     for tenant, name, drop in steps:
         entry = (f"t{tenant}", name)

@@ -1,4 +1,4 @@
-"""Hints of every dialect, read into one kind."""
+"""Hints of every dialect, parsed into one type."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def marked(body: dict[str, Any]) -> Hints:
 
 
 def said(hints: Hints) -> dict[str, Any]:
-    """What was said, without fates."""
+    """Return the hints without their fates."""
     found = {f.name: getattr(hints, f.name) for f in fields(Hints)}
     return {k: v for k, v in found.items() if k != "fates" and v not in (None, ())}
 
 
-def test_a_call_without_hints_costs_one_look() -> None:
+def test_call_without_hints_is_not_parsed() -> None:
     body = {"model": "m", "messages": [], "temperature": 0.5}
     assert read_hints(body, {b"content-type": b"application/json"}) is NO_HINTS
     assert marked({"messages": [{"role": "user", "content": "u"}]}) is NO_HINTS
@@ -48,7 +48,7 @@ def test_a_call_without_hints_costs_one_look() -> None:
         ({"vllm_xargs": {"agentic_context": {
             "priority": 4, "deadline_seconds": 30, "kv_retention_ttl_seconds": 5}}}, {},
          {"priority": 4, "deadline_s": 30.0, "retain_s": 5.0}),
-        # To vLLM lower is sooner.
+        # In vLLM, a lower value is sooner.
         ({"priority": -3}, {}, {"priority": 3}),
         ({"priority": 5}, {b"x-vllm-priority": b"2"}, {"priority": -2}),
         ({"prompt_cache_retention": "24h"}, {}, {"retain_s": 3600.0}),
@@ -56,7 +56,7 @@ def test_a_call_without_hints_costs_one_look() -> None:
         ({"cache_control": {"type": "ephemeral", "ttl": "1h"}}, {}, {"retain_s": 3600.0}),
     ],
 )  # fmt: skip
-def test_every_dialect_is_understood(
+def test_every_dialect_is_parsed(
     body: dict[str, Any], headers: Headers, wanted: dict[str, Any]
 ) -> None:
     hints = read_hints(body, headers)
@@ -85,7 +85,7 @@ TEXT = {"type": "text", "text": "x"}
          3600.0, -1),
     ],
 )  # fmt: skip
-def test_marks_retain_the_prefix_before_them(
+def test_cache_control_retains_the_prefix_before_it(
     body: dict[str, Any], seconds: float, reach: int
 ) -> None:
     hints = marked(body)
@@ -93,7 +93,7 @@ def test_marks_retain_the_prefix_before_them(
     assert hints.fates == ("cache_control=applied up to the end of its message",)
 
 
-def test_what_comes_first_wins_and_the_others_say_so() -> None:
+def test_first_value_wins_and_the_others_are_ignored() -> None:
     body = {
         "weft": {"priority": 2},
         "nvext": {"agent_hints": {"priority": 5}},
@@ -112,7 +112,7 @@ def test_what_comes_first_wins_and_the_others_say_so() -> None:
     }
 
 
-def test_a_malformed_hint_leaves_room_for_the_next() -> None:
+def test_malformed_hint_falls_back_to_the_next() -> None:
     hints = read_hints({"weft": {"priority": "high"}, "priority": -1}, {b"x-weft-priority": b"x"})
     assert hints.priority == 1
     assert hints.fates == (
@@ -122,7 +122,7 @@ def test_a_malformed_hint_leaves_room_for_the_next() -> None:
     )
 
 
-def test_limits_are_the_tenants() -> None:
+def test_limits_of_the_tenant_apply() -> None:
     limits = HintLimits(max_retain_s=10, max_priority=1, max_deadline_s=5)
     body = {"weft": {"priority": -9, "retain_s": 1e9, "deadline_s": 60}}
     hints = read_hints(body, {}, limits)
@@ -130,7 +130,7 @@ def test_limits_are_the_tenants() -> None:
     assert all(fate.endswith(", clamped") for fate in hints.fates)
 
 
-def test_own_tags_by_message_and_by_tokens() -> None:
+def test_client_tags_are_given_by_message_or_tokens() -> None:
     given_tags = [
         {"message": 0, "tag": "system_prompt"},
         {"start": 10, "end": 20, "tag": 2},
@@ -166,7 +166,7 @@ def test_own_tags_by_message_and_by_tokens() -> None:
          "cache_control=ignored: ttl must be 5m or 1h"),
     ],
 )  # fmt: skip
-def test_what_is_ignored_says_why(body: dict[str, Any], fate: str) -> None:
+def test_ignored_hints_have_a_reason(body: dict[str, Any], fate: str) -> None:
     assert read_hints(body, {}).fates == (fate,)
 
 
@@ -185,7 +185,7 @@ ANYTHING = st.recursive(
 
 
 def some(*names: str) -> st.SearchStrategy[Any]:
-    """An object with any of these names, or anything else."""
+    """Return objects with any of these names, and other values."""
     return ANYTHING | st.fixed_dictionaries({}, optional=dict.fromkeys(names, ANYTHING | NUMBER))
 
 
@@ -232,7 +232,7 @@ LIMITS = st.builds(
 
 @settings(deadline=None)
 @given(BODIES, HEADERS, LIMITS, st.booleans())
-def test_whatever_is_said_nothing_raises_and_all_is_within_the_limits(
+def test_no_input_raises_or_exceeds_the_limits(
     body: dict[str, Any], headers: Headers, limits: HintLimits, look_inside: bool
 ) -> None:
     hints = read_hints(body, headers, limits, b'"cache_control"' if look_inside else b"")

@@ -24,12 +24,12 @@ def test_numbers_are_clamped(value: Any, wanted: tuple[float, bool]) -> None:
 
 
 @pytest.mark.parametrize("value", [True, "3", None, [], {}, float("nan"), b"nan", b"", b"\xff"])
-def test_what_is_no_number_is_refused(value: Any) -> None:
+def test_other_types_than_numbers_are_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="must be a number"):
         values.number(value, 0.0, 10.0)
 
 
-def test_priorities_have_one_polarity() -> None:
+def test_vllms_priorities_are_inverted() -> None:
     assert values.sooner(2, LIMITS) == (2, False)
     assert values.later(2, LIMITS) == (-2, False)
     assert values.later(-99, LIMITS) == (8, True)
@@ -41,11 +41,11 @@ def test_priorities_have_one_polarity() -> None:
     ("value", "wanted"),
     [(True, True), (False, False), (b"1", True), (b" Off ", False), (b"yes", True)],
 )
-def test_flags(value: Any, wanted: bool) -> None:
+def test_flags_are_parsed(value: Any, wanted: bool) -> None:
     assert values.flag(value, LIMITS) == (wanted, False)
 
 
 @pytest.mark.parametrize("value", [1, "true", b"maybe", b"\xff", None])
-def test_what_is_no_flag_is_refused(value: Any) -> None:
+def test_other_values_than_flags_are_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="true or false"):
         values.flag(value, LIMITS)

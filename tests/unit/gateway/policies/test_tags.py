@@ -1,4 +1,4 @@
-"""Sections and their ends made into the engine's tags."""
+"""Conversion of sections and their ends to the engine's tags."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ def prompt(*tags: Tag) -> list[Section]:
     return sections({"messages": [{"role": ROLES[tag], "content": "x"} for tag in tags]})
 
 
-def test_neighbours_of_one_role_are_one_span() -> None:
+def test_adjacent_sections_of_one_role_are_merged() -> None:
     found = by_role(prompt(S, U, R, R, T), [10.2, 20.0, 30.0, 40.0, 50.4])
     assert found == [(10, S), (20, U), (40, R), (50, T)]
 
 
-def test_sections_without_a_token_leave_no_span() -> None:
+def test_empty_sections_have_no_span() -> None:
     assert by_role(prompt(U, R, U, T), [0.3, 5.0, 5.2, 9.0]) == [(5, R), (9, T)]
 
 
-def test_the_papers_prompt_keeps_its_roles() -> None:
-    """System prompt, query, tool outputs, response (Sutradhara 4.3): already in order."""
+def test_prompt_of_the_paper_keeps_its_roles() -> None:
+    """The parts in the order of Sutradhara, section 4.3, have descending tags."""
     tags, _ = wire_tags(prompt(S, U, T, R), [10, 20, 30, 40])
     assert tags == (10, S, 20, U, 30, T, BEYOND, R)
 
 
-def test_what_stands_before_something_is_kept_as_long() -> None:
+def test_each_span_has_at_least_the_tag_of_later_spans() -> None:
     tags, _ = wire_tags(prompt(S, U, R, T, R, U, R, T), [10, 20, 30, 40, 50, 60, 70, 80])
     assert tags == (10, S, 60, U, BEYOND, T)
 
 
-def test_a_prompt_of_which_nothing_is_known_is_a_query() -> None:
+def test_prompt_of_unknown_structure_is_a_query() -> None:
     assert wire_tags([], []) == ((BEYOND, U), ())
 
 
-def test_a_prompt_of_one_message_is_what_that_is() -> None:
+def test_prompt_of_one_message_has_its_tag() -> None:
     for tag in (S, U, T, R):
         assert wire_tags(prompt(tag), [0.4]) == ((BEYOND, tag), ())
 
 
-def test_the_clients_own_tags_win() -> None:
+def test_client_tags_override_roles() -> None:
     found = prompt(S, U, R, T, U)
     ends = [10.0, 20.0, 30.0, 40.0, 50.0]
     own = (
@@ -66,12 +66,12 @@ def test_the_clients_own_tags_win() -> None:
     )  # fmt: skip
 
 
-def test_a_message_without_a_token_cannot_be_tagged() -> None:
+def test_empty_message_cannot_be_tagged() -> None:
     _, fates = wire_tags(prompt(U, R, U), [10, 10, 20], (OwnTag("a", S, message=1),))
     assert fates == ("a=ignored: the message is too short",)
 
 
-def test_a_message_of_several_sections_ends_with_its_last() -> None:
+def test_message_ends_with_its_last_section() -> None:
     part = {"type": "tool_result", "content": "seen"}
     content = [part, {"type": "text", "text": "and"}]
     body = {"messages": [{"role": "user", "content": content}, {"role": "assistant"}]}
@@ -96,7 +96,7 @@ PLACES = st.integers(-1, 9) | st.integers(0, BEYOND)
         max_size=6,
     ),
 )  # fmt: skip
-def test_engines_take_whatever_comes_of_it(
+def test_engine_parses_all_generated_tags(
     parts: list[tuple[Tag, float]], own: list[OwnTag]
 ) -> None:
     found = prompt(*[tag for tag, _ in parts])
@@ -111,7 +111,7 @@ def test_engines_take_whatever_comes_of_it(
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 5), (3, 25), (20, 30), (29, 31), (0, BEYOND)])
-def test_a_span_is_laid_over_exactly_its_tokens(start: int, end: int) -> None:
+def test_client_span_covers_exactly_its_tokens(start: int, end: int) -> None:
     found, ends = prompt(S, U, T), [10.0, 20.0, 30.0]
     plain = TagSpans.parse(list(wire_tags(found, ends)[0])).of_blocks(40, 1)
     tags, _ = wire_tags(found, ends, (OwnTag("a", Tag.NONE, start=start, end=end),))

@@ -1,4 +1,4 @@
-"""Bodies read as sections."""
+"""Sections of request bodies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outline(body: dict[str, Any]) -> list[tuple[str, int]]:
     return [(section.tag.name, section.message) for section in sections(body)]
 
 
-def test_roles_become_tags_and_tools_stand_with_the_system_prompt() -> None:
+def test_roles_become_tags_and_tools_join_the_system_prompt() -> None:
     call = {"id": "1", "function": {"name": "look", "arguments": '{"at": 1}'}}
     body = {
         "tools": [TOOL],
@@ -50,13 +50,13 @@ def test_tools_are_never_lost(messages: list[dict[str, Any]]) -> None:
     assert [s.message for s in found if s.extras] == [PREAMBLE]
 
 
-def test_a_system_message_among_the_others_is_nobody_elses() -> None:
+def test_later_system_message_is_a_query() -> None:
     roles = ["developer", "system", "user", "system"]
     body = {"messages": [{"role": role, "content": "x"} for role in roles]}
     assert [tag for tag, _ in outline(body)] == [*["SYSTEM_PROMPT"] * 2, *["USER_QUERY"] * 2]
 
 
-def test_results_inside_an_anthropic_message_come_before_its_text() -> None:
+def test_tool_results_of_anthropic_messages_precede_the_text() -> None:
     body = {
         "system": [{"type": "text", "text": "s"}],
         "messages": [
@@ -83,7 +83,7 @@ def test_results_inside_an_anthropic_message_come_before_its_text() -> None:
     ]
 
 
-def test_items_of_the_responses_api() -> None:
+def test_items_of_the_responses_api_become_sections() -> None:
     body = {
         "instructions": "s",
         "input": [
@@ -105,11 +105,11 @@ def test_items_of_the_responses_api() -> None:
      {"input": [{"role": "user", "content": "u"}], "previous_response_id": "resp_1"},
      {"messages": [{"role": "user", "content": "u"}], "truncate_prompt_tokens": 9}],
 )  # fmt: skip
-def test_where_nothing_can_be_known_there_are_no_sections(body: dict[str, Any]) -> None:
+def test_unknown_structure_has_no_sections(body: dict[str, Any]) -> None:
     assert sections(body) == []
 
 
-def test_keys_tell_contents_and_roles_apart() -> None:
+def test_keys_differ_by_content_and_role() -> None:
     def key(role: str, content: str) -> int:
         return sections({"messages": [{"role": role, "content": content}]})[0].key
 
@@ -144,7 +144,7 @@ def test_keys_tell_contents_and_roles_apart() -> None:
         },
     )
 )
-def test_no_body_makes_it_raise(body: dict[str, Any]) -> None:
+def test_no_body_raises(body: dict[str, Any]) -> None:
     for section in sections(body):
         assert isinstance(section.text, str)
         assert Tag.NONE < section.tag < Tag.PARTIAL_PREFILL
@@ -158,7 +158,7 @@ def asked(*pictures: dict[str, Any]) -> int:
     return section.key
 
 
-def test_pictures_are_told_apart_and_are_no_text() -> None:
+def test_image_keys_differ_and_images_are_no_text() -> None:
     def chat(data: str) -> dict[str, Any]:
         return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
@@ -178,7 +178,7 @@ def test_pictures_are_told_apart_and_are_no_text() -> None:
 @pytest.mark.parametrize(
     "more", [{"previous_response_id": "resp_1"}, {"conversation": "c"}, {"documents": [{}]}]
 )
-def test_what_is_visible_of_a_prompt_that_is_more(more: dict[str, Any]) -> None:
+def test_partly_visible_prompt_has_visible_sections_only(more: dict[str, Any]) -> None:
     body = {"input": "and then?"}
     assert not is_otherwise(body)
     assert visible(body) == sections(body) != []

@@ -1,4 +1,4 @@
-"""The alias table as data: what its rows must hold to be tried in order."""
+"""The alias table: requirements on its rows and their order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def test_header_names_are_lower_case_and_unique():
             assert name == name.lower()
 
 
-def test_no_row_takes_a_person_for_a_program():
+def test_no_row_names_a_user():
     assert all("user" not in row.program for row in BODY)
     assert all(b"user" not in alias.program for alias in HEADERS)
 
 
-def test_wefts_own_names_come_first():
+def test_weft_names_come_first():
     assert HEADERS[0].program == b"x-weft-program"
 
 
@@ -29,7 +29,7 @@ def test_body_paths_are_unique_and_chains_come_last():
     assert chained == sorted(chained)
 
 
-def test_names_that_other_tools_send_are_known():
+def test_names_of_other_tools_are_known():
     names = {alias.program for alias in HEADERS}
     assert names >= {
         b"x-litellm-trace-id",
@@ -39,5 +39,5 @@ def test_names_that_other_tools_send_are_known():
         b"x-session-affinity",
         b"x-correlation-id",
     }
-    # Some send it with each request: a name that says more comes first.
+    # Some tools send a correlation id per request, so more specific names come first.
     assert HEADERS[-1].program == b"x-correlation-id"

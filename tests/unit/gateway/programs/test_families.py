@@ -1,4 +1,4 @@
-"""Sub-agents with sessions of their own."""
+"""Sub-agents with separate sessions."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def call(name: str, parent: str = "", **headers: str) -> Identity:
         ({"x-claude-code-session-id": "a", "x-claude-code-parent-agent-id": "b"}, False),
     ],
 )
-def test_only_a_parent_that_is_a_program_folds(headers, folds):
+def test_only_a_session_as_parent_folds(headers, folds):
     raw = [(key.encode(), value.encode()) for key, value in headers.items()]
     identity = resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ResponseStore())
     assert has_parent(identity) is folds
 
 
-async def test_a_sub_agent_is_a_thread_of_its_parents_program():
+async def test_sub_agent_is_a_thread_of_its_parents_program():
     found = await fold(ResponseStore(), call("child", "root"))
     assert (found.key, found.thread, found.parent) == (ProgramKey("t", "root"), "child", "main")
 
 
-async def test_a_sub_agent_of_a_sub_agent_is_a_thread_of_the_root():
+async def test_nested_sub_agent_is_a_thread_of_the_root():
     chains = ResponseStore()
     await fold(chains, call("child", "root"))
     for _ in range(2):
@@ -50,13 +50,13 @@ async def test_a_sub_agent_of_a_sub_agent_is_a_thread_of_the_root():
     assert (found.key.program, found.parent) == ("root", "grandchild")
 
 
-async def test_a_circle_of_parents_ends():
+async def test_cyclic_parents_end():
     chains = ResponseStore()
     assert (await fold(chains, call("a", "b"))).key.program == "b"
     assert (await fold(chains, call("b", "a"))).key.program == "b"
 
 
-async def test_the_last_call_of_a_sub_agent_is_not_its_programs_last():
+async def test_final_call_of_a_sub_agent_does_not_end_the_program():
     headers = {"x-dynamo-session-id": "a", "x-dynamo-parent-session-id": "b",
                "x-dynamo-session-final": "1"}  # fmt: skip
     raw = [(key.encode(), value.encode()) for key, value in headers.items()]
@@ -65,7 +65,7 @@ async def test_the_last_call_of_a_sub_agent_is_not_its_programs_last():
     assert not (await fold(ResponseStore(), identity)).final
 
 
-async def test_a_session_and_an_answer_of_one_name_do_not_meet():
+async def test_session_and_answer_with_one_name_are_separate():
     chains = ResponseStore()
     chains.record(ProgramKey("t", "someone"), "root")
     assert (await fold(chains, call("child", "root"))).key.program == "root"

@@ -1,4 +1,4 @@
-"""The alias table of the wire conventions, row by row."""
+"""The program that each row of the alias table names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_body_field_names_the_program(alias):
     assert identify(body=nested(alias.program, "abc")).key.program == "abc"
 
 
-def test_rows_win_in_their_order():
+def test_earlier_rows_take_precedence():
     body = {"session_id": "body", "prompt_cache_key": "cache"}
     headers = {"x-session-id": "two", "x-weft-program": "one"}
     assert identify(headers, body, path="path").key.program == "path"
@@ -60,7 +60,7 @@ def test_rows_win_in_their_order():
     assert identify(None, body).key.program == "body"
 
 
-def test_a_sub_agent_of_claude_code_that_names_no_parent_was_begun_by_the_main_loop():
+def test_parent_of_a_claude_code_sub_agent_is_the_main_thread_by_default():
     session = {"x-claude-code-session-id": "s"}
     assert identify(session).parent == ""
     agent = identify(session | {"x-claude-code-agent-id": "a1"})
@@ -69,14 +69,14 @@ def test_a_sub_agent_of_claude_code_that_names_no_parent_was_begun_by_the_main_l
     assert identify(nested).parent == "a1"
 
 
-def test_a_sub_agent_of_codex_is_a_thread_of_the_session_begun_by_its_parent():
+def test_codex_sub_agent_is_a_thread_with_its_parent():
     root = identify({"session-id": "s", "thread-id": "s"})
     child = identify({"session-id": "s", "thread-id": "c", "x-codex-parent-thread-id": "s"})
     assert child.key == root.key
     assert (child.thread, child.parent) == ("c", root.thread)
 
 
-def test_a_call_that_continues_an_answer_is_of_its_thread():
+def test_call_that_continues_an_answer_joins_its_thread():
     chains = ResponseStore()
     chains.record(ProgramKey("t", "root"), "resp_1", thread="search")
     found = identify(body={"previous_response_id": "resp_1"}, chains=chains)
@@ -84,12 +84,12 @@ def test_a_call_that_continues_an_answer_is_of_its_thread():
     assert identify(body={"previous_response_id": "resp_2"}, chains=chains).thread == "main"
 
 
-def test_the_path_takes_threads_from_wefts_own_headers():
+def test_path_program_uses_threads_of_weft_headers():
     found = identify({"x-weft-thread": "t1", "x-weft-parent": "t0"}, path="p")
     assert (found.thread, found.parent, found.source) == ("t1", "t0", "path")
 
 
-def test_dynamo_says_when_a_session_is_final():
+def test_dynamos_final_header_is_read():
     headers = {"x-dynamo-session-id": "s", "x-dynamo-session-final": "true"}
     assert identify(headers).final
     assert not identify({"x-dynamo-session-id": "s", "x-dynamo-session-final": "0"}).final
@@ -101,7 +101,7 @@ def test_agentic_context_names_thread_and_parent():
     assert (found.key.program, found.thread, found.parent) == ("p", "a", "q")
 
 
-def test_nothing_gives_a_new_program_each_time():
+def test_call_without_identity_is_a_new_program():
     a, b = identify(), identify()
     assert a.key != b.key
     assert a.ephemeral
@@ -111,16 +111,16 @@ def test_nothing_gives_a_new_program_each_time():
 @pytest.mark.parametrize(
     "body", [{"user": "me"}, {"metadata": {"user_id": "me"}}, {"metadata": None}]
 )
-def test_a_person_is_not_a_program(body):
+def test_user_fields_name_no_program(body):
     assert identify(body=body).ephemeral
 
 
-def test_an_empty_id_is_as_good_as_none():
+def test_empty_id_is_ignored():
     assert identify({"x-session-id": "", "x-correlation-id": "c"}).key.program == "c"
     assert identify(body={"session_id": ""}).ephemeral
 
 
-def test_an_id_may_have_256_bytes_and_no_more():
+def test_id_has_at_most_256_bytes():
     assert len(identify({"x-session-id": "x" * 256}).key.program) == 256
     for wrong in ({"headers": {"x-session-id": "x" * 257}}, {"body": {"session_id": "ü" * 129}}):
         with pytest.raises(IdentityError) as raised:
@@ -131,30 +131,30 @@ def test_an_id_may_have_256_bytes_and_no_more():
 
 
 @pytest.mark.parametrize("value", [True, ["a"], 1.5, {"id": "a"}])
-def test_an_id_of_another_type_is_refused(value):
+def test_id_of_another_type_is_refused(value):
     with pytest.raises(IdentityError) as raised:
         identify(body={"session_id": value})
     assert raised.value.code == "bad_id"
 
 
-def test_a_number_is_taken_as_text():
+def test_number_is_read_as_text():
     assert identify(body={"session_id": 17}).key.program == "17"
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b"\xc3", b"a\xffb", b"\xed\xa0\x80"])
 @pytest.mark.parametrize("name", ["x-session-id", "x-parent-session-id"])
-def test_bytes_that_are_no_text_are_refused(name, raw):
+def test_invalid_utf8_is_refused(name, raw):
     with pytest.raises(IdentityError) as raised:
         identify({"x-session-id": "x"} | {name: raw})
     assert raised.value.code == "bad_id"
 
 
-def test_one_id_is_one_program_in_a_header_and_in_a_body():
+def test_id_names_one_program_in_header_and_body():
     name = "\\xff ÿ"
     assert identify({"x-session-id": name}).key == identify(body={"session_id": name}).key
 
 
-def test_traceparent_counts_only_when_configured():
+def test_traceparent_is_used_only_if_configured():
     headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
     assert identify(headers).ephemeral
     found = identify(headers, traceparent=True)
@@ -172,11 +172,11 @@ def test_traceparent_counts_only_when_configured():
         f"00-{'a' * 31}-{'b' * 16}-01",
     ],
 )
-def test_a_traceparent_that_names_no_trace_names_no_program(value):
+def test_invalid_traceparent_names_no_program(value):
     assert identify({"traceparent": value}, traceparent=True).ephemeral
 
 
-def test_a_chain_of_answers_folds_to_its_root():
+def test_chain_of_answers_folds_to_its_root():
     chains = ResponseStore()
     chains.record(ProgramKey("t", "root"), "resp_1")
     found = identify(body={"previous_response_id": "resp_1"}, chains=chains)
@@ -187,11 +187,11 @@ def test_a_chain_of_answers_folds_to_its_root():
 
 
 @pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
-def test_a_conversation_may_be_a_name_or_an_object(conversation):
+def test_conversation_may_be_a_name_or_an_object(conversation):
     assert identify(body={"conversation": conversation}).key.program == "conv_1"
 
 
-def test_a_conversation_without_an_id_names_nothing():
+def test_conversation_without_an_id_names_no_program():
     assert identify(body={"conversation": {}}).ephemeral
     assert identify(body={"conversation": {"id": ""}}).ephemeral
 
@@ -207,11 +207,11 @@ def test_a_conversation_without_an_id_names_nothing():
         ({"messages": [], "store": True}, False, True),
     ],
 )
-def test_the_program_of_an_answer_that_can_be_continued_waits_for_that(body, chained, ephemeral):
+def test_program_of_a_stored_answer_is_not_ephemeral(body, chained, ephemeral):
     assert identify(body=body, chained=chained).ephemeral is ephemeral
 
 
-def test_a_chain_that_began_without_a_key_is_one_program():
+def test_chain_without_a_key_is_one_program():
     chains = ResponseStore()
     first = identify(body={"input": "hi"}, chains=chains, chained=True)
     chains.record(first.key, "resp_1")

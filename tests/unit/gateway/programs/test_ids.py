@@ -1,4 +1,4 @@
-"""What an id is, from bytes and from JSON."""
+"""Valid ids, from bytes and from JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def text_of(raw: bytes) -> str | None:
 
 
 @given(st.binary(max_size=MAX_ID_BYTES))
-def test_bytes_are_an_id_if_they_are_text_and_come_back_whole(raw: bytes) -> None:
+def test_bytes_are_an_id_if_they_are_text_and_round_trip(raw: bytes) -> None:
     text = text_of(raw)
     if text is None:
         with pytest.raises(IdentityError) as raised:
@@ -33,7 +33,7 @@ def test_bytes_are_an_id_if_they_are_text_and_come_back_whole(raw: bytes) -> Non
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
-def test_half_a_surrogate_pair_is_no_id(text: str) -> None:
+def test_lone_surrogate_is_no_id(text: str) -> None:
     with pytest.raises(IdentityError) as raised:
         from_json(text, "the member")
     assert raised.value.code == "bad_id"
@@ -41,7 +41,7 @@ def test_half_a_surrogate_pair_is_no_id(text: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "refused"), [(MAX_ID_BYTES, False), (MAX_ID_BYTES + 1, True)])
-def test_the_bytes_on_the_wire_count(size: int, refused: bool) -> None:
+def test_length_is_counted_in_wire_bytes(size: int, refused: bool) -> None:
     raw = ("é" * MAX_ID_BYTES).encode()[: size - size % 2] + b"x" * (size % 2)
     assert len(raw) == size
     for take, value in ((from_bytes, raw), (from_json, raw.decode())):
@@ -55,7 +55,7 @@ def test_the_bytes_on_the_wire_count(size: int, refused: bool) -> None:
 
 
 @pytest.mark.parametrize("around", [" ", "\t", " \t ", "  "])
-def test_spaces_and_tabs_around_an_id_do_not_count(around: str) -> None:
+def test_spaces_and_tabs_around_an_id_are_removed(around: str) -> None:
     for text in ("q", "a b", "\u00a0q", "q\n", "x" * MAX_ID_BYTES):
         padded = f"{around}{text}{around}"
         assert from_bytes(padded.encode(), b"x") == from_json(padded, "x") == text
@@ -79,5 +79,5 @@ def test_spaces_and_tabs_around_an_id_do_not_count(around: str) -> None:
         ("", False),
     ],
 )
-def test_an_answers_id_is_of_few_characters(text: str, is_one: bool) -> None:
+def test_response_id_has_a_limited_alphabet(text: str, is_one: bool) -> None:
     assert is_response_id(text) is is_one

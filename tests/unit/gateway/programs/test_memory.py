@@ -1,4 +1,4 @@
-"""What only the table in memory promises; the rest is in its contract suite."""
+"""Guarantees of the in-memory table only. The contract suite tests the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def opening(name, now_s, call=None):
     return Opening(key(name), call or f"call-{name}", "main", "r0", frozenset({"r0"}), False, now_s)
 
 
-async def test_beyond_its_limit_it_lets_go_of_those_longest_without_a_call():
+async def test_full_table_evicts_the_least_recently_active_programs():
     table = MemoryTable(max_programs=2)
     await table.open_call(opening("busy", 1.0))
     for now, name in enumerate(("old", "older", "new"), start=2):
@@ -33,7 +33,7 @@ async def test_beyond_its_limit_it_lets_go_of_those_longest_without_a_call():
     assert await table.check() == []
 
 
-async def test_who_has_most_makes_room_for_all():
+async def test_tenant_with_the_most_programs_is_evicted_first():
     table = MemoryTable(max_programs=4)
     await table.start(ProgramKey("small", "first"), 1.0)
     for now in range(2, 8):
@@ -44,14 +44,14 @@ async def test_who_has_most_makes_room_for_all():
     assert await table.check() == []
 
 
-async def test_a_clock_that_goes_back_does_not_make_a_program_older():
+async def test_backward_clock_does_not_age_a_program():
     table = MemoryTable()
     await table.start(key("p"), 100.0)
     await table.start(key("p"), 50.0)
     assert await table.expire(105.0, idle_s=10.0) == []
 
 
-async def test_an_answer_is_a_snapshot():
+async def test_returned_row_is_a_snapshot():
     table = MemoryTable()
     first = await table.open_call(opening("p", 1.0, "a"))
     await table.open_call(opening("p", 2.0, "b"))
@@ -59,7 +59,7 @@ async def test_an_answer_is_a_snapshot():
     assert len(first.program.threads) == 1
 
 
-async def test_the_integrity_check_sees_what_is_wrong():
+async def test_integrity_check_finds_each_fault():
     table = MemoryTable()
     await table.open_call(opening("p", 1.0))
     sound = table._programs[key("p")]

@@ -1,4 +1,4 @@
-"""What the store says about its server; the rest needs one and is in the contract suite."""
+"""The description of the Redis server. The contract suite tests the rest with a server."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ from weft_gateway.programs.redis_link import _without_credentials
         ("unix://user:secret@/run/redis.sock?db=1", "unix:///run/redis.sock"),
     ],
 )
-def test_a_url_is_shown_without_its_password(url, shown):
+def test_url_is_shown_without_its_password(url, shown):
     assert _without_credentials(url) == shown

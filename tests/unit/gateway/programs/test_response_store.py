@@ -7,20 +7,20 @@ from weft_gateway.model import ProgramKey
 from weft_gateway.programs.response_store import ResponseStore
 
 
-def test_a_link_leads_to_its_program_and_an_unknown_one_to_itself():
+def test_link_leads_to_its_program_and_an_unknown_id_to_itself():
     chains = ResponseStore()
     chains.record(ProgramKey("t", "root"), "resp_1")
     assert chains.root("t", "resp_1") == "root"
     assert chains.root("t", "resp_2") == "resp_2"
 
 
-def test_a_tenant_cannot_follow_anothers_chain():
+def test_tenant_cannot_follow_another_tenants_chain():
     chains = ResponseStore()
     chains.record(ProgramKey("someone-else", "root"), "resp_1")
     assert chains.root("t", "resp_1") == "resp_1"
 
 
-def test_the_links_used_longest_ago_are_forgotten_first():
+def test_least_recently_used_links_are_evicted_first():
     chains = ResponseStore(limit=2)
     chains.record(ProgramKey("t", "p"), "a")
     chains.record(ProgramKey("t", "p"), "b")
@@ -29,7 +29,7 @@ def test_the_links_used_longest_ago_are_forgotten_first():
     assert [chains.root("t", link) for link in "abc"] == ["p", "b", "p"]
 
 
-def test_one_tenants_answers_push_out_his_own_and_not_anothers():
+def test_tenant_evicts_only_its_own_answers():
     chains = ResponseStore(limit=4)
     for link in "ab":
         chains.record(ProgramKey("quiet", "p"), link)
@@ -40,7 +40,7 @@ def test_one_tenants_answers_push_out_his_own_and_not_anothers():
     assert known == [28, 29]
 
 
-def test_what_was_stored_long_ago_is_forgotten():
+def test_old_answers_expire():
     now = [100.0]
     chains = ResponseStore(keep_s=10.0, clock=lambda: now[0])
     chains.record(ProgramKey("t", "p"), "a")
@@ -51,7 +51,7 @@ def test_what_was_stored_long_ago_is_forgotten():
 
 
 @pytest.mark.anyio
-async def test_an_answer_has_a_program_and_a_replica_until_it_is_forgotten():
+async def test_answer_has_a_program_and_a_replica_until_it_is_forgotten():
     chains = ResponseStore()
     await chains.remember(ProgramKey("t", "p"), "a", "r1")
     found = await chains.find("t", "a")
@@ -62,7 +62,7 @@ async def test_an_answer_has_a_program_and_a_replica_until_it_is_forgotten():
 
 
 @pytest.mark.anyio
-async def test_an_answers_id_belongs_to_the_tenant_that_had_it_first():
+async def test_response_id_belongs_to_its_first_tenant():
     now = [100.0]
     chains = ResponseStore(limit=4, keep_s=10.0, clock=lambda: now[0])
     mine, theirs = ProgramKey("mine", "p"), ProgramKey("theirs", "q")
@@ -70,7 +70,7 @@ async def test_an_answers_id_belongs_to_the_tenant_that_had_it_first():
     assert chains.record(theirs, "resp_1", "r1") is None
     assert await chains.find("theirs", "resp_1") is None
     assert (await chains.find("mine", "resp_1")).replica == "r0"
-    # Its own tenant may have it again; another one when it is gone or forgotten.
+    # The tenant may reuse the id. Another tenant may use it after it is removed or forgotten.
     assert chains.record(mine, "resp_1", "r2") is not None
     await chains.forget("mine", "resp_1")
     assert chains.record(theirs, "resp_1", "r1") is not None
@@ -83,7 +83,7 @@ async def test_an_answers_id_belongs_to_the_tenant_that_had_it_first():
     assert len(chains._owners) == len(chains._answers) == 4
 
 
-def test_a_session_has_a_name_of_its_own_for_each_tenant():
+def test_session_names_are_separate_by_tenant():
     chains = ResponseStore()
     for tenant in ("mine", "theirs"):
         assert chains.record(ProgramKey(tenant, tenant), "\x01session:run") is not None

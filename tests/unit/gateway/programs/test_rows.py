@@ -1,4 +1,4 @@
-"""Keys, members and rows as bytes, and back."""
+"""Keys, members and rows, to bytes and back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from weft_gateway.model import ProgramKey, Thread
 from weft_gateway.programs import rows
 
-# Lone surrogates too: a JSON escape can make them.
+# Lone surrogates too, because a JSON escape can produce them.
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
 
 
 @given(ANY_TEXT)
-def test_any_text_comes_back(text):
+def test_any_text_round_trips(text):
     assert rows.decode(rows.encode(text)) == text
 
 
@@ -25,7 +25,7 @@ def test_no_float_loses_precision(value):
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_a_packed_reply_comes_back(parts):
+def test_packed_reply_round_trips(parts):
     packed = " ".join(str(len(part)) for part in parts).encode() + b"\n" + b"".join(parts)
     assert rows.unpack(packed) == parts
 
@@ -37,7 +37,7 @@ def test_members_and_leases_name_the_program_and_the_call(name):
     assert rows.leased(rows.lease(key, "call-1")) == (key, "call-1")
 
 
-def test_all_keys_of_a_table_share_one_hash_slot():
+def test_keys_of_a_table_share_one_hash_slot():
     keys = rows.Keys("weft")
     made = [
         keys.row(ProgramKey("t", "p}{")), keys.in_flight, keys.activity, keys.leases,
@@ -47,7 +47,7 @@ def test_all_keys_of_a_table_share_one_hash_slot():
     assert len(set(made)) == len(made)
 
 
-def test_a_row_is_read_whole():
+def test_row_is_read_with_all_fields():
     key = ProgramKey("t", "p")
     row = {
         b"arrival": b"1.5",

@@ -1,4 +1,4 @@
-"""How a row changes, as a pure function."""
+"""Pure functions that change a row."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ USED = Closing(KEY, "c", 9.0, Outcome.OK, service_s=2.0, waiting_s=1.0, output_t
     [
         ("r0", {"r0", "r1"}, True, ("r0", "r0")),  # Algorithm 2, line 6
         ("", {"r0", "r1"}, True, ("r1", "r1")),  # lines 9 and 10
-        ("r0", {"r1"}, True, ("r1", "r1")),  # home cannot take it
+        ("r0", {"r1"}, True, ("r1", "r1")),  # the home is not eligible
         ("r0", {"r0", "r1"}, False, ("r1", "r0")),  # line 3
         ("", {"r0", "r1"}, False, ("r1", "")),
     ],
 )
-def test_where_a_call_goes_and_where_its_program_lives(home, eligible, sticky, settled):
+def test_replica_and_home_follow_algorithm_2(home, eligible, sticky, settled):
     row = replace(rules.fresh(KEY, 1.0, False), home=home)
     call = replace(CALL, eligible=frozenset(eligible), sticky=sticky)
     assert rules.settle(row, call) == settled
 
 
-def test_a_fresh_row_has_arrived_and_has_not_called():
+def test_fresh_row_has_an_arrival_and_no_calls():
     row = rules.fresh(KEY, 3.0, ephemeral=True)
     assert (row.arrival_s, row.last_arrival_s, row.calls, row.ephemeral) == (3.0, 0.0, 0, True)
 
 
-def test_opening_adds_a_thread_and_leaves_the_old_row_alone():
+def test_opening_adds_a_thread_to_a_copy_of_the_row():
     row = rules.fresh(KEY, 1.0, False)
     after, replica = rules.opened(row, CALL)
     assert replica == "r1"
@@ -43,19 +43,19 @@ def test_opening_adds_a_thread_and_leaves_the_old_row_alone():
     assert row.threads == ()
 
 
-def test_naming_an_ephemeral_program_keeps_it():
+def test_named_call_makes_a_program_permanent():
     row = rules.fresh(KEY, 1.0, ephemeral=True)
     assert not rules.opened(row, CALL)[0].ephemeral
     assert rules.opened(row, replace(CALL, ephemeral=True))[0].ephemeral
 
 
-def test_the_critical_path_grows_from_where_it_was_when_the_call_opened():
+def test_critical_path_grows_from_its_value_at_open():
     row, _ = rules.opened(replace(rules.fresh(KEY, 1.0, False), critical_path_s=3.0), CALL)
     assert rules.closed(row, USED, critical_path_at_open_s=3.0).critical_path_s == 5.0
     assert rules.closed(row, USED, critical_path_at_open_s=0.5).critical_path_s == 3.0
 
 
-def test_instants_never_go_back():
+def test_instants_never_decrease():
     row, _ = rules.opened(replace(rules.fresh(KEY, 1.0, False), last_arrival_s=8.0), CALL)
     assert row.last_arrival_s == 8.0
     late = replace(row, last_completion_s=20.0)
@@ -70,7 +70,7 @@ def test_only_errors_count_as_errors(outcome, errors):
     assert rules.closed(row, replace(USED, outcome=outcome), 0.0).errors == errors
 
 
-def test_only_nameless_or_ended_programs_go_and_only_without_calls():
+def test_only_idle_ephemeral_or_ended_programs_are_removed():
     row = rules.fresh(KEY, 1.0, False)
     busy, _ = rules.opened(row, CALL)
     assert not rules.goes(row)
@@ -79,7 +79,7 @@ def test_only_nameless_or_ended_programs_go_and_only_without_calls():
     assert not rules.goes(replace(busy, ended=True))
 
 
-def test_a_sound_row_has_no_violations_and_each_fault_is_named():
+def test_violations_name_each_fault_of_a_row():
     row = rules.fresh(KEY, 1.0, False)
     assert rules.violations(row) == []
     assert rules.violations(replace(row, service_s=0.3, critical_path_s=0.1 + 0.2)) == []

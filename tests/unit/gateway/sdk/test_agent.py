@@ -1,4 +1,4 @@
-"""The agent's loop: what overlaps, what is told to the model, and what it does without hints."""
+"""The agent's loop: overlap, messages to the model, and behaviour without hints."""
 
 import asyncio
 import json
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch):
-    """A slow machine is not a server that hangs."""
+def raised_time_limit(monkeypatch):
+    """Raise the time limit, so that a slow machine does not look like a server that hangs."""
     monkeypatch.setattr(agent, "GRACE_S", DEADLINE_S)
 
 
@@ -36,7 +36,7 @@ def calls(*names, arguments="{}"):
 
 
 class Model:
-    """A server whose chat answers are given, whose hints answer as said (404: it has none)."""
+    """A server with given chat answers. It answers hints with a given status (404: no hints)."""
 
     def __init__(self, *answers, prefill=(404, {}), extend=None):
         self.answers = list(answers)
@@ -62,7 +62,7 @@ async def run(server, tools, **options):
 
 
 def _when_called(then):
-    """A callback for chunks that calls `then` when an answer has ended with calls."""
+    """Return a chunk callback that calls `then` when an answer ends with tool calls."""
     return lambda chunk: then() if chunk.choices[0].finish_reason == "tool_calls" else None
 
 
@@ -70,7 +70,7 @@ def plain_calls(server):
     return [asked.json for asked in server.to("POST", "/chat/completions")]
 
 
-async def test_a_tool_starts_while_the_model_still_writes_the_next_call():
+async def test_tool_starts_while_the_model_generates_the_next_call():
     started = threading.Event()
 
     def answer():
@@ -90,7 +90,7 @@ async def test_a_tool_starts_while_the_model_still_writes_the_next_call():
     assert ran.tool_runs[0].head_start_s > ran.tool_runs[1].head_start_s >= 0
 
 
-async def test_tools_run_at_once():
+async def test_tools_run_concurrently():
     both = threading.Barrier(2, timeout=DEADLINE_S)
     tools = [Tool(name, both.wait) for name in "ab"]
     with scripted(Model(calls("a", "b"), answer_frames("Done."))) as server:
@@ -98,7 +98,7 @@ async def test_tools_run_at_once():
     assert not any(tool.failed for tool in ran.tool_runs)
 
 
-async def test_the_conversation_is_what_the_api_wants():
+async def test_conversation_has_the_apis_format():
     with scripted(Model(calls("f", arguments='{"a": 1}'), answer_frames("Done."))) as server:
         ran = await run(server, [Tool("f", lambda a: {"got": a})])
         first, second = plain_calls(server)
@@ -114,17 +114,17 @@ async def test_the_conversation_is_what_the_api_wants():
     assert {asked.headers["x-weft-program"] for asked in server.to("POST", "completions")} == {"p"}
 
 
-async def test_the_next_prompt_is_prefilled_while_tools_run_and_then_extended():
+async def test_next_prompt_is_prefilled_during_tools_and_then_extended():
     model = Model(calls("f"), prefill=HANDLE, extend=answer_frames("Done."))
     with scripted(model) as server:
-        # The tool cannot end before the prefill was asked for.
+        # The tool ends only after the prefill request.
         tool = Tool("f", lambda: server.wait_for("POST", "/hints/prefill") or "ok")
         ran = await run(server, [tool])
         [announced] = server.to("POST", "/hints/prefill")
         [whole] = server.to("POST", "/hints/prefill/pf_1/extend")
-    told = announced.json["messages"]
-    assert whole.json["messages"][: len(told)] == told
-    assert whole.json["messages"][len(told) :] == [
+    prefix = announced.json["messages"]
+    assert whole.json["messages"][: len(prefix)] == prefix
+    assert whole.json["messages"][len(prefix) :] == [
         {"role": "tool", "tool_call_id": "call-0", "content": "ok"}
     ]
     assert announced.json["tools"] == whole.json["tools"]
@@ -133,7 +133,7 @@ async def test_the_next_prompt_is_prefilled_while_tools_run_and_then_extended():
     assert server.to("DELETE", "pf_1") == []
 
 
-async def test_options_of_the_client_reach_the_extension_as_they_reach_a_plain_call():
+async def test_client_options_apply_to_extensions_and_plain_calls():
     with scripted(Model(calls("f"), prefill=HANDLE, extend=answer_frames("Done."))) as server:
         tool = Tool("f", lambda: server.wait_for("POST", "/hints/prefill") or "ok")
         await run(
@@ -150,7 +150,7 @@ async def test_options_of_the_client_reach_the_extension_as_they_reach_a_plain_c
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-async def test_without_hints_it_does_the_same_and_asks_for_them_once(status):
+async def test_server_without_hints_is_asked_once_and_gives_the_same_result(status):
     with scripted(
         Model(calls("f"), calls("f"), answer_frames("Done."), prefill=(status, {}))
     ) as server:
@@ -161,7 +161,7 @@ async def test_without_hints_it_does_the_same_and_asks_for_them_once(status):
     assert (ran.answer, ran.turns, ran.extended) == ("Done.", 3, 0)
 
 
-async def test_no_prefill_where_it_is_not_wanted():
+async def test_prefill_can_be_turned_off():
     with scripted(Model(calls("f"), answer_frames("Done."), prefill=HANDLE)) as server:
 
         async def ends_after_the_answer():
@@ -175,7 +175,7 @@ async def test_no_prefill_where_it_is_not_wanted():
 
 
 @pytest.mark.parametrize("status", [404, 409, 503])
-async def test_a_refused_extension_is_a_plain_call(status):
+async def test_refused_extension_becomes_a_plain_call(status):
     model = Model(
         calls("f"), answer_frames("Done."), prefill=HANDLE, extend=(status, {"error": {}})
     )
@@ -187,13 +187,13 @@ async def test_a_refused_extension_is_a_plain_call(status):
 
 
 @pytest.mark.parametrize("answer", [(500, {}), (201, []), (201, {"id": 1})])
-async def test_hints_that_answer_nonsense_do_no_harm(answer):
+async def test_invalid_hint_answers_are_ignored(answer):
     with scripted(Model(calls("f"), answer_frames("Done."), prefill=answer)) as server:
         tool = Tool("f", lambda: server.wait_for("POST", "/hints/prefill") or "ok")
         assert (await run(server, [tool])).answer == "Done."
 
 
-async def test_leaving_in_the_middle_discards_the_prefill_and_stops_the_tools():
+async def test_cancellation_discards_the_prefill_and_stops_the_tools():
     stopped = asyncio.Event()
     with scripted(Model(calls("f"), prefill=HANDLE)) as server:
 
@@ -213,7 +213,7 @@ async def test_leaving_in_the_middle_discards_the_prefill_and_stops_the_tools():
         server.wait_for("DELETE", "/sessions/p")
 
 
-async def test_what_tools_do_wrong_is_told_to_the_model():
+async def test_tool_errors_are_reported_to_the_model():
     def fails():
         raise OSError("no network")
 
@@ -221,16 +221,16 @@ async def test_what_tools_do_wrong_is_told_to_the_model():
     frames += [*call_frames(3, "f", '{"a": }'), CALLED, DONE]
     with scripted(Model(frames, answer_frames("Done."))) as server:
         ran = await run(server, [Tool("fails", fails), Tool("f", lambda: "ok")])
-        told = {m["tool_call_id"]: m["content"] for m in ran.messages if m["role"] == "tool"}
-    assert "no network" in json.loads(told["call-0"])["error"]
-    assert "unknown" in json.loads(told["call-1"])["error"]
-    assert told["call-2"] == "ok"
-    assert "JSON" in json.loads(told["call-3"])["error"]
+        outputs = {m["tool_call_id"]: m["content"] for m in ran.messages if m["role"] == "tool"}
+    assert "no network" in json.loads(outputs["call-0"])["error"]
+    assert "unknown" in json.loads(outputs["call-1"])["error"]
+    assert outputs["call-2"] == "ok"
+    assert "JSON" in json.loads(outputs["call-3"])["error"]
     assert [tool.failed for tool in ran.tool_runs] == [True, True, False, True]
     assert ran.messages[1]["tool_calls"][3]["function"]["arguments"] == "{}"
 
 
-async def test_turns_are_bounded_and_the_last_one_may_call_nothing():
+async def test_turns_are_bounded_and_the_last_has_no_tools():
     with scripted(Model(*[calls("f")] * 3)) as server:
         ran = await run(
             server, [Tool("f", lambda: "ok")], max_turns=3, tool_choice="required", temperature=0
@@ -241,7 +241,7 @@ async def test_turns_are_bounded_and_the_last_one_may_call_nothing():
     assert (ran.turns, ran.finished) == (3, False)
 
 
-async def test_an_answer_that_was_cut_short_is_not_finished():
+async def test_truncated_answer_is_not_finished():
     frames = [frame({"content": "I wou"}), frame({}, "length"), DONE]
     with scripted(Model(frames)) as server:
         ran = await run(server, [])
@@ -249,7 +249,7 @@ async def test_an_answer_that_was_cut_short_is_not_finished():
     assert (ran.answer, ran.finished) == ("I wou", False)
 
 
-async def test_a_stream_that_breaks_is_an_error_and_stops_the_tools():
+async def test_broken_stream_is_an_error_and_stops_the_tools():
     stopped = asyncio.Event()
     running = threading.Event()
 
@@ -283,7 +283,7 @@ async def test_callbacks_see_calls_and_chunks():
     assert seen == [None, None, None, "f", "tool_calls", None, "stop"]
 
 
-async def test_a_client_of_ones_own_is_used_and_left_open():
+async def test_given_client_is_used_and_not_closed():
     with scripted(Model(answer_frames("Done."))) as server:
         async with Session(server.url) as s, s.async_openai(max_retries=0) as client:
             ran = await s.run_tools(model="tiny", messages=ASK, tools=[], client=client)
@@ -292,6 +292,6 @@ async def test_a_client_of_ones_own_is_used_and_left_open():
 
 
 @pytest.mark.parametrize("options", [{"max_turns": 0}, {"n": 2}, {"stream": False}])
-async def test_options_that_make_no_sense(options):
+async def test_invalid_options_are_refused(options):
     with scripted(Model()) as server, pytest.raises(ValueError, match=r"max_turns|itself"):
         await run(server, [], **options)

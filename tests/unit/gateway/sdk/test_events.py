@@ -16,7 +16,7 @@ CALLS = [ToolCall(i, f"c{i}", "f", '{"a": 1}') for i in range(3)]
 FRAMES = [frame(call, {"choices": []}) for call in CALLS]
 
 
-async def test_each_call_is_told_while_the_stream_is_open():
+async def test_each_call_is_reported_while_the_stream_is_open():
     finish = threading.Event()
     seen: asyncio.Queue[ToolCall] = asyncio.Queue()
 
@@ -37,7 +37,7 @@ async def test_each_call_is_told_while_the_stream_is_open():
     assert server.asked[0].headers["authorization"] == "x"
 
 
-async def test_leaving_ends_a_stream_that_goes_on():
+async def test_exit_ends_an_open_stream():
     leave = threading.Event()
 
     def answer(asked):
@@ -51,7 +51,7 @@ async def test_leaving_ends_a_stream_that_goes_on():
         leave.set()
 
 
-async def test_an_error_of_the_callback_ends_it_and_is_kept():
+async def test_callback_error_ends_the_stream_and_is_kept():
     def fails(call):
         raise KeyError(call.name)
 
@@ -60,7 +60,7 @@ async def test_an_error_of_the_callback_ends_it_and_is_kept():
             assert isinstance(await stream.ended, KeyError)
 
 
-async def test_a_server_without_such_a_stream_is_an_error():
+async def test_server_without_the_event_stream_is_an_error():
     with scripted(lambda asked: (404, {})) as server, pytest.raises(httpx.HTTPStatusError):
         async with CallbackStream(server.url, {}, print):
             raise AssertionError("entered")

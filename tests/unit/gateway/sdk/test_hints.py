@@ -1,4 +1,4 @@
-"""Table 1's calls as they go over the wire, by real clients."""
+"""The calls of Table 1 on the wire, sent by real clients."""
 
 import openai
 import pytest
@@ -38,7 +38,7 @@ def sent(server):
     return [(asked.method, asked.path, asked.json) for asked in server.asked]
 
 
-def test_blocking():
+def test_blocking_client_sends_the_expected_requests():
     with (
         scripted(server_of_hints) as server,
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="x") as client,
@@ -57,7 +57,7 @@ def test_blocking():
 
 
 @pytest.mark.anyio
-async def test_not_blocking():
+async def test_async_client_sends_the_expected_requests():
     with scripted(server_of_hints) as server:
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
             hints = AsyncHints(client, "p")
@@ -76,7 +76,7 @@ async def test_not_blocking():
 
 
 @pytest.mark.parametrize("status", [404, 409, 503])
-def test_an_error_comes_at_once_with_its_code(status):
+def test_error_is_raised_without_a_retry(status):
     def refuse(asked):
         return status, {"error": {"code": "prefill_prefix_mismatch", "message": "no"}}
 
@@ -96,6 +96,6 @@ def test_an_error_comes_at_once_with_its_code(status):
 
 
 @pytest.mark.parametrize("answer", [[], {}, {"id": 1}, "x"])
-def test_an_answer_that_is_no_handle(answer):
+def test_answer_without_a_handle_is_refused(answer):
     with pytest.raises(ValueError, match="not a partial prefill"):
         Prefill.from_json(answer)

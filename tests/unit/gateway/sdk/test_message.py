@@ -1,4 +1,4 @@
-"""The message that an answer leaves for the next request."""
+"""The assistant message of an answer, for the next request."""
 
 from weft.message import Message
 from weft_gateway.overlap.tool_calls import ToolCall
@@ -12,7 +12,7 @@ def piece(index, id_=None, name=None, arguments=None):
     return {"index": index, "id": id_, "function": {"name": name, "arguments": arguments}}
 
 
-def test_text_is_joined_and_other_choices_left_out():
+def test_text_of_the_first_choice_is_joined():
     message = Message()
     for c in (chunk(role="assistant", content="I "), chunk(content="see."), chunk("stop")):
         message.add(c)
@@ -23,7 +23,7 @@ def test_text_is_joined_and_other_choices_left_out():
     assert message.finish_reason == "stop"
 
 
-def test_calls_are_as_the_parser_read_them():
+def test_calls_equal_those_of_the_parser():
     message = Message()
     message.add(chunk(tool_calls=[piece(0, "a", "f", ""), piece(1, "b", "g", '{"a":')]))
     message.add(chunk(tool_calls=[piece(0, arguments="{}")]))
@@ -35,7 +35,7 @@ def test_calls_are_as_the_parser_read_them():
         "content": None,
         "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
-            # Cut short: its arguments would make a chat template fail.
+            # Truncated: its arguments would break a chat template.
             {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}},
         ],
     }

@@ -1,4 +1,4 @@
-"""A program from its client's side."""
+"""Sessions of the Python client."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def expected(name):
     return [(method, path.format(name)) for method, path in LIFE]
 
 
-def test_with_starts_marks_and_ends():
+def test_with_block_starts_names_and_ends_the_program():
     with scripted(server_of_sessions) as server:
         with Session(server.url, api_key="key") as s:
             assert s.id == "sess-made"
@@ -42,7 +42,7 @@ def test_with_starts_marks_and_ends():
 
 
 @pytest.mark.anyio
-async def test_async_with_does_the_same():
+async def test_async_with_block_starts_names_and_ends_the_program():
     with scripted(server_of_sessions) as server:
         async with Session(f"{server.url}/v1/", id="my own/1", metadata={"a": 1}) as s:
             stream = await s.async_openai().chat.completions.create(**ASK)
@@ -51,7 +51,7 @@ async def test_async_with_does_the_same():
         assert server.asked[0].json == {"id": "my own/1", "metadata": {"a": 1}}
 
 
-def test_options_of_the_client_are_the_callers():
+def test_client_options_pass_to_the_openai_client():
     with scripted(server_of_sessions) as server, Session(server.url) as s:
         client = s.openai(default_headers={"x-own": "1"}, max_retries=7)
         assert client.max_retries == 7
@@ -60,14 +60,14 @@ def test_options_of_the_client_are_the_callers():
         assert (headers["x-own"], headers["x-weft-program"]) == ("1", "sess-made")
 
 
-def test_an_error_inside_ends_the_program_too_and_is_the_one_that_is_seen():
+def test_error_in_the_block_ends_the_program_and_is_raised():
     with scripted(server_of_sessions) as server:
         with pytest.raises(ZeroDivisionError), Session(server.url):
             1 / 0  # noqa: B018
         assert life(server)[-1] == ("DELETE", "/v1/sessions/sess-made")
 
 
-def test_a_session_that_is_kept_is_not_ended():
+def test_kept_session_is_not_ended():
     with scripted(server_of_sessions) as server:
         with Session(server.url, keep=True):
             pass
@@ -75,46 +75,46 @@ def test_a_session_that_is_kept_is_not_ended():
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_a_server_without_sessions_still_gets_marked_calls(status):
+def test_server_without_sessions_gets_named_calls(status):
     with scripted(lambda asked: (status, {})) as server:
         with Session(server.url) as s:
             assert s.headers["x-weft-program"].startswith("sess-")
         assert life(server) == [("POST", "/v1/sessions")]
 
 
-def test_a_refusal_is_an_error():
+def test_refused_session_is_an_error():
     refused = pytest.raises(SessionError, match="who")
     with scripted(lambda asked: (401, {"error": "who?"})) as server, refused, Session(server.url):
         raise AssertionError("entered")
 
 
 @pytest.mark.parametrize("answer", [[], {}, {"id": 7}, {"id": ""}, "x"])
-def test_an_answer_that_is_no_session_is_an_error(answer):
+def test_invalid_session_answer_is_an_error(answer):
     refused = pytest.raises(SessionError, match="not a session")
     with scripted(lambda asked: (200, answer)) as server, refused, Session(server.url):
         raise AssertionError("entered")
 
 
-def test_a_server_that_is_away_at_the_start_is_an_error():
+def test_unreachable_server_at_the_start_is_an_error():
     with scripted(server_of_sessions) as server:
         pass
     with pytest.raises(httpx.ConnectError), Session(server.url):
         raise AssertionError("entered")
 
 
-def test_a_server_that_is_away_at_the_end_is_not():
+def test_unreachable_server_at_the_end_is_no_error():
     with scripted(server_of_sessions) as server:
         s = Session(server.url).__enter__()
     s.__exit__(None, None, None)
 
 
-def test_nothing_is_marked_before_the_start():
+def test_client_before_the_start_is_an_error():
     with pytest.raises(RuntimeError, match="with"):
         Session("http://localhost").openai()
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "ä", "x" * 257])
-def test_a_name_that_no_header_carries(name):
+def test_name_that_is_no_header_value_is_refused(name):
     with pytest.raises(ValueError, match="printable"):
         Session("http://localhost", id=name)
 
@@ -128,12 +128,12 @@ def test_a_name_that_no_header_carries(name):
         ("https://h/weft", "https://h/weft/v1"),
     ],
 )
-def test_addresses(given, used):
+def test_version_is_added_to_base_urls(given, used):
     assert with_version(given) == used
 
 
 @pytest.mark.parametrize("given", ["localhost:8080", "ftp://h", "", "http://"])
-def test_what_is_no_address(given):
+def test_invalid_base_url_is_refused(given):
     with pytest.raises(ValueError, match="base_url"):
         with_version(given)
 
@@ -142,7 +142,7 @@ SERVERS = ("fastapi", "uvicorn", "uvloop", "httptools", "redis", "prometheus_cli
            "pydantic_settings", "typer", "rich", "click", "torch", "vllm", "openai")  # fmt: skip
 
 
-def test_it_needs_nothing_of_the_server():
+def test_client_imports_no_server_packages():
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({SERVERS!r})); import weft; "
         "own = {m for m in sys.modules if m.startswith('weft_')} - {'weft_gateway'}; "

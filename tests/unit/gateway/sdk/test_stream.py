@@ -1,4 +1,4 @@
-"""Tool calls out of a client's own stream."""
+"""Tool calls from a client's stream."""
 
 import openai
 import pytest
@@ -18,14 +18,14 @@ async def asynchronous(chunks):
         yield chunk
 
 
-def test_a_call_is_yielded_before_the_next_chunk_is_read():
+def test_call_is_yielded_before_the_next_chunk_is_read():
     source = iter(CHUNKS)
     calls = ToolCalls(source)
     assert next(iter(calls)).name == "f"
     assert list(source) == CHUNKS[2:]
 
 
-def test_the_callback_comes_first_and_chunks_are_shown():
+def test_callback_runs_before_the_yield_and_chunks_are_shown():
     seen = []
     calls = ToolCalls(CHUNKS, lambda call: seen.append(call.name), on_chunk=seen.append)
     for call in calls:
@@ -35,27 +35,27 @@ def test_the_callback_comes_first_and_chunks_are_shown():
 
 
 @pytest.mark.anyio
-async def test_streams_that_do_not_block():
+async def test_async_streams_yield_calls():
     calls = ToolCalls(asynchronous(CHUNKS))
     assert [call.id async for call in calls] == ["a"]
 
 
 @pytest.mark.anyio
-async def test_the_wrong_loop_is_an_error():
+async def test_wrong_kind_of_loop_is_an_error():
     with pytest.raises(TypeError, match="async for"):
         list(ToolCalls(asynchronous(CHUNKS)))
     with pytest.raises(TypeError, match="use `for`"):
         await anext(aiter(ToolCalls(CHUNKS)))
 
 
-def test_calls_in_text_where_asked():
+def test_calls_in_text_are_found_on_request():
     text = {"choices": [{"index": 0, "delta": {"content": '[{"name": "f", "arguments": {}}]'}}]}
     assert list(ToolCalls([text])) == []
     assert [c.name for c in ToolCalls([text], in_text=True)] == ["f"]
     assert list(ToolCalls([text], in_text=True, names={"g"})) == []
 
 
-def test_the_real_clients_stream():
+def test_stream_of_the_real_client_is_read():
     def answer(asked):
         yield frame({"role": "assistant", "content": ""})
         yield from call_frames(0, "f", '{"a": 1}')

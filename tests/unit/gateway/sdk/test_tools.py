@@ -1,4 +1,4 @@
-"""One run of one tool."""
+"""Running one tool."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ class Callable:
         (Callable(), "6"),
     ],
 )
-async def test_any_function_will_do(function, output):
+async def test_any_callable_is_a_tool(function, output):
     ran = await run(tool(function), call('{"a": 2}'))
     assert (ran.output, ran.failed) == (output, False)
 
@@ -50,24 +50,24 @@ async def test_a_blocking_tool_does_not_block_the_loop():
     done = threading.Event()
     work = asyncio.create_task(run(tool(lambda: done.wait(20)), call()))
     await asyncio.sleep(0)
-    done.set()  # By the loop that a tool in it would hold.
+    done.set()  # Set by the loop, which a tool inside it would block.
     assert (await work).output == "true"
 
 
-async def test_a_wide_fan_out_runs_at_once():
+async def test_wide_fan_out_runs_concurrently():
     width = 40
     all_there = threading.Barrier(width, timeout=20)
     ran = await asyncio.gather(*(run(tool(all_there.wait), call()) for _ in range(width)))
     assert not any(r.failed for r in ran)
 
 
-async def test_a_blocking_tool_sees_the_callers_context():
+async def test_blocking_tool_sees_the_callers_context():
     variable = ContextVar("variable", default="")
     variable.set("here")
     assert (await run(tool(variable.get), call())).output == "here"
 
 
-def test_a_blocking_tool_that_hangs_does_not_keep_the_loop():
+def test_hanging_blocking_tool_does_not_keep_the_loop_open():
     release = threading.Event()
     ran = asyncio.run(run(tool(release.wait, timeout_s=0.01), call()))
     assert "too long" in ran.output
@@ -89,17 +89,17 @@ def fails():
         (lambda: object(), "{}", "not JSON serializable"),
     ],
 )
-async def test_what_goes_wrong_is_told_to_the_model(function, arguments, why):
+async def test_tool_errors_are_reported_to_the_model(function, arguments, why):
     ran = await run(tool(function), call(arguments))
     assert ran.failed
     assert why in json.loads(ran.output)["error"]
 
 
-async def test_a_tool_that_there_is_not():
+async def test_unknown_tool_is_an_error():
     assert "'f'" in json.loads((await run(None, call())).output)["error"]
 
 
-async def test_a_tool_that_takes_too_long_is_stopped():
+async def test_slow_tool_is_stopped():
     stopped = []
 
     async def slow():
@@ -113,7 +113,7 @@ async def test_a_tool_that_takes_too_long_is_stopped():
     assert stopped
 
 
-def test_how_the_model_is_told_of_it():
+def test_tool_is_described_as_json():
     described = Tool("f", fails, "Does.", {"type": "object"}).as_json()
     assert described == {
         "type": "function",

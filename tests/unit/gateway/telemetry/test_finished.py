@@ -1,4 +1,4 @@
-"""Programs that have ended, and how each is known."""
+"""Programs that have ended, and the source of their identity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def used(service_s: float) -> CallReport:
     return CallReport("c", service_s, 0.25, prompt_tokens=40)
 
 
-def test_a_program_that_has_ended_is_shown_with_what_its_calls_have_used():
+def test_ended_program_shows_the_sums_of_its_calls():
     calls = [receipt("p", 10.0, report=used(1.0)), receipt("p", 20.0, report=used(2.0))]
     session = finished(calls, ())["p"]
     assert (session["status"], session["known_by"]) == ("finished", "x-session-id")
@@ -37,12 +37,12 @@ def test_a_program_that_has_ended_is_shown_with_what_its_calls_have_used():
     assert session["replicas"] == ["r0"]
 
 
-def test_what_no_engine_has_reported_is_not_known():
+def test_figures_without_reports_are_unknown():
     session = finished([receipt("p", 10.0)], ())["p"]
     assert session["service_s"] is session["output_tokens"] is session["critical_path_s"] is None
 
 
-def test_who_is_left_out():
+def test_live_unnamed_deleted_and_refused_programs_are_left_out():
     calls = [
         receipt("alive", 1.0),
         receipt("running", 2.0, outcome=""),
@@ -54,18 +54,18 @@ def test_who_is_left_out():
     assert finished(calls, {"alive"}) == {}
 
 
-def test_a_refused_call_is_no_call_of_its_session():
+def test_refused_calls_are_not_counted():
     calls = [receipt("p", 1.0, report=used(1.0)), receipt("p", 2.0, outcome="refused")]
     session = finished(calls, ())["p"]
     assert (session["calls"], session["errors"], session["service_s"]) == (1, 0, 1.0)
 
 
-def test_the_latest_call_says_how_a_program_is_known():
+def test_latest_call_determines_the_source():
     calls = [receipt("p", 1.0, source="lineage"), receipt("p", 2.0), receipt("q", 3.0, source="")]
     assert known_by(calls) == {"p": "x-session-id"}
 
 
-def test_calls_that_are_another_programs_are_counted_there():
+def test_moved_calls_count_for_their_new_program():
     mine, other = ProgramKey("t", "mine"), ProgramKey("t", "other")
     calls = [
         receipt("mine", 10.0, report=used(1.0)),
@@ -78,5 +78,5 @@ def test_calls_that_are_another_programs_are_counted_there():
     assert (found.calls, found.calls_closed, found.errors) == (2, 2, 1)
     assert (found.service_s, found.waiting_s, found.prompt_tokens) == (5.0, 0.5, 80)
     assert found.critical_path_s == 5.0
-    # Counted for a row of that name which has gone, the last one is nothing to take away here.
+    # The last call counted for an earlier row of that name, so nothing is subtracted here.
     assert regrouped(row, calls[:1]) is row

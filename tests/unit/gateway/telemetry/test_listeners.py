@@ -1,4 +1,4 @@
-"""Listeners get their program's events in order, and never make anybody wait."""
+"""Listeners get their program's events in order and never block the sender."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEY, OTHER = ProgramKey("t", "p"), ProgramKey("t", "q")
 
 
 @pytest.mark.anyio
-async def test_events_reach_those_who_listen_to_the_program():
+async def test_events_reach_the_listeners_of_their_program():
     listeners = Listeners()
     one, two = listeners.add(KEY), listeners.add(KEY)
     listeners.tell(KEY, {"n": 1})
@@ -29,7 +29,7 @@ async def test_events_reach_those_who_listen_to_the_program():
 
 
 @pytest.mark.anyio
-async def test_who_is_slow_loses_the_oldest_and_knows_how_many():
+async def test_slow_listener_loses_its_oldest_events_and_counts_them():
     listener = Listener(limit=2)
     for number in range(5):
         listener.put(b"%d" % number)
@@ -38,7 +38,7 @@ async def test_who_is_slow_loses_the_oldest_and_knows_how_many():
 
 
 @pytest.mark.anyio
-async def test_what_waits_is_bounded_in_bytes_and_one_event_waits_whatever_its_size():
+async def test_queue_is_bounded_in_bytes_except_for_a_single_event():
     listener = Listener(limit_bytes=10)
     for event in (b"a" * 6, b"b" * 4, b"c", b"d" * 50):
         listener.put(event)
@@ -50,7 +50,7 @@ async def test_what_waits_is_bounded_in_bytes_and_one_event_waits_whatever_its_s
 
 
 @pytest.mark.anyio
-async def test_when_the_gateway_ends_listeners_get_what_waits_and_then_the_end():
+async def test_listeners_get_queued_events_before_the_end():
     listeners = Listeners()
     one, two = listeners.add(KEY), listeners.add(OTHER)
     listeners.tell(KEY, {"n": 1})
@@ -62,14 +62,14 @@ async def test_when_the_gateway_ends_listeners_get_what_waits_and_then_the_end()
     assert await late.get() is None
 
 
-def test_a_program_has_so_many_listeners_and_no_more():
+def test_listeners_of_a_program_are_limited():
     listeners = Listeners(limit=1)
     assert listeners.add(KEY) is not None
     assert listeners.add(KEY) is None
     assert listeners.add(OTHER) is not None
 
 
-def test_a_tenant_has_so_many_over_all_its_programs():
+def test_listeners_of_a_tenant_are_limited():
     listeners = Listeners(per_tenant=2)
     one, two = listeners.add(KEY), listeners.add(OTHER)
     assert listeners.full(ProgramKey("t", "r"))
@@ -81,7 +81,7 @@ def test_a_tenant_has_so_many_over_all_its_programs():
 
 
 @pytest.mark.anyio
-async def test_where_all_is_taken_the_tenant_that_has_most_loses_its_oldest():
+async def test_tenant_with_the_most_listeners_loses_its_oldest():
     listeners = Listeners(per_tenant=9, in_all=4)
     quiet = listeners.add(ProgramKey("quiet", "p"))
     loud = [listeners.add(ProgramKey("loud", f"p{number}")) for number in range(6)]
@@ -89,7 +89,7 @@ async def test_where_all_is_taken_the_tenant_that_has_most_loses_its_oldest():
     listeners.tell(ProgramKey("quiet", "p"), {"n": 1})
     listeners.tell(ProgramKey("late", "p"), {"n": 2})
     assert [await quiet.get(), await late.get()] == [b'{"n":1}', b'{"n":2}']
-    # Their streams end, and their ends free nothing that is in use.
+    # Their streams end. The removal of an ended listener frees no other one.
     for number, listener in enumerate(loud[:4]):
         assert await listener.get() is None
         listeners.remove(ProgramKey("loud", f"p{number}"), listener)

@@ -1,9 +1,9 @@
-"""The metrics that are shown."""
+"""Exposed metrics."""
 
 from weft_gateway.telemetry.metrics import Metrics
 
 
-def test_a_call_shows_up() -> None:
+def test_call_is_counted() -> None:
     metrics = Metrics()
     bound = metrics.bind("chat", "r0")
     bound.outcomes["ok"].inc()
@@ -19,14 +19,14 @@ def test_a_call_shows_up() -> None:
     assert 'weft_call_seconds_count{endpoint="chat"} 1.0' in text
 
 
-def test_two_gateways_fit_one_process() -> None:
+def test_two_gateways_may_share_a_process() -> None:
     first, second = Metrics(), Metrics()
     first.programs.inc()
     assert "weft_programs 1.0" in first.render().decode()
     assert "weft_programs 0.0" in second.render().decode()
 
 
-def test_children_are_bound_once() -> None:
+def test_labelled_children_are_cached() -> None:
     metrics = Metrics()
     assert metrics.bind("chat", "r0") is metrics.bind("chat", "r0")
     assert metrics.bind("chat", "r1") is not metrics.bind("chat", "r0")

@@ -1,4 +1,4 @@
-"""Receipts: bounded, found by request and by program, kept apart by tenant."""
+"""Receipts: bounded, found by request and program, separate by tenant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def receipt(number: int, program: str = "p", tenant: str = "t", request: str = "
     )  # fmt: skip
 
 
-def test_a_receipt_is_found_by_its_request_and_by_no_other_tenant():
+def test_receipt_is_found_by_its_request_within_its_tenant():
     kept = Receipts(10, 100.0)
     kept.add(receipt(1))
     assert kept.find("t", "req-1", 2.0).call == "call-1"
@@ -31,7 +31,7 @@ def test_a_receipt_is_found_by_its_request_and_by_no_other_tenant():
     assert kept.find("t", "req-2", 2.0) is None
 
 
-def test_of_two_requests_with_one_id_the_later_is_found_and_the_story_has_both():
+def test_later_receipt_with_one_request_id_is_found_and_the_story_has_both():
     kept = Receipts(10, 100.0)
     kept.add(receipt(1, request="same"))
     kept.add(receipt(2, request="same"))
@@ -44,7 +44,7 @@ def test_of_two_requests_with_one_id_the_later_is_found_and_the_story_has_both()
     st.integers(0, 7),
     st.floats(0, 80),
 )
-def test_never_more_than_the_limit_nor_older_than_the_age(calls, limit, now):
+def test_receipts_are_limited_in_number_and_age(calls, limit, now):
     kept = Receipts(limit, 20.0)
     for number, (program, request) in enumerate(calls):
         kept.add(receipt(number, f"p{program}", request=f"r{request}"))
@@ -61,7 +61,7 @@ def test_never_more_than_the_limit_nor_older_than_the_age(calls, limit, now):
     assert len(kept) == 0
 
 
-def test_one_tenants_calls_push_out_his_own_receipts_and_not_anothers():
+def test_tenant_evicts_only_its_own_receipts():
     kept = Receipts(10, 100.0)
     for number in range(4):
         kept.add(receipt(number, tenant="quiet"))
@@ -70,13 +70,13 @@ def test_one_tenants_calls_push_out_his_own_receipts_and_not_anothers():
     for tenant, first, after in (("quiet", 0, 4), ("loud", 34, 40)):
         found = kept.story(ProgramKey(tenant, "p"), 40.0)
         assert [r.call for r in found] == [f"call-{number}" for number in range(first, after)]
-    # He may have his share also when he comes late.
+    # A late tenant gets its share too.
     for number in range(40, 42):
         kept.add(receipt(number, tenant="quiet"))
     assert len(kept.story(ProgramKey("quiet", "p"), 40.0)) == 5
 
 
-def test_it_says_where_why_in_what_order_and_what_came_of_it():
+def test_receipt_shows_place_order_figures_and_hints():
     one = receipt(1)
     assert one.to_json()["outcome"] == "in_flight"
     one.told = CallContext("call-1", "d", service_s=3.0, waiting_s=1.0, critical_path_s=2.0)
@@ -109,7 +109,7 @@ def test_it_says_where_why_in_what_order_and_what_came_of_it():
     assert shown["saved_s"] == {"prefill": 0.25}
 
 
-def test_the_table_may_have_sent_the_call_home_against_the_proposal():
+def test_receipt_shows_a_home_that_replaced_the_proposal():
     one = receipt(1)
     one.replica = "r1"
     assert "home" in one.to_json()["place"]["reason"]

@@ -1,4 +1,4 @@
-"""Numbers that calls add to are exposed as Prometheus' own metrics would be."""
+"""Counters and histograms have the same exposition as those of prometheus_client."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ BOUNDS = (0.1, 0.5, 1)
 
 
 def exposed(registry: CollectorRegistry) -> str:
-    """The text format, without the instants of creation."""
+    """Return the text format without creation times."""
     return re.sub(r"(_created\S*) \S+", r"\1", generate_latest(registry).decode())
 
 
-def test_a_counter_reads_as_prometheus_own() -> None:
+def test_counter_has_the_exposition_of_prometheus_client() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     for counter in (
         Tallies("calls", "Calls", ("endpoint", "replica"), ours),
@@ -28,7 +28,7 @@ def test_a_counter_reads_as_prometheus_own() -> None:
     assert exposed(ours) == exposed(theirs)
 
 
-def test_a_histogram_reads_as_prometheus_own_also_at_its_bounds() -> None:
+def test_histogram_has_the_exposition_of_prometheus_client() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     for histogram in (
         Distributions("time", "Time", ("endpoint",), BOUNDS, ours),
@@ -40,14 +40,14 @@ def test_a_histogram_reads_as_prometheus_own_also_at_its_bounds() -> None:
     assert exposed(ours) == exposed(theirs)
 
 
-def test_a_histogram_without_labels_is_one() -> None:
+def test_histogram_may_have_no_labels() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     Distributions("time", "Time", (), BOUNDS, ours).labels().observe(0.2)
     Histogram("time", "Time", buckets=BOUNDS, registry=theirs).observe(0.2)
     assert exposed(ours) == exposed(theirs)
 
 
-def test_parts_are_kept() -> None:
+def test_labelled_children_are_kept() -> None:
     registry = CollectorRegistry()
     calls = Tallies("calls", "Calls", ("replica",), registry)
     assert calls.labels("r0") is calls.labels("r0")

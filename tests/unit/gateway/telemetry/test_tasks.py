@@ -1,4 +1,4 @@
-"""Background tasks that fail, return or are cancelled by their own code, on a real event loop."""
+"""Background tasks that fail, return or cancel themselves, on a real event loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def counted(metrics: Metrics, task: str) -> float | None:
 
 
 class Work:
-    """Work that does each of `steps` in turn, and then waits until it is cancelled."""
+    """Work that runs each of `steps` and then waits until it is cancelled."""
 
     def __init__(self, *steps: Callable[[], Any]) -> None:
         self._steps = list(steps)
@@ -62,7 +62,7 @@ def own_cancellation() -> None:
         (own_cancellation, "CancelledError"),
     ],
 )
-async def test_a_task_that_ends_is_logged_counted_shown_and_restarted(
+async def test_ended_task_is_logged_counted_shown_and_restarted(
     step: Any, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics, work = Metrics(), Work(step, step)
@@ -81,7 +81,7 @@ async def test_a_task_that_ends_is_logged_counted_shown_and_restarted(
     await tasks.stop()
 
 
-async def test_one_failing_task_leaves_the_others_alone() -> None:
+async def test_failing_task_does_not_affect_others() -> None:
     metrics = Metrics()
     tasks = supervisor(metrics)
     good, bad = Work(), Work(*[fault] * 5)
@@ -97,7 +97,7 @@ async def test_one_failing_task_leaves_the_others_alone() -> None:
     await tasks.stop()
 
 
-async def test_pauses_double_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     real_sleep = asyncio.sleep
 
@@ -115,7 +115,7 @@ async def test_pauses_double_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
     await tasks.stop()
 
 
-async def test_a_task_that_runs_on_has_recovered() -> None:
+async def test_task_that_keeps_running_has_recovered() -> None:
     work = Work(fault)
     tasks = supervisor(Metrics(), recovered_after_s=0.0)
     tasks.start("t", work.run)
@@ -125,7 +125,7 @@ async def test_a_task_that_runs_on_has_recovered() -> None:
     await tasks.stop()
 
 
-async def test_stopping_is_quiet_and_ends_also_what_swallows_a_cancellation(
+async def test_stop_is_silent_and_ends_tasks_that_swallow_a_cancellation(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -192,4 +192,4 @@ async def test_spawned_work_that_fails_is_logged_and_counted(
     (record,) = caplog.records
     assert (record.levelname, "ledger" in record.message) == ("ERROR", True)
     assert "secret detail" in caplog.text
-    await spawner.settle(DEADLINE_S)  # Nothing is left: returns at once.
+    await spawner.settle(DEADLINE_S)  # No task is left, so this returns immediately.

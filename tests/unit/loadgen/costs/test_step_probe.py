@@ -62,8 +62,8 @@ def engine():
 
 
 def test_costs_of_an_engine_are_found(engine):
-    told = []
-    probed = probe(URL, 16, 8192, 2, lambda: told.append(1), lambda: engine.now)
+    progress = []
+    probed = probe(URL, 16, 8192, 2, lambda: progress.append(1), lambda: engine.now)
     cost = fit_costs(probed.steps)
     # The engine's work between two steps is part of each step.
     assert cost.step_s == pytest.approx(COST.step_s + BETWEEN_S, rel=0.02)
@@ -71,7 +71,7 @@ def test_costs_of_an_engine_are_found(engine):
     assert cost.decode_sequence_s == pytest.approx(COST.decode_sequence_s, rel=0.02)
     assert cost.context_token_s == pytest.approx(COST.context_token_s, rel=0.02)
     assert probed.call_s == pytest.approx(CALL_S, rel=0.02)
-    assert len(told) == measurements(16, 8192) < len(DECODES) + len(PREFILLS)
+    assert len(progress) == measurements(16, 8192) < len(DECODES) + len(PREFILLS)
 
 
 def test_no_prompt_is_sent_twice(engine):

@@ -19,8 +19,9 @@ STEP_S = 0.05
 
 
 class Engine(httpx.AsyncBaseTransport):
-    """One slot: a call that is told to be short displaces the long one, and one of a whole context
-    overwrites its blocks. Its clock goes on by what each takes."""
+    """An engine with one slot. A call announced as short preempts the long one. A call of a whole
+    context overwrites its blocks. The clock advances by the duration of each operation.
+    """
 
     def __init__(self, swap=True, experiments=True):
         self.now = 0.0
@@ -93,9 +94,9 @@ def connect(monkeypatch):
 
 
 def measure(engine, rounds=2):
-    told = []
-    found = asyncio.run(probe_swap(URL, rounds, lambda: told.append(1), lambda: engine.now))
-    assert len(told) == scenes(rounds)
+    progress = []
+    found = asyncio.run(probe_swap(URL, rounds, lambda: progress.append(1), lambda: engine.now))
+    assert len(progress) == scenes(rounds)
     return found
 
 

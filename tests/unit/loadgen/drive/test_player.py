@@ -1,4 +1,4 @@
-"""Playing programs, against a gateway of a few lines that notes who called when."""
+"""Playing programs against a small gateway that records each call and its time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.parts import token_ids
 from weft_bench.workloads.schema import Part, TraceCall
 
-# Two calls side by side, then one that joins them, then one more.
+# Two parallel calls, then one that joins them, then one more.
 DIAMOND = [(), (), (0, 1), None]
 
 
 class Gateway:
-    """Answers a call when all that are expected beside it are open. sides: how many that is, for
-    each call in order of the program; fails: calls that get a 500."""
+    """Answers a call when its parallel calls are open too. sides: their number, for each call in
+    the program's order. fails: calls that get a 500.
+    """
 
     def __init__(self, sides: list[int], fails: tuple[int, ...] = ()) -> None:
         self.sides, self.fails = sides, fails
@@ -49,7 +50,7 @@ class Gateway:
             while number not in self.done and len(self.open) < self.sides[number]:
                 self.changed.clear()
                 await self.changed.wait()
-        # All that were open together are answered, also when the first of them has gone.
+        # All calls that were open together are answered, even if the first one has left.
         self.done += [n for n in self.open if n not in self.done]
         self.open.discard(number)
         if number in self.fails:
@@ -75,7 +76,7 @@ async def play(gateway, ready, **options):
 
 
 @pytest.mark.anyio
-async def test_calls_that_need_nothing_of_each_other_run_side_by_side_and_join():
+async def test_independent_calls_run_in_parallel_and_join():
     gateway = Gateway(sides=[2, 2, 1, 1])
     result, counted = await play(gateway, program(DIAMOND))
     assert result.errors == []
@@ -88,14 +89,14 @@ async def test_calls_that_need_nothing_of_each_other_run_side_by_side_and_join()
 
 
 @pytest.mark.anyio
-async def test_a_chain_is_played_one_by_one():
+async def test_chain_is_played_in_sequence():
     gateway = Gateway(sides=[1, 1, 1])
     await play(gateway, program([None, None, None]))
     assert gateway.begun_after == {0: set(), 1: {0}, 2: {0, 1}}
 
 
 @pytest.mark.anyio
-async def test_after_an_error_no_call_begins_and_the_session_ends():
+async def test_no_call_begins_after_an_error_and_the_session_ends():
     gateway = Gateway(sides=[2, 2, 1, 1], fails=(1,))
     result, counted = await play(gateway, program(DIAMOND))
     assert result.errors == ["500: broken"]
@@ -105,7 +106,7 @@ async def test_after_an_error_no_call_begins_and_the_session_ends():
 
 
 @pytest.mark.anyio
-async def test_the_work_that_is_left_is_told_only_where_it_is_asked_for():
+async def test_remaining_work_is_sent_only_on_request():
     gateway = Gateway(sides=[2, 2, 1, 1])
     ready = program(DIAMOND)
     await play(gateway, ready, tell_work=True)
@@ -118,8 +119,8 @@ async def test_the_work_that_is_left_is_told_only_where_it_is_asked_for():
 
 
 @pytest.mark.anyio
-async def test_what_has_not_ended_at_the_limit_is_cut_and_its_session_ended():
-    # The second call waits for a third beside it, which never comes.
+async def test_program_over_the_time_limit_is_cut_and_its_session_ends():
+    # The second call waits for a third parallel one, which is never sent.
     gateway = Gateway(sides=[1, 2])
     async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as client:
         player = Player("http://gateway", "m", client, "run", Gaps(1.0, 1.0))
@@ -131,13 +132,13 @@ async def test_what_has_not_ended_at_the_limit_is_cut_and_its_session_ended():
     assert gateway.deleted == ["/v1/sessions/run-p"]
 
 
-def test_gaps_are_scaled_and_then_cut():
+def test_gaps_are_scaled_and_then_limited():
     assert Gaps(0.5, 3.0).of(4.0) == 2.0
     assert Gaps(0.5, 3.0).of(40.0) == 3.0
 
 
 @pytest.mark.anyio
-async def test_what_prompts_hold_is_told_or_kept_back():
+async def test_tags_are_sent_unless_turned_off():
     call = TraceCall(prompt_ids=(0,), tags=((3, "SYSTEM_PROMPT"), (5, "TOOL_OUTPUT")), after=())
     ready = ReadyProgram("p", (ReadyCall(call, 1, 3),), cut=False, trimmed=False)
     gateway = Gateway(sides=[1])
@@ -154,7 +155,7 @@ async def test_what_prompts_hold_is_told_or_kept_back():
     assert silent.bodies[0]["weft"] == {"tags": []}
 
 
-def test_a_stretch_is_worth_what_comes_behind_it():
+def test_span_has_the_highest_tag_of_later_spans():
     tags = [(10, "SYSTEM_PROMPT"), (20, "TOOL_OUTPUT"), (30, "USER_QUERY"), (40, "RESPONSE")]
     assert [(span["end"], span["tag"]) for span in spans(tags)] == [
         (10, "SYSTEM_PROMPT"),

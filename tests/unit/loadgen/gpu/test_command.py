@@ -155,9 +155,9 @@ def test_engine_that_fails_during_a_play_is_reported_with_its_cause(
     monkeypatch.setattr(command, "play_cell", gone)
     asked = options(tmp_path, systems=("vllm-opt",), logs=str(tmp_path / "logs"))
     assert run(asked) == 1
-    told = capsys.readouterr().err
-    assert "vllm-opt does not answer" in told
-    assert "OutOfMemoryError: CUDA" in told
+    output = capsys.readouterr().err
+    assert "vllm-opt does not answer" in output
+    assert "OutOfMemoryError: CUDA" in output
 
 
 @pytest.mark.parametrize("error", [NotReady("CUDA out of memory"), EngineError("CUDA out of")])
@@ -206,7 +206,7 @@ def test_file_of_another_command_is_refused(stage, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--systems", "nobody"], "vllm-opt"),
+        (["--systems", "unknown"], "vllm-opt"),
         (["--systems", "none"], "--fit"),
         (["--workloads", "web"], "sharegpt"),
         (["--loads", "0"], "0.5,0.8,1"),

@@ -55,11 +55,11 @@ def test_fitted_engine_can_be_simulated_with_swaps(engines, tmp_path):
     shape = fitted(tmp_path, slots=32)
     assert shape.cost.swapped_block_s == 0.00025
     assert shape.block_bytes == 2 * 2**20
-    (_, options, future), asked, (alone, few, told) = engines
+    (_, options, future), asked, (alone, few, experiments) = engines
     assert (options.slots, future) == (32, False)
     assert (asked.slots, asked.kv_blocks, asked.block_tokens, asked.context) == (32, 5000, 16, 4096)
     # One slot, one context of KV, experiments enabled, and LRU eviction.
-    assert (few.slots, few.kv_blocks, told, alone.tags) == (1, 258, True, False)
+    assert (few.slots, few.kv_blocks, experiments, alone.tags) == (1, 258, True, False)
 
 
 def test_without_swap_only_steps_are_measured(engines, tmp_path):

@@ -74,5 +74,5 @@ def test_memory_share_applies_to_gpus():
 def test_experiments_are_enabled_only_to_measure_swaps():
     ours = SYSTEMS["ours"]
     assert "experiments" not in engine_environment(ours, EngineOptions())["WEFT_ORDER_OPTIONS"]
-    told = engine_environment(ours, EngineOptions(), experiments=True)["WEFT_ORDER_OPTIONS"]
-    assert json.loads(told)["experiments"] is True
+    options = engine_environment(ours, EngineOptions(), experiments=True)["WEFT_ORDER_OPTIONS"]
+    assert json.loads(options)["experiments"] is True

@@ -27,7 +27,7 @@ def data(**chunk) -> bytes:
     return b"data: %b\n\n" % json.dumps(chunk).encode()
 
 
-def told(text: str, finish: str | None = None) -> bytes:
+def answer_chunk(text: str, finish: str | None = None) -> bytes:
     return data(choices=[{"index": 0, "delta": {"content": text}, "finish_reason": finish}])
 
 
@@ -67,15 +67,15 @@ class Gateway:
 
     async def _stream(self, body) -> AsyncIterator[bytes]:
         if "structured_outputs" in body:
-            yield told(self.answer[:5])
+            yield answer_chunk(self.answer[:5])
             if "x-weft-tool-dispatch" in self.headers[-1]:
                 for index in self.events:
                     yield event(index)
             if self.hold is not None:
                 await self.hold()
-            yield told(self.answer[5:], "stop")
+            yield answer_chunk(self.answer[5:], "stop")
         else:
-            yield told("a final answer", "length")
+            yield answer_chunk("a final answer", "length")
         yield data(choices=[], usage={"prompt_tokens": 50, "completion_tokens": FINAL_TOKENS})
         self.log.append(("answer", "ended"))
         yield b"data: [DONE]\n\n"

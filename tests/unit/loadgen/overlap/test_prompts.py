@@ -36,10 +36,10 @@ def test_conversations_are_complete(request_):
         assert len(set(asked)) == len(asked)
         assert [m["role"] for m in turn.messages[:2]] == ["system", "user"]
     for turn, following in pairwise(turns):
-        told = [c["function"] for c in following.independent[-1]["tool_calls"]]
+        sent = [c["function"] for c in following.independent[-1]["tool_calls"]]
         written = json.loads(turn.answer)
-        assert [c["name"] for c in told] == [c["name"] for c in written]
-        assert [json.loads(c["arguments"]) for c in told] == [c["arguments"] for c in written]
+        assert [c["name"] for c in sent] == [c["name"] for c in written]
+        assert [json.loads(c["arguments"]) for c in sent] == [c["arguments"] for c in written]
         assert len(following.outputs) == len(written)
     assert turns[-1].answer == ""
 

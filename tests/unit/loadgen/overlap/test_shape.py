@@ -84,8 +84,8 @@ def test_system_prompt_changes_with_the_tools_at_the_given_rate():
 
 
 def test_requests_share_system_prompts():
-    beginnings = {request.turns[0].system for request in MANY}
-    assert len(beginnings) == BEGINNINGS
+    prompts = {request.turns[0].system for request in MANY}
+    assert len(prompts) == BEGINNINGS
     later = [turn.system for request in MANY for turn in request.turns[1:]]
     assert len(set(later)) < len(later) / 2
 

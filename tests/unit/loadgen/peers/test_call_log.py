@@ -1,4 +1,4 @@
-"""What a real engine's API server notes, without one."""
+"""The call log of a real engine's API server, without an engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USAGE = {
 ANSWER = {"id": "chatcmpl-1", "usage": USAGE}
 
 
-def test_an_answer_is_told_as_a_simulated_replica_tells_it():
+def test_logged_answer_has_the_format_of_a_simulated_replica():
     assert answered(json.dumps(ANSWER).encode(), 0.5) == {
         "id": "chatcmpl-1", "prompt_tokens": 64, "cached_tokens": 32, "output_tokens": 3,
         "waiting_s": 0.0, "service_s": 0.5,
@@ -35,7 +35,7 @@ async def request(log: CallLog, path: str, method: str = "GET") -> bytes:
 
 
 @pytest.mark.anyio
-async def test_calls_are_noted_told_and_forgotten_and_pass_unchanged():
+async def test_calls_are_logged_listed_and_cleared_and_pass_unchanged():
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         text = json.dumps(ANSWER).encode()

@@ -1,4 +1,4 @@
-"""`weft bench peers` with fronts that are told what happens to them."""
+"""`weft bench peers` with scripted fronts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIGURES = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "behind_s
 
 @pytest.fixture
 def bench(monkeypatch, tmp_path):
-    """Runs the command; what each front does is in `acts`. Plays that were made are in `played`."""
+    """Return a function that runs the command, the results by front, and the list of plays."""
     acts: dict[str, Exception | dict] = {}
     played: list[tuple[str, bool]] = []
 
@@ -46,15 +46,15 @@ def bench(monkeypatch, tmp_path):
     return go, acts, played
 
 
-def test_a_peer_that_cannot_be_had_is_absent_with_its_reason(bench, capsys, tmp_path):
+def test_unavailable_peer_is_absent_with_its_reason(bench, capsys, tmp_path):
     go, acts, played = bench
     acts["smg/manual"] = Absent("no wheel for this machine")
     acts["litellm/session_affinity"] = NotReady("many lines\nit ended")
     file = tmp_path / "f.json"
     assert go(json_file=str(file)) == 0
-    told = capsys.readouterr().out
-    assert "smg/manual: absent (no wheel for this machine)" in told
-    assert "litellm/session_affinity: absent (it ended)" in told
+    output = capsys.readouterr().out
+    assert "smg/manual: absent (no wheel for this machine)" in output
+    assert "litellm/session_affinity: absent (it ended)" in output
     document = json.loads(file.read_text())
     assert set(document["configuration"]["absent"]) == {"smg/manual", "litellm/session_affinity"}
     fronts = {turn["front"] for turn in document["turns"]}
@@ -64,17 +64,17 @@ def test_a_peer_that_cannot_be_had_is_absent_with_its_reason(bench, capsys, tmp_
     assert document["kind"] == "simulated"
 
 
-def test_ours_that_does_not_start_is_no_absence_and_what_was_played_is_told(bench, capsys):
+def test_weft_that_does_not_start_fails_the_bench_and_earlier_plays_are_shown(bench, capsys):
     go, acts, played = bench
     acts["weft/plas"] = NotReady("the gateway ended")
     assert go() == 1
-    told = capsys.readouterr()
-    assert "the gateway ended" in told.err
-    assert "weft/fcfs" in told.out
+    output = capsys.readouterr()
+    assert "the gateway ended" in output.err
+    assert "weft/fcfs" in output.out
     assert played[-1][0] == "weft/plas"
 
 
-def test_the_page_gets_the_section_of_these_engines(bench, tmp_path):
+def test_page_gets_the_section_of_the_engines(bench, tmp_path):
     go, _, _ = bench
     page = tmp_path / "docs" / "p.md"
     page.parent.mkdir()
@@ -86,7 +86,7 @@ def test_the_page_gets_the_section_of_these_engines(bench, tmp_path):
     assert "](../p.svg)" in text
 
 
-def test_errors_of_ours_fail_and_those_of_peers_are_told_only(bench):
+def test_errors_fail_the_bench_for_weft_but_not_for_peers(bench):
     go, acts, _ = bench
     acts["smg/manual"] = {"errors": 3.0}
     assert go() == 0
@@ -103,7 +103,7 @@ def test_each_seed_begins_with_another_front(bench):
     assert names[0] != names[half]
 
 
-def test_quick_installs_nothing_and_leaves_out_what_is_slow_to_start(bench):
+def test_quick_installs_nothing_and_skips_slow_peers(bench):
     go, _, played = bench
     assert go(quick=True, seeds=1) == 0
     assert not any(install for _, install in played)
@@ -112,45 +112,46 @@ def test_quick_installs_nothing_and_leaves_out_what_is_slow_to_start(bench):
     assert played[-1] == ("weft/plas", True)
 
 
-def test_a_machine_that_was_too_slow_is_told(bench, capsys):
+def test_too_slow_machine_is_reported(bench, capsys):
     go, acts, _ = bench
     acts["weft/plas"] = {"behind_s": 0.5}
     acts["smg/manual"] = {"untold": 2.0}
     assert go(seeds=1) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "weft/plas, seed 0: the machine could not keep the replicas' pace" in told
-    assert "smg/manual, seed 0: no replica reports 2 answered calls" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "weft/plas, seed 0: the machine could not keep the replicas' pace" in output
+    assert "smg/manual, seed 0: no replica reports 2 answered calls" in output
 
 
-def test_a_page_that_cannot_be_written_is_told_before_anything_is_played(bench, capsys, tmp_path):
+def test_unwritable_page_is_reported_before_the_plays(bench, capsys, tmp_path):
     go, _, played = bench
     page = tmp_path / "p.md"
     assert go(page=str(page)) == 2
     page.write_text("# No marks\n")
     assert go(page=str(page)) == 2
-    told = capsys.readouterr().err
-    assert "cannot be read" in told
-    assert "<!-- simulated -->" in told
+    output = capsys.readouterr().err
+    assert "cannot be read" in output
+    assert "<!-- simulated -->" in output
     assert not played
 
 
-def test_figures_stand_beside_the_command_that_makes_them_again():
+def test_figures_have_the_command_that_reproduces_them():
     head = "weft bench peers --data DATA --engines"
     assert command_of(PeersOptions("/x", json_file="y")) == f"{head} simulated"
     some = PeersOptions("/x", fronts=("a", "b"), speed_up=2.5, seeds=1, quick=True)
-    told = f"{head} simulated --fronts a,b --seeds 1 --speed-up 2.5 --quick"
-    assert command_of(some) == told
+    expected = f"{head} simulated --fronts a,b --seeds 1 --speed-up 2.5 --quick"
+    assert command_of(some) == expected
     real = PeersOptions("/x", engines="real", replicas=2, speed_up=1.0)
     assert command_of(real) == f"{head} real --replicas 2"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"), [({"fronts": ("x",)}, "weft/plas"), ({"workloads": ("x",)}, "tau_airline")]
+    ("wrong", "message"),
+    [({"fronts": ("x",)}, "weft/plas"), ({"workloads": ("x",)}, "tau_airline")],
 )
-def test_unknown_names_are_refused_with_the_known_ones(bench, capsys, wrong, told):
+def test_unknown_names_are_refused_with_the_known_ones(bench, capsys, wrong, message):
     go, _, played = bench
     assert go(**wrong) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not played
 
 
@@ -160,15 +161,15 @@ def test_unknown_names_are_refused_with_the_known_ones(bench, capsys, wrong, tol
         ["--engines", "gpu"],
         ["--engines", "real", "--speed-up", "2"],
         ["--quick", "--seeds", "2"],
-        ["--orders", "nobodys"],
+        ["--orders", "unknown"],
     ],
 )
-def test_the_command_line_refuses_what_it_would_ignore(words):
+def test_command_line_refuses_unused_options(words):
     done = CliRunner().invoke(cli.bench, ["peers", "--data", "x", *words])
     assert done.exit_code == 2
 
 
 @pytest.mark.usefixtures("bench")
-def test_data_that_is_not_there_is_told(capsys, tmp_path):
+def test_missing_data_is_reported(capsys, tmp_path):
     assert run(PeersOptions(str(tmp_path / "nowhere"), workloads=("tau_airline",))) == 2
     assert "does not exist" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What agents send."""
+"""Contents of agents' calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft_bench.peers.contents import blocks_of, body_of, known, messages_of, pr
 from weft_bench.workloads.schema import TraceCall
 
 
-def test_token_ids_become_messages_of_their_tags_with_a_word_for_each():
+def test_token_ids_become_messages_with_one_word_per_token():
     tags = ((2, "SYSTEM_PROMPT"), (3, "USER_QUERY"), (5, "RESPONSE"), (6, "TOOL_OUTPUT"))
     found = messages_of(TraceCall(prompt_ids=(300, 301, 302, 303, 304, 305), tags=tags))
     assert [m["role"] for m in found] == ["system", "user", "assistant", "user"]
@@ -17,14 +17,14 @@ def test_token_ids_become_messages_of_their_tags_with_a_word_for_each():
     assert len({m["content"] for m in found}) == 4
 
 
-def test_a_call_with_messages_keeps_them():
+def test_call_with_messages_keeps_them():
     messages = ({"role": "user", "content": "x"},)
     assert messages_of(TraceCall(messages=messages)) == messages
     with pytest.raises(ValueError, match="neither"):
         messages_of(TraceCall())
 
 
-def test_what_follows_an_earlier_prompt_begins_with_its_blocks():
+def test_extended_prompt_begins_with_the_blocks_of_the_earlier_one():
     def blocks(*contents: str) -> tuple[int, ...]:
         messages = [{"role": "user", "content": content} for content in contents]
         return blocks_of(body_of(TraceCall(), messages, "m", 5), 16)
@@ -36,11 +36,11 @@ def test_what_follows_an_earlier_prompt_begins_with_its_blocks():
     assert known(blocks("c" * 256), set(first)) == 0
 
 
-def test_a_gap_in_what_is_known_ends_it():
+def test_known_blocks_end_at_the_first_unknown_one():
     assert known([1, 2, 3, 4], {1, 2, 4}) == 2
 
 
-def test_the_body_asks_for_the_recorded_length_and_offers_the_tools():
+def test_body_has_the_recorded_length_and_the_tools():
     tool = {"type": "function", "function": {"name": "f"}}
     call = TraceCall(tools=(tool,))
     body = json.loads(body_of(call, [{"role": "user", "content": "x"}], "m", 7))

@@ -1,4 +1,4 @@
-"""Playing programs through a front that is a few lines here."""
+"""Playing programs through a small front."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft_bench.workloads.schema import TraceCall
 
 
 class Server:
-    """In place of the client: answers, but for bodies that say no."""
+    """Replaces the client. Answers each body except `no` and `lost`."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bytes, dict]] = []
@@ -56,7 +56,7 @@ async def played(scripts, **options):
 
 
 @pytest.mark.anyio
-async def test_calls_of_a_program_share_a_session_and_no_two_programs_do(server):
+async def test_each_program_has_one_session(server):
     found = await played([script([b"a", b"b"], [[1], [1]]), script([b"c"], [[1]])])
     sessions = {body: headers["x-session-id"] for _, body, headers in server.asked}
     assert sessions[b"a"] == sessions[b"b"] != sessions[b"c"]
@@ -70,13 +70,13 @@ async def test_calls_of_a_program_share_a_session_and_no_two_programs_do(server)
 
 
 @pytest.mark.anyio
-async def test_without_a_key_calls_carry_none(server):
+async def test_calls_without_a_key_carry_no_session_header(server):
     await played([script([b"a"], [[1]])], keyed=False)
     assert server.asked == [("/v1/chat/completions", b"a", {})]
 
 
 @pytest.mark.anyio
-async def test_a_front_that_wants_to_know_is_told_of_the_end(server):
+async def test_end_of_a_session_is_reported_to_fronts_that_support_it(server):
     await played([script([b"a"], [[1]])], ends=True)
     assert [path for path, _, _ in server.asked] == [
         "/v1/chat/completions",
@@ -85,7 +85,7 @@ async def test_a_front_that_wants_to_know_is_told_of_the_end(server):
 
 
 @pytest.mark.anyio
-async def test_what_is_known_of_a_prompt_was_sent_and_answered_by_the_same_program(server):
+async def test_known_share_counts_answered_prompts_of_the_same_program(server):
     calls = [[1, 2], [1, 2, 3, 4], [1, 9]]
     found = await played([script([b"a"] * 3, calls), script([b"a"], [[1, 2]])])
     shares = [call.known_share for call in found.calls]
@@ -94,7 +94,7 @@ async def test_what_is_known_of_a_prompt_was_sent_and_answered_by_the_same_progr
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("body", "error"), [(b"no", "503: too busy"), (b"lost", "gone")])
-async def test_after_an_error_the_program_stops(server, body, error):
+async def test_program_stops_after_an_error(server, body, error):
     found = await played([script([b"a", body, b"c"], [[1]] * 3)])
     assert [call.error.endswith(error) for call in found.calls] == [False, True]
     assert b"c" not in [asked for _, asked, _ in server.asked]

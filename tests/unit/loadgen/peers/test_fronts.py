@@ -1,4 +1,4 @@
-"""How the rows of the comparison are set."""
+"""Settings of the comparison's rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_front_gets_both_replicas_its_port_and_a_pinned_version(row, tmp_p
     assert row.name.startswith("weft/") != ("==" in row.version)
 
 
-def test_peers_and_round_robin_stand_over_fcfs_and_ours_under_each_order():
+def test_peers_and_round_robin_use_fcfs_and_weft_each_order():
     orders = {name: row.order for name, row in ROWS.items()}
     assert {order for name, order in orders.items() if not name.startswith("weft/")} == {"fcfs"}
     assert orders[ROUND_ROBIN] == orders["weft/fcfs"] == "fcfs"
@@ -33,7 +33,7 @@ def test_peers_and_round_robin_stand_over_fcfs_and_ours_under_each_order():
     assert orders["weft/fcfs/at-home"] == "fcfs"
 
 
-def test_calls_carry_the_same_headers_but_for_the_row_without_a_key():
+def test_calls_carry_the_same_headers_except_without_a_key():
     assert [name for name, row in ROWS.items() if not row.keyed] == ["weft/plas/no-key"]
     read = {row.reads for row in ROWS.values() if row.reads}
     assert read == set(SESSION_HEADERS)
@@ -41,7 +41,7 @@ def test_calls_carry_the_same_headers_but_for_the_row_without_a_key():
     assert ROWS["weft/plas"].reads in ours
 
 
-def test_rows_of_ours_that_differ_are_set_by_what_ours_reads(monkeypatch):
+def test_weft_rows_are_set_by_existing_settings(monkeypatch):
     for row in (ROUND_ROBIN, "weft/fcfs/at-home"):
         for name, value in ROWS[row].proxy.environment.items():
             monkeypatch.setenv(name, value)
@@ -50,27 +50,29 @@ def test_rows_of_ours_that_differ_are_set_by_what_ours_reads(monkeypatch):
     assert settings.locality_threshold_tokens == 0
 
 
-def test_only_ours_is_told_the_engines_secret():
+def test_only_weft_gets_the_engine_secret():
     rows = fronts(replace(PLACE, secret="s"), ("plas",)).values()
-    told = {row.name for row in rows if row.proxy.environment.get("WEFT_ENGINE_SECRET") == "s"}
-    assert told == {row.name for row in rows if row.name.startswith("weft/")}
+    with_secret = {
+        row.name for row in rows if row.proxy.environment.get("WEFT_ENGINE_SECRET") == "s"
+    }
+    assert with_secret == {row.name for row in rows if row.name.startswith("weft/")}
 
 
-def test_program_scheduling_is_told_the_engines_room_costs_and_pace():
-    told = scheduling(PLACE)
-    assert told["token_capacity_per_target"] == 48_000
-    assert told["max_acting_ttl_seconds"] == pytest.approx(2)
+def test_program_scheduling_gets_the_engines_capacity_costs_and_pace():
+    configuration = scheduling(PLACE)
+    assert configuration["token_capacity_per_target"] == 48_000
+    assert configuration["max_acting_ttl_seconds"] == pytest.approx(2)
     cost = PLACE.cost
-    linear = told["prefill_cost_model"]["linear_seconds_per_1k_tokens"]
+    linear = configuration["prefill_cost_model"]["linear_seconds_per_1k_tokens"]
     assert linear == pytest.approx(200 * cost.prefill_token_s)
     plain = scheduling(Place("m", 1000))
     assert "prefill_cost_model" not in plain
     assert plain["metrics_interval_seconds"] == 1
-    # However fast the engines' clocks are, they are not asked all the time.
+    # The polling interval has a minimum at any speed of the engines' clocks.
     assert scheduling(Place("m", 1, 1e6))["metrics_interval_seconds"] == pytest.approx(0.05)
 
 
-def test_its_configuration_is_in_the_command(tmp_path):
+def test_program_scheduling_configuration_is_in_the_command(tmp_path):
     command = ROWS["vllm-router/programs"].proxy.command(tmp_path, ENGINES, 1, tmp_path)
     text = command[command.index("--program-scheduling-config-json") + 1]
     assert json.loads(text) == scheduling(PLACE)

@@ -1,4 +1,4 @@
-"""Figures of a play, against sums by hand."""
+"""Figures of a play, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def answer(replica: int, cached: int, used_s: float = 0.5) -> Answer:
     return Answer(replica, 64, cached, 3, used_s)
 
 
-def test_jain_is_one_for_equals_and_one_nth_for_one_who_has_all():
+def test_jain_is_one_for_equal_values_and_one_nth_for_a_single_one():
     assert jain([2.0, 2.0, 2.0]) == pytest.approx(1)
     assert jain([0.0, 0.0, 5.0]) == pytest.approx(1 / 3)
     assert jain([1.0, 3.0]) == pytest.approx(16 / 20)
     assert jain([]) == 0
 
 
-def test_a_migration_is_a_call_at_another_replica_than_the_one_before():
+def test_migration_is_a_call_at_another_replica_than_the_previous_one():
     assert migrations([0, 0, 1, 1, 0]) == 2
     assert migrations([2]) == migrations([]) == 0
 
 
-def test_computed_again_is_what_was_known_and_not_cached():
+def test_recomputed_tokens_are_known_but_not_cached():
     assert recomputed(64, 0, 0.5, 16) == 32
     assert recomputed(64, 32, 0.5, 16) == 0
-    # More was cached than this program had sent: another one's.
+    # More tokens were cached than this program had sent: another program's.
     assert recomputed(64, 48, 0.5, 16) == 0
-    # The last token is computed always, and its block with it.
+    # The last token is always computed, together with its block.
     assert recomputed(64, 0, 1.0, 16) == 48
     assert recomputed(65, 0, 1.0, 16) == 64
     assert recomputed(5, 0, 0.0, 16) == 0
@@ -60,7 +60,7 @@ def test_calls_and_answers_are_joined_by_id():
     assert (found.untold, found.errors) == (0, ())
 
 
-def test_what_no_replica_tells_is_counted_and_moves_nobody():
+def test_call_that_no_replica_reports_is_counted_but_no_migration():
     calls = [
         Call(0, 0, 1.0, 2.0, "a", 0.0),
         Call(0, 1, 2.0, 3.0, "lost", 0.0),
@@ -70,7 +70,7 @@ def test_what_no_replica_tells_is_counted_and_moves_nobody():
     assert (found.untold, found.moves, found.followers) == (1, 0, 1)
 
 
-def test_a_program_that_was_never_answered_is_an_error_and_nothing_else():
+def test_unanswered_program_counts_only_as_an_error():
     calls = [Call(0, 0, 1.0, 1.5, "", 0.0, "500: broken"), Call(1, 0, 1.0, 3.0, "b", 0.0)]
     found = outcomes([script(1), script(1)], calls, {"b": answer(0, 0)}, 16)
     figures = summarise(found, 1.0)
@@ -78,7 +78,7 @@ def test_a_program_that_was_never_answered_is_an_error_and_nothing_else():
     assert figures["mean"] == pytest.approx(2)
 
 
-def test_times_are_told_in_the_engines_seconds_and_a_fronts_own_in_ours():
+def test_times_are_engine_seconds_except_the_fronts_time():
     calls = [Call(0, 0, 1.0, 3.0, "a", 0.0)]
     found = outcomes([script(1)], calls, {"a": answer(0, 48, used_s=1.9)}, 16)
     figures = summarise(found, 5.0)
@@ -88,5 +88,5 @@ def test_times_are_told_in_the_engines_seconds_and_a_fronts_own_in_ours():
     assert figures["hit_rate"] == pytest.approx(0.75)
 
 
-def test_figures_of_nothing_are_nought():
+def test_figures_without_programs_are_zero():
     assert not any(summarise([], 1.0).values())

@@ -17,7 +17,7 @@ def outcome(completion_s: float, *, long_gaps: bool) -> Outcome:
 PLAYED = Played(4.0, [Call(0, 0, 0.0, 2.0, "a", 0.0), Call(1, 0, 0.0, 4.0, "", 0.0, "500: x")])
 
 
-def test_slow_tools_are_told_apart_from_the_rest():
+def test_programs_with_long_gaps_are_a_separate_slice():
     found = [outcome(1.0, long_gaps=False), outcome(9.0, long_gaps=True)]
     figures = sliced(found, PLAYED, 2.0, 0.5)
     assert set(figures) == {"all", "rest", "long gaps"}
@@ -26,7 +26,7 @@ def test_slow_tools_are_told_apart_from_the_rest():
     assert figures["long gaps"]["mean"] == pytest.approx(18)
 
 
-def test_a_rate_counts_answered_calls_by_our_clock():
+def test_rate_counts_answered_calls_in_real_time():
     figures = sliced([outcome(1.0, long_gaps=False)], PLAYED, 2.0, 0.5)
     assert set(figures) == {"all"}
     assert figures["all"]["calls_per_s"] == pytest.approx(0.25)

@@ -1,4 +1,4 @@
-"""What real engines are asked, with an engine of a few lines in place of one."""
+"""Requests to real engines, with a small engine in place of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMPT = ({"role": "system", "content": "a" * 396}, {"role": "user", "content": 
 
 
 class Engine:
-    """Counts a token for every so many characters, fewer in tools' output."""
+    """Counts one token per four characters, or per two in text with a "b"."""
 
     status = 200
 
@@ -36,20 +36,20 @@ class Refusing(Engine):
     status = 400
 
 
-def test_the_denser_sample_counts(monkeypatch):
+def test_ratio_is_that_of_the_denser_sample(monkeypatch):
     monkeypatch.setattr(real, "Client", Engine)
     program = TraceProgram("p", (TraceCall(messages=PROMPT),))
-    # With what a template adds to each message, 24 characters.
+    # A template adds 24 characters to each message.
     assert real.ratio_of(program, replicas()) == pytest.approx((96 + 24) / 48)
 
 
-def test_an_engine_that_refuses_ends_it(monkeypatch):
+def test_refusal_of_the_engine_is_an_error(monkeypatch):
     monkeypatch.setattr(real, "Client", Refusing)
     with pytest.raises(TraceError, match="rejected"):
         real.ratio_of(TraceProgram("p", (TraceCall(messages=PROMPT),)), replicas())
 
 
-def test_alone_is_played_with_empty_caches_and_an_error_is_told(monkeypatch):
+def test_lone_play_begins_with_empty_caches_and_reports_errors(monkeypatch):
     orders: list[str] = []
     there = replace(replicas(), set_order=orders.append)
     monkeypatch.setattr(real.Replicas, "reset", lambda self, order: self.set_order(order))

@@ -15,7 +15,7 @@ SCENE = Scene("tau_airline", "tau_airline", programs=6, rate=2.0, calls=2, longe
 NONE = LongGaps(0.0, 30.0, 15.0)
 
 
-def test_programs_are_bounded_and_alike_for_the_same_seed(tmp_path):
+def test_programs_are_bounded_and_equal_for_the_same_seed(tmp_path):
     data = dialogues(tmp_path, 8)
     one = scenes.scripts(SCENE, data, 0, replicas(), NONE)
     again = scenes.scripts(SCENE, data, 0, replicas(), NONE)
@@ -30,7 +30,7 @@ def test_programs_are_bounded_and_alike_for_the_same_seed(tmp_path):
     assert len(one[0].blocks[1]) > len(one[0].blocks[0]) > 0
 
 
-def test_times_go_as_fast_as_the_replicas_clocks(tmp_path):
+def test_times_are_divided_by_the_speed_up(tmp_path):
     data = dialogues(tmp_path, 8)
     slow = scenes.scripts(SCENE, data, 0, replicas(1.0), NONE)
     fast = scenes.scripts(SCENE, data, 0, replicas(10.0), NONE)
@@ -42,7 +42,7 @@ def test_times_go_as_fast_as_the_replicas_clocks(tmp_path):
         assert max(one.gaps_s) <= SCENE.longest_gap_s
 
 
-def test_a_share_of_the_programs_has_long_gaps_and_the_others_stay_as_they_are(tmp_path):
+def test_share_of_programs_has_long_gaps_and_the_others_are_unchanged(tmp_path):
     data = dialogues(tmp_path, 8)
     plain = scenes.scripts(SCENE, data, 0, replicas(1.0), NONE)
     some = scenes.scripts(SCENE, data, 0, replicas(1.0), LongGaps(0.5, 3.0, 2.0))
@@ -54,24 +54,24 @@ def test_a_share_of_the_programs_has_long_gaps_and_the_others_stay_as_they_are(t
         assert other.arrival_s == one.arrival_s
 
 
-def test_a_program_without_gaps_has_none_that_are_long(tmp_path):
+def test_program_without_gaps_has_no_long_gaps(tmp_path):
     scene = replace(SCENE, calls=1)
     found = scenes.scripts(scene, dialogues(tmp_path, 8), 0, replicas(), LongGaps(1.0, 3.0, 2.0))
     assert not any(script.long_gaps for script in found)
 
 
-def test_too_few_programs_are_told(tmp_path):
+def test_too_few_programs_are_an_error(tmp_path):
     with pytest.raises(TraceError, match="5 programs"):
         scenes.scripts(SCENE, dialogues(tmp_path, 5), 0, replicas(), NONE)
 
 
-def test_real_engines_are_asked_for_lengths_and_times(tmp_path, monkeypatch):
+def test_lengths_and_lone_times_of_real_engines_are_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(scenes, "ratio_of", lambda program, replicas: 4.0)
     monkeypatch.setattr(scenes, "alone_real", lambda replicas: lambda *_: 7.0)
     found = scenes.scripts(SCENE, dialogues(tmp_path, 8), 0, replicas(1.0, simulated=False), NONE)
     assert {script.alone_s for script in found} == {7.0}
 
 
-def test_every_scene_names_a_data_set_once():
+def test_scene_names_are_unique():
     for known in (SIMULATED_SCENES, REAL_SCENES, QUICK_SCENES):
         assert len({scene.name for scene in known}) == len(known)

@@ -1,4 +1,4 @@
-"""How a bench starts its engines."""
+"""Start of the engines of a bench."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def variables(options, given=()):
     return [json.loads(found[name]) for name in ("WEFT_ORDER_OPTIONS", "WEFT_ENGINE_SETTINGS")]
 
 
-def test_options_of_engines_go_to_vllm_and_nothing_else_does():
+def test_only_engine_options_pass_to_vllm():
     line, _ = setup(ReplayOptions(replicas=3, slots=2), {})
     assert line == ["--replicas", "3", "--", "--max-num-seqs", "2"]
     line, _ = setup(ReplayOptions(kv_blocks=64, max_model_len=2048), {})
     assert line[-4:] == ["--num-gpu-blocks-override", "64", "--max-model-len", "2048"]
 
 
-def test_only_srpt_asks_for_the_experiment():
+def test_only_srpt_enables_experiments():
     assert variables(ReplayOptions())[0] == {"first_quantum_s": 0.1}
     assert variables(ReplayOptions(policies=("fcfs", "srpt")))[0]["experiments"] is True
 
 
-def test_the_caches_settings_join_those_that_are_given():
+def test_cache_settings_are_added_to_given_settings():
     given = {"WEFT_ENGINE_SETTINGS": '{"pin_share": 0.1, "tags": true}'}
     options = ReplayOptions(tags=(False,), swap_gib=0.5)
     assert variables(options, given)[1] == {"pin_share": 0.1, "tags": False, "swap_gib": 0.5}
@@ -41,19 +41,19 @@ def test_the_caches_settings_join_those_that_are_given():
     assert variables(ReplayOptions(tags=(False, True)))[1] == {"tags": True}
 
 
-def test_plays_are_named_apart_where_tags_differ():
+def test_plays_with_different_tags_have_different_names():
     assert variant("plas", True, (True,)) == "plas"
     names = [variant("plas", tagged, (False, True)) for tagged in (False, True)]
     assert names == ["plas plain", "plas tags"]
 
 
 @pytest.mark.parametrize("text", ["{", "3", "[1]"])
-def test_settings_that_are_no_object_are_refused(text):
+def test_settings_must_be_an_object(text):
     with pytest.raises(ValueError, match="WEFT_ENGINE_SETTINGS"):
         setup(ReplayOptions(), {"WEFT_ENGINE_SETTINGS": text})
 
 
-def test_options_without_a_meaning_are_not_recorded():
+def test_unused_options_are_not_recorded():
     own = configuration(ReplayOptions(), OF_OWN_ENGINES)
     assert own["slots"] == 4
     assert "base_url" not in own
@@ -70,11 +70,11 @@ def test_options_without_a_meaning_are_not_recorded():
         ([{"id": "p", "calls": []}], "has no arrival times"),
     ],
 )
-def test_a_trace_of_which_nothing_would_come_starts_nothing(tmp_path, capsys, lines, message):
+def test_trace_without_programs_or_arrivals_starts_nothing(tmp_path, capsys, lines, message):
     path = tmp_path / "w.jsonl"
     header = {"weft_workload": 1, "name": "w"}
     path.write_text("".join(json.dumps(line) + "\n" for line in (header, *lines)))
     assert run(ReplayOptions(trace=str(path), arrivals="recorded")) == 2
-    told = capsys.readouterr()
-    assert message in told.err
-    assert "starting" not in told.out
+    output = capsys.readouterr()
+    assert message in output.err
+    assert "starting" not in output.out

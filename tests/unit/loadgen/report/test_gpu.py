@@ -1,4 +1,4 @@
-"""What a bench on real engines says."""
+"""The report of a bench on real engines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def program(name, *tokens):
 def outcome():
     results = [
         ProgramResult("a", 1.0, finish_s=3.0, calls=2, output_tokens=40),
-        # Had answered ten of its hundred tokens when the play ended.
+        # Ten of its hundred tokens existed when the play ended.
         ProgramResult("b", 0.0, finish_s=10.0, calls=1, output_tokens=10, cut=True),
         ProgramResult("c", 0.0, finish_s=1.0, errors=["500: broken"]),
     ]
@@ -38,12 +38,12 @@ def outcome():
     return Outcome(programs, play, engine, rate=0.5, seconds=10.0)
 
 
-def test_a_program_that_was_cut_counts_as_far_as_it_came():
+def test_cut_program_counts_with_its_time_so_far():
     found = summarise(outcome())
     assert set(found) == {column.figure for column in COLUMNS}
     assert (found["programs"], found["cut"], found["errors"]) == (3, 1, 1)
     assert found["response_mean"] == pytest.approx((2 + 10) / 2)
-    # At least ten seconds for the hundred tokens that it would have had.
+    # The whole hundred tokens would have taken at least ten seconds.
     assert found["program_token_latency"] == pytest.approx((2 / 40 + 10 / 100) / 2)
     assert found["prefix_hit_rate"] == 0.75
     assert found["tokens_per_s"] == 5.0
@@ -60,7 +60,7 @@ def cell(mean=1.0, rate=1.0, latency=0.1, cut=0):
 
 def test_ratios_are_of_the_same_scene():
     cells = {"lats/1/ours": cell(1.0), "lats/1/mlfq": cell(4.0), "bfcl/1/mlfq": cell(9.0)}
-    # Tails are 0 here: there is nothing to divide by.
+    # Tails are 0 here, so they have no ratios.
     assert ratios(cells) == {
         ("lats", "1", "mlfq"): {"response_mean": 0.25, "program_token_latency": 1.0}
     }
@@ -71,12 +71,12 @@ def test_ratios_are_of_the_same_scene():
 @pytest.mark.parametrize(
     ("ours", "theirs", "sign"), [(0, 0, ""), (2, 0, ">"), (0, 2, "<"), (2, 2, "?")]
 )
-def test_a_ratio_says_what_cut_programs_make_of_it(ours, theirs, sign):
+def test_ratio_with_cut_programs_is_a_bound(ours, theirs, sign):
     cells = {"lats/1/ours": cell(cut=ours), "lats/1/vllm": cell(cut=theirs)}
     assert bound(cells, "lats/1", "vllm") == sign
 
 
-def test_throughput_is_compared_where_the_baseline_has_its_middle_load():
+def test_throughput_is_compared_at_the_baselines_middle_load():
     cells = {
         **{f"bfcl/{r}/vllm": cell(rate=r, latency=t) for r, t in ((1, 0.1), (2, 0.4), (3, 2.0))},
         **{f"bfcl/{r}/ours": cell(rate=r, latency=t) for r, t in ((1, 0.1), (2, 0.1), (3, 0.2))},
@@ -87,9 +87,9 @@ def test_throughput_is_compared_where_the_baseline_has_its_middle_load():
     assert 1.0 < float(equal_latency(cells, "bfcl", "vllm")) < 1.5
 
 
-def test_every_table_is_headed_with_the_device(capsys):
+def test_every_table_names_the_device(capsys):
     show({"lats/1/ours": cell(), "lats/1/mlfq": cell()}, "CPU, no GPU")
     assert capsys.readouterr().out.count("CPU, no GPU") == 3
-    # One system alone has nothing to be compared with.
+    # A single system has no ratios.
     show({"lats/1/ours": cell()}, "x")
     assert capsys.readouterr().out.count("x: ") == 1

@@ -6,7 +6,7 @@ import pytest
 from weft_bench.report.lineage import pairs, times
 
 
-def test_pairs_count_what_is_together():
+def test_pairs_of_calls_in_one_program_are_counted():
     assert pairs([(0, "a"), (0, "a"), (1, "b"), (1, "b")]) == (1.0, 1.0)
     assert pairs([(0, "a"), (0, "a"), (0, "b"), (1, "b")]) == (1 / 2, 1 / 3)
     assert pairs([(0, "a"), (1, "b")]) == (1.0, 1.0)

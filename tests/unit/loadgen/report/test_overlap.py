@@ -1,4 +1,4 @@
-"""What a bench of overlap says."""
+"""The report of the overlap bench."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def values(rows):
     }
 
 
-def test_the_figures_of_a_row_are_over_all_its_seeds():
+def test_figures_of_a_row_cover_all_its_seeds():
     found = values(ALL)
     assert found["baseline/ftr_p50"] == (4.0, "s")
     assert found["baseline/e2e_p50"] == (6.0, "s")
@@ -39,7 +39,7 @@ def test_the_figures_of_a_row_are_over_all_its_seeds():
     assert found["baseline/requests"] == (3, "requests")
 
 
-def test_a_request_that_failed_counts_as_an_error_and_in_nothing_else():
+def test_failed_request_counts_only_as_an_error():
     found = values(ALL)
     assert found["+ tags/errors"] == (1, "requests")
     assert found["+ tags/requests"] == (2, "requests")
@@ -48,11 +48,11 @@ def test_a_request_that_failed_counts_as_an_error_and_in_nothing_else():
     assert (found["+ tags/extended"][0], found["+ tags/dispatched"][0]) == (3, 2)
 
 
-def test_rows_are_compared_with_the_first_and_request_by_request():
+def test_rows_are_compared_with_the_first_by_request():
     found = values(ALL)
     assert found["+ tags/ftr_p50_less"] == (pytest.approx(50.0), "%")
     assert found["baseline/ftr_p50_less"][0] == 0
-    # The first request lost half of 2 s, the second a quarter of 4 s; the third failed.
+    # The first request saves half of 2 s, the second a quarter of 4 s. The third failed.
     assert overlap.paired(BETTER, BASELINE) == pytest.approx([50.0, 25.0])
     assert found["+ tags/ftr_less_paired_p75"][0] == pytest.approx(43.75)
     assert found["+ tags/ftr_less_paired"][0] == pytest.approx(37.5)
@@ -66,6 +66,6 @@ def test_the_table_has_the_papers_figures(capsys):
     assert "3 requests a row" in printed
 
 
-def test_rows_in_which_everything_failed_are_still_told():
+def test_rows_with_only_failures_are_shown():
     failed = {ROWS[0].name: [[Result(0, errors=["x"])]], ROWS[1].name: [[Result(0, errors=["x"])]]}
     assert values(failed)["baseline/errors"][0] == 1

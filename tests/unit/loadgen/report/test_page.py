@@ -1,4 +1,4 @@
-"""Experiments on a terminal, in Markdown, as JSON and as a picture."""
+"""Experiments on a terminal, in Markdown, as JSON and as a plot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EXPERIMENT = Experiment(
 _RUN = measured((cell, {"x": 1.0 + cell.seed}) for cell in cells(3, a=1))
 
 
-def test_a_document_holds_every_cell_and_says_its_command(tmp_path: Path) -> None:
+def test_document_has_every_cell_and_its_command(tmp_path: Path) -> None:
     write(tmp_path / "deep" / "one.json", document(_EXPERIMENT, _RUN, "weft bench run one"))
     found = json.loads((tmp_path / "deep" / "one.json").read_text())
     assert found["command"] == "weft bench run one"
@@ -48,7 +48,7 @@ def test_a_document_holds_every_cell_and_says_its_command(tmp_path: Path) -> Non
     assert found["tables"][0]["rows"] == [["a|b", "2.00 [1.00 to 3.00]"]]
 
 
-def test_the_terminal_says_what_is_simulated_and_what_was_published(
+def test_terminal_shows_simulated_and_published_figures(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     show(document(_EXPERIMENT, _RUN, "weft bench run one"))
@@ -72,18 +72,18 @@ def test_the_page_names_figures_of_other_commands() -> None:
     assert re.search(r"\| `weft bench x` +\| `x.json` +\| 2026-01-02 +\| m +\|", text)
 
 
-def test_cells_are_read_back_as_they_were_written() -> None:
+def test_cells_round_trip() -> None:
     assert Measured.of_json(_RUN.to_json()).values == _RUN.values
 
 
-def test_the_page_begins_with_what_all_of_it_comes_to() -> None:
+def test_page_begins_with_the_summary() -> None:
     one = document(_EXPERIMENT, _RUN, "weft bench run one")
     text = page(["## A\n"], [], (), [one])
     assert text.index("## Summary") < text.index("## A")
     assert "over its own.\n  - published: 0.25\n  - **better:** x 0.5" in text
 
 
-def test_the_commit_that_was_measured_is_told(tmp_path: Path) -> None:
+def test_document_names_the_measured_commit(tmp_path: Path) -> None:
     assert commit(tmp_path) == ""
 
     def git(*arguments: str) -> None:
@@ -96,7 +96,7 @@ def test_the_commit_that_was_measured_is_told(tmp_path: Path) -> None:
     git("add", "-A")
     git("commit", "-q", "-m", "One")
     name = commit(tmp_path)
-    # What a measurement writes is no change of what is measured.
+    # Files that a measurement writes do not change the measured code.
     figures.write_text("{}")
     assert commit(tmp_path) == name
     assert 7 <= len(name) <= 12
@@ -106,12 +106,12 @@ def test_the_commit_that_was_measured_is_told(tmp_path: Path) -> None:
     assert f", commit {name} with changes, " in markdown(found)
 
 
-def test_the_page_says_what_is_not_measured_yet() -> None:
+def test_page_lists_missing_measurements() -> None:
     assert "Not measured yet: `one`, `two`." in page([], [], ["one", "two"])
     assert "Not measured" not in page([], [])
 
 
-def test_equal_figures_give_equal_pictures(tmp_path: Path) -> None:
+def test_equal_figures_give_equal_plots(tmp_path: Path) -> None:
     line = Series("plas", [1.0, 2.0], [Estimate(1.0, 0.9, 1.3), Estimate(2.0, 1.8, 2.2)])
     plots = [Plot("load", "latency, s", [("left", [line]), ("right", [line])])]
     plots.append(Plot("load", "p95, s", [("alone", [line])], log_y=True))

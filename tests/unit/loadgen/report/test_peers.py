@@ -10,7 +10,7 @@ NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "behind_s"
 
 
 def turns(front: str, means: list[float], **more: float) -> list[Turn]:
-    """One play a seed; all completion times are the mean."""
+    """Return one play per seed. All completion times equal the mean."""
     times = ("mean", "p50", "p95", "p99")
     return [
         Turn("w", front, seed, {"all": NOUGHT | dict.fromkeys(times, value) | {"jain": 0.5} | more})
@@ -18,44 +18,44 @@ def turns(front: str, means: list[float], **more: float) -> list[Turn]:
     ]
 
 
-def test_ratios_are_of_the_same_seed():
+def test_ratios_compare_the_same_seed():
     found = turns("weft/plas", [10.0, 20.0, 40.0]) + turns("peer", [5.0, 10.0, 20.0])
     assert "weft/plas is worse than peer: mean 2.00," in findings(found)[0]
     short = turns("weft/plas", [10.0, 20.0]) + turns("peer", [5.0, 10.0, 1.0])
     assert "weft/plas is worse than peer: mean 2.00," in findings(short)[0]
 
 
-def test_plays_in_which_programs_failed_are_compared_with_none():
+def test_plays_with_failed_programs_are_not_compared():
     failed = turns("peer", [1.0], errors=1.0) + turns("peer", [2.0, 5.0, 10.0])[1:]
     found = turns("weft/plas", [9.0, 10.0, 20.0]) + failed
-    told, _ = findings(found)
-    assert "mean 2.00" in told
-    told, _ = findings(turns("weft/plas", [9.0, 10.0]) + failed[:2])
-    assert "worse than no peer" in told
+    finding, _ = findings(found)
+    assert "mean 2.00" in finding
+    finding, _ = findings(turns("weft/plas", [9.0, 10.0]) + failed[:2])
+    assert "worse than no peer" in finding
 
 
-def test_where_ours_is_worse_it_is_said_and_only_there():
+def test_findings_name_each_peer_that_is_better_or_worse():
     found = turns("weft/plas", [10.0, 11.0, 12.0]) + turns("weft/fcfs", [5.0, 9.0, 16.0])
     found += turns("peer", [9.0, 10.0, 11.0])
-    told, none = findings(found)
-    assert told.startswith("w: weft/plas is worse than peer: mean 1.1")
-    assert "jain" not in told
+    finding, none = findings(found)
+    assert finding.startswith("w: weft/plas is worse than peer: mean 1.1")
+    assert "jain" not in finding
     assert none == "w: Weft is better than no peer within the intervals"
     better = turns("weft/plas", [8.0, 9.0, 10.0]) + turns("peer", [9.0, 10.0, 11.0])
-    none, told = findings(better)
+    none, finding = findings(better)
     assert none == "w: Weft is worse than no peer within the intervals"
-    assert told.startswith("w: weft/plas is better than peer: mean 0.8")
+    assert finding.startswith("w: weft/plas is better than peer: mean 0.8")
 
 
 def test_less_fairness_is_worse():
     found = turns("weft/plas", [9.0, 9.0], jain=0.4) + turns("peer", [9.0, 9.0])
-    told, _ = findings(found)
-    assert told == "w: weft/plas is worse than peer: jain 0.800"
+    finding, _ = findings(found)
+    assert finding == "w: weft/plas is worse than peer: jain 0.800"
 
 
-def test_of_one_seed_nothing_is_concluded():
-    (told,) = findings(turns("weft/plas", [10.0]) + turns("peer", [1.0]))
-    assert "no findings" in told
+def test_one_seed_gives_no_findings():
+    (finding,) = findings(turns("weft/plas", [10.0]) + turns("peer", [1.0]))
+    assert "no findings" in finding
 
 
 def test_figures_have_means_units_and_half_intervals():
@@ -66,7 +66,7 @@ def test_figures_have_means_units_and_half_intervals():
     assert widths["w/peer/all/mean"] == pytest.approx(4.303 / 3**0.5, rel=1e-3)
 
 
-def test_a_table_a_workload_with_slices_apart_and_errors_added_up():
+def test_each_workload_has_a_table_with_slices_and_total_errors():
     found = turns("weft/round_robin", [2.0, 4.0]) + turns("peer", [1.0, 2.0])
     found += turns("failing", [1.0, 2.0], errors=1.0)
     (table,) = tables(found)
@@ -93,7 +93,7 @@ def test_a_plot_is_an_svg(tmp_path):
     assert "<svg" in file.read_text()
 
 
-def test_a_section_of_a_page_is_replaced_and_nothing_else(tmp_path):
+def test_only_the_section_of_a_page_is_replaced(tmp_path):
     page = tmp_path / "p.md"
     page.write_text("a\n<!-- real -->\nold\n<!-- end of real -->\n<!-- simulated -->\nb\n")
     into_page(page, "real", "new\n")

@@ -1,4 +1,4 @@
-"""What a replay says."""
+"""The report of a replay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def values(results, engines=NOTHING):
     return replay.values(Play(results, engines))
 
 
-def test_the_figures_are_those_of_the_paper():
+def test_figures_follow_the_definitions_of_the_paper():
     found = values([*GOOD, BAD])
     assert found["program_token_latency"] == pytest.approx((10 / 100 + 20 / 50) / 2)
     assert found["response_mean"] == 15.0
@@ -44,7 +44,7 @@ def test_the_figures_are_those_of_the_paper():
     assert found["errors"] == 1
 
 
-def test_what_the_engines_did_is_told_with_its_units():
+def test_counts_of_engines_have_units():
     found = values(GOOD, EngineCounters(5, 70, 12, 8))
     names = ("displacements", "recomputed_tokens", "blocks_swapped_out", "blocks_swapped_in")
     assert [found[name] for name in names] == [5, 70, 12, 8]
@@ -56,7 +56,7 @@ def test_no_programs_give_zeros():
     assert values([])["response_mean"] == 0.0
 
 
-def test_ratios_are_to_the_first_policy(capsys):
+def test_ratios_compare_with_the_first_policy(capsys):
     results = {"fcfs": FCFS, "mlfq": FCFS, "plas": PLAS}
     found = replay.ratios(results)
     assert found[("plas",)]["response_mean"] == pytest.approx(10 / 15)
@@ -80,6 +80,6 @@ def test_every_figure_in_the_file_has_name_value_and_unit(tmp_path):
     assert document["figures"][0]["name"] == "fcfs/programs"
 
 
-def test_the_plot_is_a_picture(tmp_path):
+def test_plot_is_an_image(tmp_path):
     replay.plot({"fcfs": FCFS, "plas": FCFS}, "t", tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

@@ -31,6 +31,6 @@ def test_terminals_have_the_columns_with_a_heading(capsys: pytest.CaptureFixture
     assert cells[2:] == [["a", "x", "1,500", "-"], ["b", "x", "2", "0.50"]]
 
 
-def test_markdown_keeps_columns_apart():
+def test_markdown_escapes_column_separators():
     assert markdown(("order", "x"), [("a|b", "1")]).splitlines()[-1].startswith("| a\\|b ")
     assert len(markdown(("order",), []).splitlines()) == 2

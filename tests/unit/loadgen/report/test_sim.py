@@ -1,4 +1,4 @@
-"""What is told of simulations."""
+"""The report of simulations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def simulation(latency):
 SIMULATED = {("locality", "fcfs"): [simulation(4.0), simulation(8.0)]}
 
 
-def test_figures_are_means_over_seeds_and_say_that_they_are_simulated():
+def test_figures_are_means_over_seeds_marked_as_simulated():
     found = {f.name: f.value for f in figures(rows(SIMULATED), COLUMNS)}
     assert all(name.startswith("simulated/locality/fcfs/") for name in found)
     at = "simulated/locality/fcfs"
@@ -31,7 +31,7 @@ def test_figures_are_means_over_seeds_and_say_that_they_are_simulated():
     assert (found[f"{at}/preemptions"], found[f"{at}/blocks_swapped_out"]) == (2, 3)
 
 
-def test_the_interval_is_students():
+def test_interval_uses_students_t():
     assert half_width([4.0]) == 0.0
     # 12.706 * s / sqrt(2), s = 2 sqrt(2).
     assert half_width([4.0, 8.0]) == pytest.approx(12.7062 * 2)

@@ -1,4 +1,4 @@
-"""The top of the page of results."""
+"""The summary of the results page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _document(
     }
 
 
-def test_wins_and_losses_are_counted_and_stand_in_one_line_each() -> None:
+def test_wins_and_losses_are_counted_with_one_line_each() -> None:
     lines = summary(
         [
             _document("Why, and when", ("bfcl", "0.27 (0.21 to 0.35)", "won"), published="0.5"),
@@ -43,7 +43,7 @@ def test_wins_and_losses_are_counted_and_stand_in_one_line_each() -> None:
     )
 
 
-def test_what_nobody_can_build_is_no_rival() -> None:
+def test_clairvoyant_order_is_no_rival() -> None:
     text = "\n".join(
         summary([_document("Limit", ("bfcl", "1.2 (1.1 to 1.3)", "lost"), rival=False)])
     )
@@ -51,12 +51,12 @@ def test_what_nobody_can_build_is_no_rival() -> None:
     assert "**worse:** bfcl" in text
 
 
-def test_what_was_not_measured_is_not_told() -> None:
+def test_unmeasured_scores_are_left_out() -> None:
     (row,) = summary([_document("A", ("x", "-", "open"), ("y", "0.5", "won"))])[-2:-1]
     assert row.endswith("**better:** y 0.5")
 
 
-def test_without_headlines_there_is_no_summary() -> None:
+def test_documents_without_headlines_have_no_summary() -> None:
     assert summary([]) == []
     assert summary([_document("Nothing")]) == []
     assert summary([{"title": "of old"}]) == []

@@ -15,7 +15,7 @@ RATES = {
 }
 
 
-def test_ours_is_compared_with_each_other_way_in_its_own_cell():
+def test_weft_is_compared_with_each_other_method_per_cell():
     found = {f.name: (f.value, f.unit) for f in figures(swap.rows(RATES), swap.COLUMNS)}
     assert found["out/16/weft/rate"] == (48.0, "GB/s")
     assert found["out/16/copy_per_block/weft_rate_ratio"] == (8.0, "1")
@@ -24,7 +24,7 @@ def test_ours_is_compared_with_each_other_way_in_its_own_cell():
     assert "out/16/weft/weft_rate_ratio" not in found
 
 
-def test_a_range_goes_from_the_worst_to_the_best_cell():
+def test_range_covers_the_worst_and_the_best_cell():
     assert swap.ranges(RATES) == [
         "weft over copy_per_block: 3.00 to 8.00",
         "weft over limit: 0.75 to 0.96",

@@ -6,7 +6,7 @@ import pytest
 from weft_bench.report.tags import COLUMNS, Row
 
 
-def test_the_first_calls_are_counted_apart() -> None:
+def test_first_calls_are_counted_separately() -> None:
     found = Row(
         roles=[0.5, 0.9, 1.0], wire=[0.6, 1.0, 1.0], plain=[0.1, 0.2, 0.4],
         tokens_off=[0.3, 0.02, 0.04], seconds=[1e-3, 5e-5, 7e-5], learn_s=[1e-5, 1e-5, 1e-5],

@@ -1,4 +1,4 @@
-"""`weft bench tenants`: what its tables say, and which goals are missed."""
+"""`weft bench tenants`: tables and missed goals."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def test_missed_hit_rates(order: str, found: Pinned, says: str) -> None:
     assert says in "".join(named)
 
 
-def test_a_slowdown_is_over_the_same_order_alone() -> None:
+def test_slowdown_compares_with_the_same_order_without_an_attack() -> None:
     assert slowdown(column(0.6), ALONE) == pytest.approx(3.0)
 
 
-def test_the_tables_show_spread_tail_and_the_attacker() -> None:
+def test_tables_show_spread_tail_and_attacker() -> None:
     slow, lost = tables({"plas": [ALONE, column(0.6, tokens=1234)]}, {"plas": [pinned(0.5)]})
     assert slow["rows"][0][:5] == ["plas", "alone", "0.200", "0.200 to 0.200", "0.285"]
     assert slow["rows"][1][5:] == ["3.00", "5", "0", "1,234"]

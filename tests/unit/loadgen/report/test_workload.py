@@ -8,13 +8,13 @@ from weft_bench.report.workload import Described, figures, markdown, number, sho
 ROW = Described("w", "a paper", {"calls mean": 2, "gap mean": 9}, {"calls mean": 2.1, "kept": 0.5})
 
 
-def test_published_figures_stand_beside_ours(capsys):
+def test_published_figures_are_shown_with_measured_ones(capsys):
     show([ROW])
     line = next(x for x in capsys.readouterr().out.splitlines() if "calls mean" in x)
     assert [cell.strip() for cell in line.strip("|").split("|")] == ["calls mean", "1", "2", "2.10"]
 
 
-def test_figures_have_units_and_what_was_published():
+def test_figures_have_units_and_published_values():
     found = {figure.name: (figure.value, figure.unit) for figure in figures([ROW])}
     assert found == {
         "w/calls mean": (2.1, "1"),
@@ -23,7 +23,7 @@ def test_figures_have_units_and_what_was_published():
     }
 
 
-def test_a_document_has_a_row_for_each():
+def test_document_has_one_row_per_workload():
     def last(row):
         return [cell.strip() for cell in markdown([row]).splitlines()[-1].strip("|").split("|")]
 
@@ -43,5 +43,5 @@ def test_a_document_has_a_row_for_each():
         (0.0337, "0.034"),
     ],
 )
-def test_numbers_have_as_many_digits_as_they_are_worth(value, text):
+def test_numbers_have_their_significant_digits(value, text):
     assert number(value) == text

@@ -23,7 +23,7 @@ def test_a_stop_signal_during_the_start_of_a_child_ends_the_child(tmp_path, monk
     other.start()
     real = subprocess.Popen
 
-    def told(*args, **options):
+    def popen(*args, **options):
         started.append(real(*args, **options))
         os.kill(os.getpid(), signal.SIGTERM)
         # The interpreter handles signals of other threads when it reacquires its lock.
@@ -33,7 +33,7 @@ def test_a_stop_signal_during_the_start_of_a_child_ends_the_child(tmp_path, monk
     def stop(number, frame):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(processes.subprocess, "Popen", told)
+    monkeypatch.setattr(processes.subprocess, "Popen", popen)
     before = signal.signal(signal.SIGTERM, stop)
     try:
         with (

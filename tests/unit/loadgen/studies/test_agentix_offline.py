@@ -1,4 +1,4 @@
-"""What is made of batches of programs."""
+"""Tables of the experiment on batches of programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from support.experiments import made_up
 from weft_bench.studies.agentix_offline import FIGURE_16
 
 
-def test_makespans_stand_beside_ours() -> None:
+def test_makespans_are_compared_with_wefts() -> None:
     found = made_up(
         FIGURE_16, lambda cell: cell.number("programs") * (0.5 if cell["system"] == "weft" else 1.0)
     )

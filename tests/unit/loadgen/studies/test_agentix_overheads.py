@@ -1,4 +1,4 @@
-"""What a token's time goes into, and what swaps cost."""
+"""Tables of the experiments on the breakdown of a token's time and on swaps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft_bench.studies.agentix_overheads import FIGURE_17, FIGURE_18
 from weft_bench.studies.agentix_single import FIGURE_12
 
 
-def test_a_token_is_broken_down_and_the_scheduler_is_not_claimed() -> None:
+def test_time_of_a_token_is_broken_down_without_the_scheduler() -> None:
     found = made_up(FIGURE_17, lambda cell: 3.0 if cell["system"] == "vllm-opt" else 1.5)
     tables = FIGURE_17.tables(found)
     assert len(tables) == 2
@@ -17,7 +17,7 @@ def test_a_token_is_broken_down_and_the_scheduler_is_not_claimed() -> None:
     assert set(FIGURE_17.cells(False)) < set(FIGURE_12.cells(False))
 
 
-def test_swaps_stand_beside_dearer_ones_and_none() -> None:
+def test_swaps_are_compared_with_slower_swaps_and_none() -> None:
     found = made_up(
         FIGURE_18,
         lambda cell: (

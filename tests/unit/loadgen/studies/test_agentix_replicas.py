@@ -1,4 +1,4 @@
-"""What is made of balancers and of more replicas."""
+"""Tables of the experiments on balancers and on more replicas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.experiments import made_up
 from weft_bench.studies.agentix_replicas import FIGURE_14, FIGURE_15
 
 
-def test_balancers_stand_beside_ours_in_every_scene() -> None:
+def test_balancers_are_compared_with_wefts_in_every_scene() -> None:
     slower = {"round_robin": 1.5, "least_used": 1.2, "prefix_tree": 1.0, "locality": 1.0}
     found = made_up(
         FIGURE_14, lambda cell: 1.0 + 10 * slower[cell.text("balancer")] * cell.number("rate")
@@ -26,7 +26,7 @@ def test_balancers_stand_beside_ours_in_every_scene() -> None:
 
 
 @pytest.mark.parametrize(("power", "share"), [(1.0, "1.00"), (0.5, "0.354")])
-def test_replicas_that_bear_in_proportion_are_linear(power: float, share: str) -> None:
+def test_proportional_load_of_replicas_is_linear(power: float, share: str) -> None:
     found = made_up(
         FIGURE_15, lambda cell: 1.0 + cell.number("rate") / cell.number("replicas") ** power
     )
@@ -36,7 +36,7 @@ def test_replicas_that_bear_in_proportion_are_linear(power: float, share: str) -
     assert last[-1] == share
 
 
-def test_a_load_that_was_never_too_much_is_a_lower_bound() -> None:
+def test_load_that_never_saturates_is_a_lower_bound() -> None:
     found = made_up(FIGURE_15, lambda cell: 1.0)
     (table,) = FIGURE_15.tables(found)
     assert all(row[2].startswith("≥") for row in table.rows)

@@ -1,4 +1,4 @@
-"""What is made of the cells of Agentix's experiments."""
+"""Tables, plots and headlines of Agentix's experiments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft_bench.studies.agentix_single import FIGURE_12, FIGURE_13, load_cells
 from weft_bench.studies.cells import Cell, Measured, measured
 from weft_bench.studies.simulating import UNTOLD
 
-# How many times slower than the load alone makes everybody.
+# Slowdown factor of each system.
 _SLOWER: Mapping[str, float] = {
     "vllm": 3.0,
     "vllm-opt": 1.5,
@@ -22,7 +22,7 @@ _SLOWER: Mapping[str, float] = {
 
 
 def _values(cell: Cell, slower: Mapping[str, float]) -> dict[str, float]:
-    """Latencies that double with every tenth of a program a second."""
+    """Return latencies that double with every 0.1 programs per second."""
     factor = slower[cell.text("system")]
     latency = 0.01 * 2.0 ** (factor * cell.number("rate") / 0.1)
     return {
@@ -43,12 +43,12 @@ def found() -> Measured:
     return _measured()
 
 
-def test_throughput_stands_beside_what_was_published(found: Measured) -> None:
+def test_throughput_is_shown_with_the_published_figures(found: Measured) -> None:
     table = FIGURE_12.tables(found)[0]
     row = {(row[0], row[1]): row for row in table.rows}
     assert [one[-1] for one in table.rows if one[0] == "lats"] == ["5", "2", "2.5", "-", "-"]
-    # The latency doubles at a tenth over the slowness: 1.5 times as far, but for straight lines
-    # between measured points.
+    # The latency doubles every 0.1 / factor programs per second, so the ratio is 1.5, except for
+    # the linear interpolation between measured points.
     shown = row["sharegpt", "vllm-opt"][table.columns.index("weft, mean")]
     assert float(shown.split()[0]) == pytest.approx(1.5, rel=0.15)
     assert row["lats", "vllm-opt"] != row["sharegpt", "vllm-opt"]
@@ -68,19 +68,19 @@ def test_latencies_are_tables_of_systems_and_loads(found: Measured) -> None:
     assert "120 programs" in table.title
 
 
-def test_tails_are_of_the_same_cells(found: Measured) -> None:
+def test_tails_use_the_same_cells(found: Measured) -> None:
     assert FIGURE_12.cells(True) == FIGURE_13.cells(True)
     assert FIGURE_12.measure is FIGURE_13.measure
     titles = [table.title for table in FIGURE_13.tables(found)]
     assert sum("P95 of" in title for title in titles) == sum("P99 of" in title for title in titles)
 
 
-def test_a_panel_a_workload(found: Measured) -> None:
+def test_plots_have_one_panel_per_workload(found: Measured) -> None:
     (plot,) = FIGURE_12.plots(found)
     assert [name for name, _ in plot.panels] == ["sharegpt", "bfcl", "lats", "mixed"]
     assert len(FIGURE_13.plots(found)) == 2
 
 
-def test_where_ours_is_worse_the_headline_says_so() -> None:
+def test_headline_reports_losses_of_weft() -> None:
     scores = FIGURE_12.headline(_measured({**_SLOWER, "weft": 2.0, UNTOLD: 2.0})).scores
     assert {score.outcome for score in scores} == {"lost"}

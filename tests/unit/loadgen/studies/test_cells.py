@@ -1,4 +1,4 @@
-"""Cells, and what is made of measurements."""
+"""Cells and statistics of measurements."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def _found() -> object:
     return measured(pairs)
 
 
-def test_settings_do_not_depend_on_the_order_in_which_they_are_written() -> None:
+def test_settings_do_not_depend_on_their_order() -> None:
     assert cells(2, b=1, a="x") == cells(2, a="x", b=1)
     assert [cell.seed for cell in cells(2, a=1)] == [0, 1]
 
 
-def test_a_cell_tells_its_settings() -> None:
+def test_cell_returns_its_settings() -> None:
     (cell,) = cells(1, order="plas", rate=2)
     assert (cell.text("order"), cell.number("rate")) == ("plas", 2.0)
     with pytest.raises(KeyError):
@@ -34,42 +34,42 @@ def test_estimates_are_means_with_intervals() -> None:
     assert found.half_width == pytest.approx(4.3027 * 2.0 / math.sqrt(3), rel=1e-4)
 
 
-def test_ratios_are_of_the_same_seed() -> None:
+def test_ratios_compare_the_same_seed() -> None:
     found = _found()
     ratio = found.where(order="fcfs").ratio("latency", found.where(order="plas"))
     assert ratio.middle == pytest.approx(2.0)
     assert (ratio.low, ratio.high) == (pytest.approx(2.0), pytest.approx(2.0))
 
 
-def test_a_mean_over_different_settings_is_refused() -> None:
+def test_mean_over_different_settings_is_refused() -> None:
     with pytest.raises(ValueError, match="several settings"):
         _found().estimate("latency")
 
 
-def test_a_ratio_of_nothing_is_no_number() -> None:
+def test_ratio_without_values_is_nan() -> None:
     found = _found()
     assert math.isnan(found.where(order="plas").ratio("latency", found.where(order="none")).middle)
 
 
-def test_cells_are_known_by_settings_that_they_lack() -> None:
+def test_cells_are_selected_by_missing_settings() -> None:
     found = measured((cell, {"x": 1.0}) for cell in [*cells(1, a=1), *cells(1, a=1, b=True)])
     assert list(found.like({}, ["b"]).values) == cells(1, a=1)
     assert list(found.like({"b": True}, ["b"]).values) == cells(1, a=1, b=True)
     assert not found.like({}, ["a"])
 
 
-def test_levels_stand_in_the_order_of_the_cells() -> None:
+def test_levels_have_the_order_of_the_cells() -> None:
     assert _found().levels("order") == ["fcfs", "plas"]
     assert _found().levels("nothing") == []
 
 
-def test_whole_numbers_select_what_fractions_were_measured_with() -> None:
+def test_integers_select_equal_floats() -> None:
     cell = Cell((("rate", 2.0),), 0)
     assert measured([(cell, {"x": 1.0})]).where(rate=2).estimate("x").middle == 1.0
 
 
-# Ours and baseline by seed; then, by scipy 1.17.1, exp of the mean of the logarithms of their
-# ratios and of the ends of `scipy.stats.t.interval(0.95, n - 1, mean, sem)` of them.
+# Weft and baseline by seed. Then, computed with scipy 1.17.1, exp of the mean of the logarithms
+# of their ratios and of the ends of `scipy.stats.t.interval(0.95, n - 1, mean, sem)` of these.
 _PAIRS = {
     "a tail": ([31.0, 44.9, 250.2], [22.5, 41.0, 78.0], 1.691524, 0.414667, 6.900125),
     "eight": (
@@ -83,7 +83,7 @@ _PAIRS = {
 
 
 @pytest.mark.parametrize("name", _PAIRS)
-def test_ratios_of_pairs_are_told_by_their_logarithms(name: str) -> None:
+def test_ratios_of_pairs_use_logarithms(name: str) -> None:
     ours, baseline, middle, low, high = _PAIRS[name]
     settings = cells(len(ours), order="a"), cells(len(ours), order="b")
     found = measured(
@@ -97,7 +97,7 @@ def test_ratios_of_pairs_are_told_by_their_logarithms(name: str) -> None:
         pytest.approx(low, rel=1e-3),
         pytest.approx(high, rel=1e-3),
     )
-    # Turned around it is the same interval.
+    # The inverse ratio has the inverse interval.
     turned = found.where(order="b").ratio("x", found.where(order="a"))
     assert turned.low == pytest.approx(1 / ratio.high)
     assert ratio.below(1) == turned.above(1) == (name == "eight")
@@ -117,7 +117,7 @@ def _mean(middle: float, half: float, least: float = 0.0, most: float = 1.0) -> 
         (_mean(0.0, 0.0), "0.000"),
         (_mean(math.nan, 0.0), "-"),
         (_mean(0.0000123, 0.0), "0.00001"),
-        # None can be below zero, and none was: the interval says nothing.
+        # The interval reaches below zero, which no value can, so least and greatest are shown.
         (_mean(122.4, 215.0, 46.1, 219.6), "122 [46 to 220]"),
         (_mean(-0.61, 1.43, -2.0, 0.4), "-0.610 ± 1.430"),
         (Estimate(1.16, 0.921, 1.464), "1.16 (0.92 to 1.46)"),
@@ -127,7 +127,7 @@ def _mean(middle: float, half: float, least: float = 0.0, most: float = 1.0) -> 
         (Estimate(math.nan, math.nan, math.nan), "-"),
     ],
 )
-def test_estimates_show_the_digits_that_count(value: Estimate, shown: str) -> None:
+def test_estimates_show_significant_digits(value: Estimate, shown: str) -> None:
     assert str(value) == shown
 
 
@@ -137,7 +137,7 @@ def test_one_seed_has_no_interval() -> None:
     assert math.isnan(estimate([]).middle)
 
 
-def test_an_interval_tells_only_what_all_of_it_tells() -> None:
+def test_whole_interval_must_be_above_or_below() -> None:
     assert Estimate(1.2, 1.01, 1.4).above(1)
     assert Estimate(0.8, 0.7, 0.99).below(1)
     for none in (
@@ -149,7 +149,7 @@ def test_an_interval_tells_only_what_all_of_it_tells() -> None:
         assert not none.below(1)
 
 
-def test_a_plot_draws_what_is_said() -> None:
+def test_plotted_ends_equal_the_shown_interval() -> None:
     assert _mean(122.0, 215.0, 46.0, 220.0).ends() == (46.0, 220.0)
     assert _mean(2.0, 0.5, 1.0, 3.0).ends() == (1.5, 2.5)
     assert Estimate(1.2, 0.9, 1.6).ends() == (0.9, 1.6)

@@ -59,7 +59,7 @@ def test_the_list_names_every_experiment_and_its_source() -> None:
     assert "simulated; here" in done.stdout
 
 
-def test_a_run_shows_writes_and_knows_what_it_measured(tmp_path: Path) -> None:
+def test_run_shows_and_writes_its_figures(tmp_path: Path) -> None:
     runner = CliRunner()
     done = runner.invoke(cli.bench, ["run", "one", "--fresh", "--jobs", "1"])
     assert done.exit_code == 0, done.stdout
@@ -69,14 +69,14 @@ def test_a_run_shows_writes_and_knows_what_it_measured(tmp_path: Path) -> None:
     assert [cell["values"]["x"] for cell in found["cells"]] == [2.0, 3.0, 4.0]
 
 
-def test_the_quick_form_leaves_the_results_alone(tmp_path: Path) -> None:
+def test_quick_run_does_not_change_the_results(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli.bench, ["run", "one", "--quick", "--fresh"])
     assert done.exit_code == 0
     assert not (tmp_path / "results").exists()
     assert json.loads((tmp_path / "quick/one.json").read_text())["command"].endswith("--quick")
 
 
-def test_a_folder_of_ones_own(tmp_path: Path) -> None:
+def test_output_folder_can_be_given(tmp_path: Path) -> None:
     out = tmp_path / "mine"
     done = CliRunner().invoke(cli.bench, ["run", "one", "--fresh", "--out", str(out)])
     assert done.exit_code == 0
@@ -84,7 +84,7 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-def test_a_folder_that_cannot_be_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported_before_measuring(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     out = str(tmp_path / "file" / "mine")
     for names in (["run", "one"], ["all"]):
@@ -94,20 +94,20 @@ def test_a_folder_that_cannot_be_is_told_before_anything_is_measured(tmp_path: P
         assert "cells" not in done.stdout
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+def test_unknown_name_is_refused_with_the_known_ones() -> None:
     done = CliRunner().invoke(cli.bench, ["run", "two"])
     assert done.exit_code == 2
     assert "unknown experiment 'two'; known: one, bad" in done.stderr
 
 
-def test_what_fails_is_told(tmp_path: Path) -> None:
+def test_failed_experiment_is_reported(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli.bench, ["run", "bad", "--fresh"])
     assert done.exit_code == 1
     assert "bad: no such engine" in done.stderr
     assert not (tmp_path / "results").exists()
 
 
-def test_all_write_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "EXPERIMENTS", {"one": _ONE})
     monkeypatch.setattr("weft_bench.studies.registry.EXPERIMENTS", {"one": _ONE})
     other = {"command": "weft bench x", "date": "2026-01-02T03:04:05", "machine": "m"}
@@ -131,7 +131,7 @@ def test_the_page_shows_the_tables_of_other_commands(tmp_path: Path) -> None:
     assert re.search(r"\| `weft bench x` +\| `results/x.json` +\|", page)
 
 
-# A process of its own, which hears signals: of its cells the first ends, the others never do.
+# Runs in a separate process that receives signals. Its first cell ends, the others never do.
 _ENDLESS = """
 import sys
 from dataclasses import replace
@@ -151,7 +151,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_who_is_told_to_stop_stops_at_once(tmp_path: Path, number: int, status: int) -> None:
+def test_signal_stops_the_command_and_its_workers(tmp_path: Path, number: int, status: int) -> None:
     script, kept = tmp_path / "endless.py", tmp_path / "kept"
     script.write_text(_ENDLESS)
     paths = os.pathsep.join((str(ROOT / "loadgen"), str(ROOT / "tests"), *sys.path))

@@ -16,15 +16,15 @@ _CURVE = [(1.0, 0.1), (2.0, 0.3), (4.0, 1.1)]
 @pytest.mark.parametrize(
     ("latency", "load"), [(0.1, 1.0), (0.2, 1.5), (0.3, 2.0), (0.7, 3.0), (1.1, 4.0), (9.0, 4.0)]
 )
-def test_between_points_are_straight_lines(latency: float, load: float) -> None:
+def test_curve_is_linear_between_points(latency: float, load: float) -> None:
     assert load_at(latency, _CURVE) == pytest.approx(load)
 
 
-def test_a_latency_that_is_never_reached_has_no_load() -> None:
+def test_unreached_latency_has_no_load() -> None:
     assert isnan(load_at(0.05, _CURVE))
 
 
-def test_of_a_curve_with_a_dent_the_greatest_load_counts() -> None:
+def test_greatest_load_counts_for_a_non_monotonic_curve() -> None:
     assert load_at(0.3, [(1.0, 0.2), (2.0, 0.5), (3.0, 0.2), (4.0, 0.4)]) == pytest.approx(3.5)
 
 
@@ -32,7 +32,7 @@ _LEVEL = {0: 0.3, 1: 0.3}
 
 
 def _found(*lines: Sequence[tuple[float, float]]) -> Measured:
-    """One curve a seed."""
+    """Return measurements with one curve per seed."""
     return measured(
         (Cell((("rate", rate),), seed), {"latency": latency})
         for seed, line in enumerate(lines)
@@ -40,7 +40,7 @@ def _found(*lines: Sequence[tuple[float, float]]) -> Measured:
     )
 
 
-def test_throughput_is_compared_at_one_latency_seed_by_seed() -> None:
+def test_throughput_is_compared_at_one_latency_per_seed() -> None:
     slower = [(1.0, 0.3), (2.0, 1.1)]
     found = throughput_ratio(_found(_CURVE, _CURVE), _found(slower, slower), _LEVEL, "latency")
     assert (found.ratio.middle, found.bound) == (pytest.approx(2.0), "")
@@ -63,25 +63,25 @@ _SLOW = [(1.0, 0.5), (2.0, 0.9)]
         (_SLOW, _SLOW, "not measured"),
     ],
 )
-def test_what_was_not_measured_is_a_bound(ours: Any, theirs: Any, shown: str) -> None:
+def test_unmeasured_load_gives_a_bound(ours: Any, theirs: Any, shown: str) -> None:
     found = throughput_ratio(_found(ours), _found(theirs), _LEVEL, "latency")
     assert str(found) == shown
 
 
-def test_bounds_from_both_sides_tell_nothing() -> None:
+def test_opposite_bounds_give_no_ratio() -> None:
     found = throughput_ratio(_found(_FAST, _SLOW), _found(_CURVE, _CURVE), _LEVEL, "latency")
     assert str(found) == "not measured"
 
 
-def test_the_latency_to_compare_at_follows_from_the_lightest_load() -> None:
+def test_compared_latency_is_twice_that_of_the_lightest_load() -> None:
     assert doubled(_found(_CURVE, [(4.0, 2.0), (2.0, 0.5)]), "latency") == {0: 0.2, 1: 1.0}
 
 
-def test_where_it_never_doubles_what_is_compared_at_lies_within_what_was_measured() -> None:
+def test_compared_latency_is_measured_even_if_it_never_doubles() -> None:
     flat = [(1.0, 0.4), (2.0, 0.5), (4.0, 0.625)]
     found = _found(_CURVE, flat)
     assert risen(found, "latency") == {0: 0.2, 1: pytest.approx(0.5)}
-    # Ours is as slow at twice the load: it bears twice as much, and that is no bound.
+    # Weft has the same latency at twice the load, so the ratio is exact and not a bound.
     ours = _found(_CURVE, [(2.0, 0.4), (4.0, 0.5), (8.0, 0.625)])
     level = risen(found, "latency")
     assert throughput_ratio(ours, found, level, "latency").bound == ""

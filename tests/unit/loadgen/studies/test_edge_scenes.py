@@ -1,4 +1,4 @@
-"""Workloads made for ours to lose."""
+"""Workloads on which Weft is expected to lose."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALL = pytest.mark.parametrize("edge", EDGES, ids=[edge.name for edge in EDGES])
 
 
 def _tokens(edge: Edge) -> list[int]:
-    """The longest call of each program."""
+    """Return the tokens of the longest call of each program."""
     programs, _ = edge.play(0, edge.programs)
     return [
         max(sum(part.tokens for part in call.parts) + call.output_tokens for call in program.calls)
@@ -26,7 +26,7 @@ def test_names_differ() -> None:
 
 
 @_ALL
-def test_a_seed_gives_the_same_programs_and_fewer_change_none(edge: Edge) -> None:
+def test_programs_depend_only_on_the_seed(edge: Edge) -> None:
     programs, arrivals = edge.play(1, 8)
     again, times = edge.play(1, 4)
     assert (programs[:4], arrivals[:4]) == (again, times)
@@ -43,7 +43,7 @@ def test_every_call_fits_the_engine_and_none_is_cut(edge: Edge) -> None:
     assert all(one is not None and not one.cut for one in ready)
 
 
-def test_contexts_that_thrash_are_more_than_the_cache_holds() -> None:
+def test_thrashing_contexts_exceed_the_cache() -> None:
     edge = BY_NAME["few long contexts, short cache"]
     assert sum(_tokens(edge)[:6]) > edge.kv_blocks * 16 > sum(_tokens(edge)[:4])
 
@@ -56,7 +56,7 @@ def test_documents_are_shared_and_too_many_for_one_replica() -> None:
     assert len(documents) * size > edge.kv_blocks * 16 > len(documents) / edge.replicas * size
 
 
-def test_threads_run_side_by_side_and_are_joined() -> None:
+def test_threads_run_in_parallel_and_are_joined() -> None:
     programs, _ = BY_NAME["threads side by side"].play(0, 2)
     wide = [number for number, call in enumerate(programs[0].calls) if not call.needs(number)]
     assert len(wide) == 12

@@ -1,4 +1,4 @@
-"""Workloads on which ours is expected to lose, played."""
+"""Workloads on which Weft is expected to lose, played."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft_bench.studies.edges import OTHERS, OURS, RIVAL, measure
 
 
 @pytest.mark.engine
-def test_whoever_plays_ends_the_same_programs() -> None:
+def test_all_systems_end_the_same_programs() -> None:
     systems = (OURS, RIVAL, *OTHERS)
     found = {
         system: measure(cells(1, edge="tiny answers", programs=40, system=system)[0])
@@ -19,6 +19,6 @@ def test_whoever_plays_ends_the_same_programs() -> None:
     assert found[RIVAL] == found["vllm-opt"] != found[OURS]
 
 
-def test_a_system_that_is_none_is_an_error() -> None:
+def test_unknown_system_is_an_error() -> None:
     with pytest.raises(KeyError):
         measure(cells(1, edge="tiny answers", programs=1, system="another")[0])

@@ -1,4 +1,4 @@
-"""What an experiment comes to."""
+"""Headlines of experiments."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from weft_bench.studies.experiment import Headline, less, more
         ((nan, nan, nan), "open", "open"),
     ],
 )
-def test_what_is_won_follows_from_the_interval(
+def test_outcome_follows_from_the_interval(
     ends: tuple[float, float, float], fewer: str, greater: str
 ) -> None:
     assert less("x", Estimate(*ends)).outcome == fewer
     assert more("x", Estimate(*ends)).outcome == greater
 
 
-def test_a_saving_is_won_above_none_and_shown_with_its_unit() -> None:
+def test_saving_above_zero_is_won_and_shown_with_its_unit() -> None:
     score = more("light", Estimate(22.3, 20.0, 24.5), 0.0, "%")
     assert (score.shown, score.outcome) == ("22.3% (20.0 to 24.5)", "won")
     assert more("light", Estimate(-3.0, -4.0, -2.0), 0.0, "%").outcome == "lost"

@@ -1,4 +1,4 @@
-"""What is made of orders beside the clairvoyant one."""
+"""Tables of orders compared with the clairvoyant one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft_bench.studies.limit import EXPERIMENT
 
 
 def _found(mlfq: float) -> Measured:
-    """srpt takes 10, everybody else 20, mlfq so long."""
+    """Return measurements with latencies of 10 for srpt, `mlfq` for mlfq and 20 for all others."""
 
     def values(cell: Cell) -> dict[str, float]:
         order = dict(cell.settings).get("order", cell["system"])
@@ -18,7 +18,7 @@ def _found(mlfq: float) -> Measured:
     return measured((cell, values(cell)) for cell in EXPERIMENT.cells(False))
 
 
-def test_orders_are_told_apart_though_they_share_a_system() -> None:
+def test_orders_of_one_system_are_separate_rows() -> None:
     (table,) = EXPERIMENT.tables(_found(15.0))
     assert list(dict.fromkeys(row[0] for row in table.rows)) == [
         "sharegpt",
@@ -35,7 +35,7 @@ def test_orders_are_told_apart_though_they_share_a_system() -> None:
     assert "atlas" not in {row[2] for row in table.rows if row[0] == "sharegpt"}
 
 
-def test_the_limit_is_no_rival() -> None:
+def test_clairvoyant_limit_is_no_rival() -> None:
     headline = EXPERIMENT.headline(_found(15.0))
     assert not headline.rival
     assert {score.shown for score in headline.scores} == {"2.00"}

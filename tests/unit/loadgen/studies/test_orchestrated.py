@@ -23,7 +23,7 @@ def _cell(mode: str, workload: str = WIDE) -> Cell:
     return cells(1, mode=mode, workload=workload, programs=5, rate=0.02)[0]
 
 
-def test_what_overlaps_is_rendered_sooner() -> None:
+def test_overlap_renders_the_answer_sooner() -> None:
     baseline, split, every = (measure(_cell(mode)) for mode in (BASELINE, SPLIT, ALL))
     assert max(every["ftr_p50"], split["ftr_p50"]) < baseline["ftr_p50"]
     assert every["e2e_p50"] < baseline["e2e_p50"]
@@ -32,7 +32,7 @@ def test_what_overlaps_is_rendered_sooner() -> None:
     assert 0.0 < split["ahead_service"] < 1.0
 
 
-def test_percentiles_stand_in_order_and_the_last_token_comes_after_the_first() -> None:
+def test_percentiles_increase_and_the_last_token_follows_the_first() -> None:
     found = measure(_cell(PINNED))
     line = [found[f"ftr_p{share}"] for share in SHARES]
     assert line == sorted(line)

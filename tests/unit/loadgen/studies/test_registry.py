@@ -1,4 +1,4 @@
-"""What holds for every experiment."""
+"""Properties of every experiment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALL = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMEN
 
 @_ALL
 @pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
-def test_every_setting_has_three_seeds_at_least(experiment: Experiment, quick: bool) -> None:
+def test_every_setting_has_at_least_three_seeds(experiment: Experiment, quick: bool) -> None:
     cells = list(experiment.cells(quick))
     seeds: dict[object, set[int]] = {}
     for cell in cells:
@@ -27,7 +27,7 @@ def test_every_setting_has_three_seeds_at_least(experiment: Experiment, quick: b
 
 
 @_ALL
-def test_it_says_where_it_comes_from(experiment: Experiment) -> None:
+def test_experiment_has_title_and_source(experiment: Experiment) -> None:
     assert re.fullmatch(r"[a-z0-9][a-z0-9-]*", experiment.name)
     assert experiment.title
     assert experiment.source
@@ -35,19 +35,19 @@ def test_it_says_where_it_comes_from(experiment: Experiment) -> None:
 
 
 @_ALL
-def test_the_code_that_decides_is_there(experiment: Experiment) -> None:
+def test_code_paths_of_the_experiment_exist(experiment: Experiment) -> None:
     Store(experiment)
 
 
 @_ALL
-def test_nothing_measured_gives_nothing_to_show(experiment: Experiment) -> None:
+def test_no_measurements_give_empty_tables(experiment: Experiment) -> None:
     empty = Measured({})
     assert all(not table.rows for table in experiment.tables(empty))
     assert not experiment.headline(empty).scores
 
 
 class _Every(UserDict[str, float]):
-    """Any figure."""
+    """Returns 0.5 for every figure."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -58,9 +58,9 @@ class _Every(UserDict[str, float]):
 
 @_ALL
 @pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
-def test_it_says_in_a_line_what_it_comes_to(experiment: Experiment, quick: bool) -> None:
+def test_experiment_has_a_headline(experiment: Experiment, quick: bool) -> None:
     found = experiment.headline(measured((cell, _Every()) for cell in experiment.cells(quick)))
     assert found.what
     assert found.scores
-    # Equal figures everywhere: nobody has won.
+    # All figures are equal, so no comparison is won.
     assert {score.outcome for score in found.scores} == {"open"}

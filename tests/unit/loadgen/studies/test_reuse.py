@@ -1,4 +1,4 @@
-"""Whose work a cached prefix was."""
+"""Attribution of cached prefixes to programs and prefills."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ANSWER = Part("answer", 30, "assistant")
 _FOUND = Part("found", 20, "tool")
 
 
-def test_prompts_have_in_common_what_both_begin_with() -> None:
+def test_common_tokens_are_those_of_the_shared_prefix() -> None:
     assert common((_HEAD, _ASKED), (_HEAD, _FOUND)) == 100
     assert common((_HEAD, _ASKED), (Part("head", 60), _ASKED)) == 60
     assert common((_ASKED,), (_HEAD, _ASKED)) == common((), (_HEAD,)) == 0
@@ -34,19 +34,19 @@ def _found(cached: tuple[int, int], prefills: list[PrefillRecord]) -> dict[str, 
     return dict(depth_figures([program], Simulation(records, [], 1.0, prefills=prefills)))
 
 
-def test_a_first_turn_finds_only_what_others_have_left() -> None:
+def test_first_turn_hits_only_tokens_of_other_programs() -> None:
     found = _found((100, 0), [])
     assert (found["others_0"], found["own_0"]) == (pytest.approx(100 / 150), 0.0)
     assert found["hit_rate"] == pytest.approx(100 / 350)
     assert "hit_rate_2" not in found
 
 
-def test_a_later_turn_finds_its_own_prompts_and_answers() -> None:
+def test_later_turn_hits_its_programs_prompts_and_answers() -> None:
     found = _found((0, 180), [])
     assert (found["own_1"], found["others_1"], found["ahead_1"]) == (0.9, 0.0, 0.0)
 
 
-def test_what_a_prefill_computed_is_told_apart_from_what_it_found() -> None:
+def test_prefilled_tokens_are_separate_from_cached_ones() -> None:
     ahead = PrefillRecord("p", 1, "r", 0.0, 180, cached_tokens=112, computed_tokens=68)
     found = _found((0, 176), [ahead])
     assert found["own_1"] == pytest.approx(112 / 200)

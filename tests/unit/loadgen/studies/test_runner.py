@@ -1,4 +1,4 @@
-"""Cells are measured in processes of their own, and once."""
+"""Each cell is measured once, in a separate process."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _EXPERIMENT = Experiment(
 )
 
 
-def test_every_cell_is_measured_once_and_then_known(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+def test_each_cell_is_measured_once_and_then_stored(tmp_path: Path) -> None:
+    progress: list[tuple[int, int]] = []
     store = Store(_EXPERIMENT, tmp_path)
-    first = run(_EXPERIMENT, False, store, 2, lambda done, of: told.append((done, of)))
+    first = run(_EXPERIMENT, False, store, 2, lambda done, of: progress.append((done, of)))
     assert first.measured.series("seed") == {0: 0.0, 1: 1.0, 2: 2.0}
     assert os.getpid() not in first.measured.series("process").values()
-    assert (first.taken, told) == (0, [(0, 3), (1, 3), (2, 3), (3, 3)])
+    assert (first.taken, progress) == (0, [(0, 3), (1, 3), (2, 3), (3, 3)])
     again = run(_EXPERIMENT, False, store, 2, lambda done, of: None)
     assert (again.taken, again.cpu_s) == (3, 0.0)
     assert again.measured.values == first.measured.values
 
 
-def test_nothing_is_known_without_a_store() -> None:
+def test_cells_are_measured_without_a_store() -> None:
     found = run(_EXPERIMENT, True, None, 1, lambda done, of: None)
     assert (found.taken, len(found.measured.values)) == (0, 1)
 
 
-def test_what_failed_is_told_and_what_was_measured_stays(tmp_path: Path) -> None:
+def test_failure_is_raised_and_measured_cells_are_kept(tmp_path: Path) -> None:
     failing = replace(
         _EXPERIMENT, cells=lambda quick: [*cells(1, what="works"), *cells(1, what="fails")]
     )

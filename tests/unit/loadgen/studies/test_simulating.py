@@ -1,4 +1,4 @@
-"""What simulated experiments have in common."""
+"""Common parts of simulated experiments."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def test_every_system_plays_the_same_programs(name: str) -> None:
     assert SYSTEMS[name].order in ORDER_NAMES
 
 
-def test_without_a_prefix_cache_nothing_is_hit() -> None:
+def test_hit_rate_is_zero_without_a_prefix_cache() -> None:
     assert figures(play(_SCENE, SYSTEMS["vllm"], seed=1))["hit_rate"] == 0.0
     assert figures(play(_SCENE, SYSTEMS["vllm-opt"], seed=1))["hit_rate"] > 0.5
 
 
-def test_without_a_rate_all_come_at_once() -> None:
+def test_all_programs_arrive_at_once_without_a_rate() -> None:
     found = play(Scene("bfcl", 4, 0.0), SYSTEMS["weft"], seed=0)
     assert {program.arrival_s for program in found.programs} == {0.0}
     assert figures(found)["makespan"] == found.end_s > 0.0
 
 
-def test_latencies_stand_in_order() -> None:
+def test_latency_percentiles_increase() -> None:
     found = figures(play(_SCENE, SYSTEMS["weft"], seed=2))
     assert found["latency_p50"] <= found["latency_p95"] <= found["latency_p99"]
     assert found["token_latency_p95"] <= found["token_latency_p99"]
 
 
-def test_the_middle_half_is_looked_at_where_there_is_one() -> None:
+def test_steady_figures_need_arrivals_over_time() -> None:
     found = figures(play(_SCENE, SYSTEMS["vllm-opt"], seed=1))
     assert 0.0 <= found["loaded"] <= 1.0
     assert found["steady_latency"] <= found["steady_latency_p95"]

@@ -1,4 +1,4 @@
-"""What was measured is kept by content."""
+"""The store of measurements, addressed by content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXPERIMENT = Experiment(
 )
 
 
-def test_what_was_put_is_found_again(tmp_path: Path) -> None:
+def test_stored_values_are_found(tmp_path: Path) -> None:
     one, two = cells(2, a=1)
     Store(_EXPERIMENT, tmp_path).put(one, {"x": 1.5})
     store = Store(_EXPERIMENT, tmp_path)
@@ -36,7 +36,7 @@ def test_what_was_put_is_found_again(tmp_path: Path) -> None:
     assert store.get(cells(1, a=2)[0]) is None
 
 
-def test_other_code_makes_it_stale(tmp_path: Path) -> None:
+def test_changed_code_makes_values_stale(tmp_path: Path) -> None:
     (one,) = cells(1, a=1)
     Store(_EXPERIMENT, tmp_path).put(one, {"x": 1.5})
     assert (
@@ -47,7 +47,7 @@ def test_other_code_makes_it_stale(tmp_path: Path) -> None:
     )
 
 
-def test_a_broken_file_is_measured_again(tmp_path: Path) -> None:
+def test_invalid_file_is_ignored(tmp_path: Path) -> None:
     (one,) = cells(1, a=1)
     store = Store(_EXPERIMENT, tmp_path)
     store.put(one, {"x": 1.5})
@@ -57,7 +57,7 @@ def test_a_broken_file_is_measured_again(tmp_path: Path) -> None:
         assert store.get(one) is None
 
 
-def test_the_digest_sees_names_and_bytes(tmp_path: Path) -> None:
+def test_digest_depends_on_names_and_bytes(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     file = tmp_path / "code" / "a.py"
     file.write_text("x = 1\n")
@@ -69,6 +69,6 @@ def test_the_digest_sees_names_and_bytes(tmp_path: Path) -> None:
     assert len({first, changed, code_digest(("code",), tmp_path)}) == 3
 
 
-def test_code_that_is_not_there_is_an_error() -> None:
+def test_missing_code_is_an_error() -> None:
     with pytest.raises(ValueError, match="does not exist"):
         code_digest(("loadgen/weft_bench/nothing.py",), ROOT)

@@ -1,4 +1,4 @@
-"""Sutradhara against load: what is made of its cells."""
+"""Sutradhara's experiments against load: tables and headlines."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from weft_bench.studies.experiment import Experiment
 from weft_bench.studies.sutradhara_load import FIGURE_8, FIGURE_9C, more_load
 
 
-def test_savings_and_loads_stand_beside_what_was_published() -> None:
+def test_savings_and_loads_are_shown_with_published_figures() -> None:
     found = made(FIGURE_8, GOOD)
     *latencies, loads = FIGURE_8.tables(found)
     assert len(latencies) == 4
     assert {row[3].split()[0] for table in latencies for row in table.rows} == {"16.0"}
     assert [row[-1] for row in loads.rows] == ["77", "45", "-", "-"]
     rate, ratio = more_load(found, "ftr_p50") or (0.0, None)
-    # From 1 + x^2 = (1 + y^2) * 0.84, at the lightest rate that is most.
+    # Follows from 1 + x^2 = (1 + y^2) * 0.84. The lightest rate has the largest ratio.
     assert rate == 0.0075
     assert ratio is not None
     assert ratio.ratio.middle == pytest.approx(1.24, abs=0.03)
 
 
-def test_open_benchmarks_stand_beside_their_published_medians() -> None:
+def test_open_benchmarks_are_shown_with_their_published_medians() -> None:
     (table,) = FIGURE_9C.tables(made(FIGURE_9C, GOOD))
     assert [row[:2] for row in table.rows] == [
         (workload, rate)
@@ -35,7 +35,7 @@ def test_open_benchmarks_stand_beside_their_published_medians() -> None:
 
 
 @pytest.mark.parametrize("experiment", [FIGURE_8, FIGURE_9C])
-def test_the_headline_follows_from_the_figures(experiment: Experiment) -> None:
+def test_headline_follows_from_the_figures(experiment: Experiment) -> None:
     for made_up, outcome in ((GOOD, "won"), (BAD, "lost")):
         scores = experiment.headline(made(experiment, made_up)).scores
         assert {score.outcome for score in scores} == {outcome}

@@ -1,4 +1,4 @@
-"""Sutradhara taken apart: what is made of its cells."""
+"""Sutradhara's experiments on single parts: tables and headlines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft_bench.studies.reuse import DEPTHS
 from weft_bench.studies.sutradhara_parts import FIGURE_11, FIGURE_12, TABLE_2
 
 
-def test_table_2_has_the_papers_rows_where_the_load_is_the_papers() -> None:
+def test_table_2_has_the_papers_figures_at_the_papers_load() -> None:
     light, heavy = TABLE_2.tables(made(TABLE_2, GOOD))
     rows = {row[0]: row for row in light.rows}
     assert rows[BASELINE][3] == rows[BASELINE][5] == "-"
@@ -23,7 +23,7 @@ def test_table_2_has_the_papers_rows_where_the_load_is_the_papers() -> None:
     assert len(heavy.columns) == len(light.columns) - 4
 
 
-def test_hits_are_told_by_depth_and_without_what_was_computed_ahead() -> None:
+def test_hit_rates_are_shown_by_depth_and_without_prefills() -> None:
     tables = FIGURE_11.tables(made(FIGURE_11, {**GOOD, TAGS: 1.5}))[:5]
     assert [table.title.rpartition("; ")[2] for table in tables] == [
         *(f"depth {depth}" for depth in DEPTHS),
@@ -34,7 +34,7 @@ def test_hits_are_told_by_depth_and_without_what_was_computed_ahead() -> None:
     assert (kept[BASELINE], kept[ALL]) == ("0.200", "0.238")
 
 
-def test_a_distribution_is_drawn_over_seconds() -> None:
+def test_distribution_is_plotted_over_seconds() -> None:
     found = made(FIGURE_12, GOOD)
     (plot,) = FIGURE_12.plots(found)
     for _, lines in plot.panels:
@@ -44,5 +44,5 @@ def test_a_distribution_is_drawn_over_seconds() -> None:
 
 
 @pytest.mark.parametrize(("factors", "outcome"), [(GOOD, "won"), (BAD, "lost")])
-def test_the_headline_follows_from_the_figures(factors: Mapping[str, float], outcome: str) -> None:
+def test_headline_follows_from_the_figures(factors: Mapping[str, float], outcome: str) -> None:
     assert {score.outcome for score in TABLE_2.headline(made(TABLE_2, factors)).scores} == {outcome}

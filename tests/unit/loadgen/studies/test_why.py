@@ -1,4 +1,4 @@
-"""Order and cache told apart."""
+"""Separate effects of order and cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from weft_bench.studies.why import ENDLESS, EXPERIMENT, NONE, ORDERS, SHORT, UNT
 
 
 def _made(ratios: Mapping[str, float], order: str = "plas") -> Measured:
-    """This order has these latencies beside fcfs's, by world; all others have fcfs's."""
+    """Return measurements. ratios: latency of `order` over that of fcfs, by world. All other orders
+    equal fcfs.
+    """
 
     def values(cell: Cell) -> dict[str, float]:
         ours = cell.text("order") == order
@@ -37,30 +39,30 @@ def _made(ratios: Mapping[str, float], order: str = "plas") -> Measured:
         ({SHORT: 1.0, ENDLESS: 0.4, NONE: 0.4}, "-"),
     ],
 )
-def test_a_gain_is_told_by_what_brought_it(ratios: Mapping[str, float], part: str) -> None:
+def test_gain_is_attributed_to_scheduling_or_cache(ratios: Mapping[str, float], part: str) -> None:
     table = EXPERIMENT.tables(_made(ratios))[1]
     shown = {row[0]: row[-1] for row in table.rows}
     assert shown == {**dict.fromkeys(shown, "-"), "plas": part}
 
 
-def test_every_order_that_needs_no_deadlines_is_there_in_every_world() -> None:
+def test_every_order_without_deadlines_is_played_in_every_world() -> None:
     found = {(c.text("order"), c.text("world")) for c in EXPERIMENT.cells(False)}
     assert {order for order, _ in found} == {*ORDERS, UNTOLD}
     assert len(found) == 3 * len(ORDERS) + 1
-    # What ends is nothing to a cache that holds everything, or nothing.
+    # Program ends have no effect on a cache that holds everything or nothing.
     assert (UNTOLD, SHORT) in found
     assert {"fcfs", "plas", "mlfq", "srpt"} <= set(ORDERS)
     assert "urgency" not in ORDERS
 
 
-def test_ratios_are_to_fcfs_in_the_same_world() -> None:
+def test_ratios_compare_with_fcfs_in_the_same_world() -> None:
     tables = EXPERIMENT.tables(_made({SHORT: 0.25, ENDLESS: 0.5, NONE: 0.75}))
     row = next(row for row in tables[1].rows if row[0] == "plas")
     assert [row[n].split()[0] for n in (2, 5, 8)] == ["0.250", "0.500", "0.750"]
     assert len(tables[1].columns) == len(row)
 
 
-def test_ours_is_set_beside_what_it_must_beat_with_more_seeds() -> None:
+def test_weft_is_compared_with_its_rivals_over_more_seeds() -> None:
     tables = EXPERIMENT.tables(_made({SHORT: 2.0, ENDLESS: 1.0, NONE: 1.0}))
     rows = {(row[0], row[2]): row[3:] for row in tables[0].rows if row[1] == OURS}
     assert [one.split()[0] for one in rows["bfcl", "plas"][:2]] == ["0.500", "1.00"]

@@ -8,7 +8,7 @@ from weft_bench.studies.why import ENDLESS, NONE, SHORT, UNTOLD, measure
 
 
 @pytest.mark.engine
-def test_what_is_cached_follows_the_world() -> None:
+def test_hit_rate_follows_the_world() -> None:
     found = {}
     for world in (SHORT, ENDLESS, NONE):
         settings = {"workload": "bfcl", "programs": 6, "rate": 2.0, "world": world}
@@ -19,7 +19,9 @@ def test_what_is_cached_follows_the_world() -> None:
 
 
 @pytest.mark.engine
-def test_what_is_not_told_leaves_others_in_the_cache() -> None:
+def test_program_ends_change_the_hit_rate() -> None:
     scene = {"workload": "bfcl", "programs": 20, "world": SHORT, "rate": 1.0}
-    told, untold = (measure(cells(1, order=order, **scene)[0]) for order in ("warm_plas", UNTOLD))
-    assert untold["hit_rate"] != told["hit_rate"]
+    with_ends, without_ends = (
+        measure(cells(1, order=order, **scene)[0]) for order in ("warm_plas", UNTOLD)
+    )
+    assert without_ends["hit_rate"] != with_ends["hit_rate"]

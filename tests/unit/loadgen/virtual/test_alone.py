@@ -11,7 +11,7 @@ def call(prompt: int, output: int, gap: float, after: tuple[int, ...] | None = N
     return ReadyCall(TraceCall(output_tokens=output, gap_s=gap, after=after), prompt, output)
 
 
-def test_a_chain_pays_what_is_new_and_its_gaps():
+def test_chain_takes_its_new_tokens_and_gaps():
     program = ReadyProgram("p", (call(100, 1, 2.0), call(150, 1, 3.0)), False, False)
     assert alone_s(program, lambda fresh, output: fresh + 0.5 * output) == 100.5 + 2.0 + 50.5
 

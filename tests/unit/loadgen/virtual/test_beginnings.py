@@ -1,4 +1,4 @@
-"""Marks of simulated prompts, as the gateway's are of real ones."""
+"""Prefix marks of simulated prompts, which correspond to the gateway's marks of real ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def marks(*parts: tuple[str, int]) -> tuple[int, ...]:
     return () if found is None else found.marks
 
 
-def test_prompts_that_begin_alike_have_the_marks_in_common_that_end_there():
+def test_prompts_share_the_marks_of_their_common_prefix():
     one = marks(("system", 100), ("document", 2000), ("question", 900))
     other = marks(("system", 100), ("document", 2000), ("another", 900))
     assert len(one) == len(other) == 3000 // STEP_TOKENS
@@ -22,18 +22,18 @@ def test_prompts_that_begin_alike_have_the_marks_in_common_that_end_there():
     assert not set(one[shared:]) & set(other[shared:])
 
 
-def test_the_same_after_another_beginning_has_no_mark_in_common():
+def test_equal_parts_after_different_prefixes_share_no_mark():
     assert not set(marks(("a", 100), ("same", 3000))) & set(marks(("b", 100), ("same", 3000)))
     assert not set(marks(("a", 10), ("same", 3000))) & set(marks(("a", 11), ("same", 3000)))
 
 
-def test_what_is_shorter_than_a_step_has_no_beginning():
+def test_prompt_shorter_than_a_step_has_no_mark():
     assert beginning_of([Part("a", STEP_TOKENS - 1)]) is None
     assert beginning_of([]) is None
 
 
 @given(st.lists(st.integers(1, 1500), max_size=8))
-def test_there_is_a_mark_for_each_full_step_and_it_repeats(sizes):
+def test_marks_are_deterministic_with_one_per_full_step(sizes):
     parts = [(f"part-{i}", tokens) for i, tokens in enumerate(sizes)]
     assert len(marks(*parts)) == sum(sizes) // STEP_TOKENS
     assert marks(*parts) == marks(*parts)

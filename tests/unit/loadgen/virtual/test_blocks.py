@@ -1,4 +1,4 @@
-"""Work on many KV blocks at once, beside vLLM's own on one after the other."""
+"""Bulk operations on KV blocks, compared with vLLM's operations on single blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCKS = 24
 
 @dataclass
 class World:
-    """A KV-cache manager, and the contexts that it holds."""
+    """A KV-cache manager and its contexts."""
 
     manager: Any
     book: PromptBook
@@ -39,7 +39,7 @@ class World:
         return cls(scheduler.kv_cache_manager, PromptBook(16), {})
 
     def hold(self, slot: int, name: str, tokens: int) -> Any:
-        """A new context takes its blocks, as far as there are any."""
+        """Allocate the blocks of a new context, as far as blocks are free."""
         if slot in self.held:
             return None
         prompt = self.book.prompt(name, (Part("system", 32), Part(name, tokens)))
@@ -60,9 +60,9 @@ class World:
         request = self.held.pop(slot, None)
         if request is None:
             return None
-        told = self.manager.estimate_cached_tokens(request)
+        estimate = self.manager.estimate_cached_tokens(request)
         self.manager.free(request)
-        return told
+        return estimate
 
     def shown(self) -> Any:
         pool = self.manager.block_pool
@@ -82,7 +82,7 @@ STEPS = st.lists(
 
 @settings(max_examples=40)
 @given(STEPS, st.booleans())
-def test_blocks_are_found_taken_and_given_back_as_one_by_one(steps, tags):
+def test_bulk_operations_equal_single_ones(steps, tags):
     bulk, plain = (World.make(naive=naive, tags=tags) for naive in (False, True))
     for slot, name, tokens in steps:
         assert bulk.give_back(slot) == plain.give_back(slot)
@@ -91,8 +91,8 @@ def test_blocks_are_found_taken_and_given_back_as_one_by_one(steps, tags):
         assert bulk.shown() == plain.shown()
 
 
-def test_what_holds_the_same_twice_is_found_once():
-    """Two that compute the same at once both keep it; the first is found."""
+def test_first_of_two_equal_blocks_is_found():
+    """Two calls that compute the same block at once both keep it. The first block is found."""
     world = World.make(naive=False, tags=True)
     world.hold(0, "a", 64)
     request = world.held[0]
@@ -107,13 +107,13 @@ def test_what_holds_the_same_twice_is_found_once():
     assert world.give_back(0) == 96
 
 
-def test_no_more_is_given_than_there_is():
+def test_allocation_beyond_the_free_blocks_is_refused():
     world = World.make(naive=False, tags=True)
     with pytest.raises(ValueError, match="free blocks"):
         world.manager.block_pool.get_new_blocks(BLOCKS)
 
 
-def test_a_manager_of_another_kind_is_refused():
+def test_manager_of_another_kind_is_refused():
     world = World.make(naive=False, tags=True)
     with pytest.raises(TypeError, match="full attention"):
         work_in_bulk(world.manager)

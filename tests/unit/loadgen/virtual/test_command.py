@@ -39,17 +39,17 @@ def test_it_simulates_every_order_and_balancer_and_writes_figures(tmp_path):
         (["--kv-blocks", "9"], "does not fit"),
     ],
 )
-def test_what_is_wrong_is_told(options, why):
+def test_invalid_options_are_reported(options, why):
     done = CliRunner().invoke(cli.bench, [*SMALL, *options])
     assert done.exit_code == 2
     assert why in done.output
 
 
-def test_no_order_is_no_simulation():
+def test_empty_list_of_orders_is_refused():
     assert CliRunner().invoke(cli.bench, [*SMALL, "--policy", " ,"]).exit_code == 2
 
 
-def test_a_recording_of_fewer_programs_is_told_as_what_it_is(tmp_path):
+def test_recording_with_fewer_programs_is_reported(tmp_path):
     file = tmp_path / "two.jsonl.xz"
     made = ["workload", "--name", "bfcl", "--programs", "2", "--out", str(file)]
     assert CliRunner().invoke(cli.bench, made).exit_code == 0
@@ -58,8 +58,8 @@ def test_a_recording_of_fewer_programs_is_told_as_what_it_is(tmp_path):
     assert "2 programs of 6 requested" in done.output.replace("\n", " ")
 
 
-def test_programs_come_as_they_are_asked_to(tmp_path):
-    """The same programs at other times: nothing but the arrivals differs."""
+def test_arrivals_follow_the_option(tmp_path):
+    """The programs are the same; only their arrivals differ."""
     file = tmp_path / "six.jsonl"
     made = ["workload", "--name", "bfcl", "--programs", "6", "--arrivals", "bursty"]
     assert CliRunner().invoke(cli.bench, [*made, "--out", str(file)]).exit_code == 0
@@ -76,7 +76,7 @@ def test_programs_come_as_they_are_asked_to(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["weekly", "recorded"])
-def test_arrivals_that_cannot_be_are_refused(kind):
+def test_invalid_arrivals_are_refused(kind):
     done = CliRunner().invoke(cli.bench, [*SMALL, "--arrivals", kind])
     assert done.exit_code == 2
     assert "known:" in done.output or "has no arrival times" in done.output

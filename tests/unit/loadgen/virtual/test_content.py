@@ -9,8 +9,8 @@ from weft_bench.workloads.cutting import ReadyCall, fit
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 
 
-def test_messages_become_parts_of_the_same_length_and_of_the_same_content():
-    """Whatever comes after a message, it ends at the same token, else nobody could share it."""
+def test_parts_of_messages_do_not_depend_on_later_messages():
+    """A message ends at the same token whatever follows it, so that calls can share it."""
     texts = ["s" * 401, "u" * 37, "a" * 50, "t" * 71, "a" * 13, "t" * 58]
     roles = ("system", "user", "assistant", "tool", "assistant", "tool")
     messages = tuple({"role": r, "content": t} for r, t in zip(roles, texts, strict=True))
@@ -25,7 +25,7 @@ def test_messages_become_parts_of_the_same_length_and_of_the_same_content():
     assert [part.kind for part in longest] == list(roles)
 
 
-def test_token_ids_become_parts_by_what_they_begin_with():
+def test_token_ids_with_a_common_prefix_share_parts():
     ids = tuple(range(300, 350))
     mine = of_ids(ids, Seen())
     other = of_ids((*ids[:32], *ids[:18]), Seen())
@@ -35,7 +35,7 @@ def test_token_ids_become_parts_by_what_they_begin_with():
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=70), min_size=1, max_size=5))
-def test_token_ids_become_the_same_parts_whatever_prompts_came_before(prompts):
+def test_parts_of_token_ids_do_not_depend_on_earlier_prompts(prompts):
     seen = Seen()
     for number, prompt in enumerate(prompts, 1):
         ids = (*prompts[0], number, *prompt)

@@ -1,4 +1,4 @@
-"""Schedulers as an engine builds them."""
+"""Construction of schedulers as in an engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft_bench.virtual.engine import EngineSettings, build_scheduler
 pytestmark = pytest.mark.engine
 
 
-def test_a_scheduler_has_the_shape_that_was_asked_for():
+def test_scheduler_has_the_requested_shape():
     scheduler = build_scheduler(engine(slots=5, step_tokens=300), EngineSettings("mlfq"))
     assert scheduler.calls.order.name == "mlfq"
     assert (scheduler.max_num_running_reqs, scheduler.max_num_scheduled_tokens) == (5, 300)

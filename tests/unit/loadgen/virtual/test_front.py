@@ -17,7 +17,7 @@ def front(balancer="least_used", threshold=2048):
     return Front(("a", "b"), balancer, Random(0), threshold)
 
 
-def test_a_call_is_told_what_its_program_has_used():
+def test_call_gets_the_service_of_its_program():
     gate = front()
     gate.begin("p", 1.0)
     name, context = gate.place("p", "0", "p/0", 10, 2.0)
@@ -33,7 +33,7 @@ def test_a_call_is_told_what_its_program_has_used():
     assert gate.violations() == []
 
 
-def test_the_router_of_production_chooses():
+def test_front_uses_the_production_router():
     gate = front("round_robin")
     names = [gate.place("p", "0", f"p/{i}", 10, 0.0)[0] for i in range(4)]
     assert names == ["a", "b", "a", "b"]
@@ -46,18 +46,18 @@ def test_the_router_of_production_chooses():
         front("guess")
 
 
-def test_tags_are_told_where_every_part_has_a_kind():
+def test_tags_need_a_kind_for_every_part():
     parts = (Part("s", 5, "system"), Part("q", 3, "user"), Part("r", 2, "user"))
     assert tags_of(parts) == [5, Tag.SYSTEM_PROMPT, 10, Tag.USER_QUERY]
     assert tags_of((*parts, Part("x", 1))) is None
 
 
-def test_what_waits_cannot_be_run_at_once():
+def test_waiting_coroutine_cannot_run_immediately():
     with pytest.raises(RuntimeError, match="must not wait"):
         at_once(asyncio.sleep(0))
 
 
-def test_a_new_program_finds_its_home_by_what_its_prompt_begins_with():
+def test_new_program_gets_its_home_by_its_prompt_prefix():
     sent = PrefixAffinityIndex(50_000)
     gate = Front(("a", "b", "c"), "locality", Random(0), 2048, sent=sent)
 
@@ -70,4 +70,4 @@ def test_a_new_program_finds_its_home_by_what_its_prompt_begins_with():
     assert first != other
     assert home("r", "s", "x") == home("u", "s", "z") == first
     assert home("v", "t", "y") == other
-    assert home("w", "k", "l") not in (first, other), "whose prompt nobody knows goes where room is"
+    assert home("w", "k", "l") not in (first, other), "unknown prompt: least used"

@@ -1,4 +1,4 @@
-"""Shortcuts that change nothing: the same bytes as one step of vLLM's scheduler for each token."""
+"""Merged steps give the same bytes as one step of vLLM's scheduler per token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft_bench.workloads.streams import poisson_arrivals, stream
 
 pytestmark = pytest.mark.engine
 
-# A quantum that many calls use up, and a beta that lets them starve.
+# A quantum that many calls exceed, and a beta at which calls starve.
 OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}
 CASES = {
     "room": ([engine(kv_blocks=4000)], "plas", {}),
@@ -32,7 +32,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_leaps_decide_as_single_steps_do(case):
+def test_merged_steps_decide_like_single_steps(case):
     shapes, policy, changes = CASES[case]
     programs = chats(5, 30, wide=True)
     arrivals = poisson_arrivals(stream(5, "arrivals"), 12.0 * len(shapes), len(programs))

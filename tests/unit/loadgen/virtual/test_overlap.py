@@ -1,4 +1,4 @@
-"""What overlaps with what, and what holds for every simulation in which something does."""
+"""Overlap of tools, answers and prefills, and invariants of simulations with overlap."""
 
 from __future__ import annotations
 
@@ -33,35 +33,37 @@ MODES = {
 }
 
 
-def test_it_is_the_gateways_prefill():
+def test_constants_equal_the_gateways():
     assert TAKE_WAIT_S == production._WAIT_S
     assert PREFILL_TAGS == production._WHOLE_PROMPT_PARTIAL
 
 
 @given(st.integers(1, 500), st.integers(1, 21))
-def test_calls_are_complete_one_after_the_other_and_the_last_with_the_answer(tokens, tools):
+def test_tool_calls_complete_in_order_and_the_last_with_the_answer(tokens, tools):
     found = complete_at(tokens, tools)
     assert found == sorted(found)
     assert (len(found), found[-1]) == (tools, tokens)
     assert 1 <= found[0] <= -(-tokens // tools)
 
 
-def test_tools_count_from_their_own_starts_and_the_answer_is_waited_for():
+def test_turn_ends_after_its_answer_and_all_tools():
     assert all_done_s(10.0, [8.0, 9.0], [1.0, 3.0]) == 12.0
     assert all_done_s(10.0, [2.0], [1.0]) == 10.0
     assert all_done_s(10.0, [], []) == 10.0
 
 
-def test_what_is_known_ends_before_the_tools_outputs():
+def test_known_prefix_ends_before_the_tool_outputs():
     head, asked, found = Part("s", 5, "system"), Part("a", 2, "user"), Part("f", 3, "tool")
     assert known_before_tools((head, found, asked, found, found)) == (head, found, asked)
-    # When a person's words were known nobody can tell.
+    # The time of a user's message is unknown.
     assert known_before_tools((head, found, asked)) == ()
     assert known_before_tools(()) == ()
 
 
 def two_turns(tools=(4.0, 4.0), output=8, changed=True):
-    """A turn that calls tools, and one after it, with other instructions or not."""
+    """Return a program of two turns. The first calls tools. changed: the second has another system
+    prompt.
+    """
     system, asked = Part("system", 64, "system"), Part("asked", 64, "user")
     other = Part("other", 64, "system") if changed else system
     answer, found = Part("answer", output, "assistant"), Part("found", 32, "tool")
@@ -82,20 +84,20 @@ def played(program, overlap, **shape):
     return found
 
 
-def test_a_tool_starts_when_its_call_is_complete():
-    """Steps of a second: tokens come at 1 to 8, the calls are complete at 4 and 8."""
+def test_tool_starts_when_its_call_is_complete():
+    """A step takes one second: tokens come at 1 to 8, and the calls are complete at 4 and 8."""
     program = two_turns(tools=(6.0, 1.0))
     assert played(program, Overlap()).calls[1].arrival_s == pytest.approx(14.0)
     assert played(program, Overlap(dispatch=True)).calls[1].arrival_s == pytest.approx(10.0)
-    # The answer is waited for even if the tools have long ended.
+    # The turn waits for the answer even if the tools have ended long before.
     quick = two_turns(tools=(1.0, 0.0))
     assert played(quick, Overlap(dispatch=True)).calls[1].arrival_s == pytest.approx(8.0)
 
 
-def test_what_does_not_depend_on_tools_is_prefilled_while_they_run():
+def test_independent_prompt_part_is_prefilled_while_tools_run():
     plain, split = played(two_turns(), Overlap()), played(two_turns(), Overlap(split=True))
     assert plain.calls[1].cached_tokens == 0
-    # Other instructions, the question and the answer: all but what fills no block.
+    # The other system prompt, the question and the answer, in full blocks.
     assert split.calls[1].cached_tokens == (64 + 64 + 8) // 16 * 16
     (ahead,) = split.prefills
     assert (ahead.arrival_s, ahead.prompt_tokens) == (8.0, 136)
@@ -103,8 +105,8 @@ def test_what_does_not_depend_on_tools_is_prefilled_while_they_run():
     assert split.calls[1].arrival_s == plain.calls[1].arrival_s
 
 
-def test_a_turn_waits_a_little_for_its_prefill_which_is_stopped_then():
-    # 16 tokens a step of a tenth of a second: 9 steps of which 3 and the one at hand are taken.
+def test_turn_waits_briefly_for_its_prefill_and_then_stops_it():
+    # 16 tokens per step of 0.1 s, so 9 steps. 3 steps and the current one run before the stop.
     program = two_turns(tools=(0.25,), output=8)
     setup = Setup([ticking(0.1, step_tokens=16)], EngineSettings("fcfs"), overlap=ALL)
     found = simulate([program], [0.0], setup)
@@ -116,12 +118,12 @@ def test_a_turn_waits_a_little_for_its_prefill_which_is_stopped_then():
     assert found.violations == ()
 
 
-def test_without_tools_that_run_nothing_is_prefilled():
+def test_turn_without_running_tools_has_no_prefill():
     assert played(two_turns(tools=(0.0, 0.0)), ALL).prefills == []
 
 
 def scene(workload, overlap, *, naive=False, policy="program_fifo", seed=3, kv_blocks=3000):
-    """Long prompts on engines that hold few of them."""
+    """Play long prompts on engines that hold few of them."""
     shape = engine(slots=8, kv_blocks=kv_blocks, step_tokens=512)
     programs = load(workload, seed, 8, (kv_blocks - 100) * 16)
     arrivals = poisson_arrivals(stream(seed, "arrivals"), 0.3, len(programs))
@@ -132,7 +134,7 @@ def scene(workload, overlap, *, naive=False, policy="program_fifo", seed=3, kv_b
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_leaps_decide_as_single_steps_do(mode):
+def test_merged_steps_decide_like_single_steps(mode):
     quick = scene("web_search", MODES[mode], policy="plas", kv_blocks=1500)[1]
     naive = scene("web_search", MODES[mode], policy="plas", kv_blocks=1500, naive=True)[1]
     assert quick.lines() == naive.lines()
@@ -145,7 +147,7 @@ def test_leaps_decide_as_single_steps_do(mode):
     mode=st.sampled_from(sorted(MODES)),
     policy=st.sampled_from(["program_fifo", "plas", "srpt"]),
 )
-def test_causes_come_before_effects_and_everything_ends_once(seed, mode, policy):
+def test_causes_precede_effects_and_every_call_ends_once(seed, mode, policy):
     programs, found = scene("production", MODES[mode], policy=policy, seed=seed)
     assert found.violations == ()
     calls = {(call.program, call.number): call for call in found.calls}
@@ -161,7 +163,7 @@ def test_causes_come_before_effects_and_everything_ends_once(seed, mode, policy)
             before, asked = calls[program.id, number - 1], program.calls[number - 1].call
             soonest = before.end_s + (0.0 if dispatched else asked.gap_s)
             assert soonest - 1e-5 <= call.arrival_s <= before.end_s + asked.gap_s + 1e-5
-            # No tool starts before the first token that could complete its call.
+            # No tool starts before the first token that can complete its call.
             if dispatched:
                 assert call.arrival_s >= before.first_token_s + asked.gap_s - 1e-5
     turns = [(ahead.program, ahead.number) for ahead in found.prefills]
@@ -176,8 +178,8 @@ def test_causes_come_before_effects_and_everything_ends_once(seed, mode, policy)
 
 
 @pytest.mark.parametrize(("retain_s", "cached"), [(0.0, 0), (5.0, 0), (60.0, 128)])
-def test_pins_keep_what_tools_come_back_to_until_they_expire(retain_s, cached):
-    """Two programs pass through the cache while the tool of a third runs."""
+def test_pins_keep_the_context_during_tools_until_they_expire(retain_s, cached):
+    """Two programs use the cache while the tool of a third one runs."""
     waiting = two_turns(tools=(20.0,), changed=False)
     others = [
         ready(name, TraceCall(parts=(Part(name, 256, "user"),), output_tokens=2))
@@ -194,9 +196,10 @@ def test_pins_keep_what_tools_come_back_to_until_they_expire(retain_s, cached):
     assert turn.cached_tokens == cached
 
 
-def test_what_ended_programs_leave_goes_first():
-    """A program's end is told, so that the next one takes its blocks and not those of one that
-    waits for a tool, though these are older."""
+def test_blocks_of_ended_programs_are_evicted_first():
+    """With reported program ends, a new program takes the blocks of an ended one, and not the older
+    blocks of a program that waits for a tool.
+    """
     waiting = two_turns(tools=(30.0,), changed=False)
     others = [
         ready(name, TraceCall(parts=(Part(name, 256, "system"),), output_tokens=2))

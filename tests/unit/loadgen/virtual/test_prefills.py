@@ -1,4 +1,4 @@
-"""Which prefills run, and which turns wait for one."""
+"""Running prefills and the turns that wait for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def begun():
     return prefills, call
 
 
-def test_a_turn_waits_for_its_own_prefill_and_goes_where_it_is():
+def test_turn_waits_for_its_prefill_and_goes_to_its_replica():
     prefills, call = begun()
     assert prefills.hold("p", 2, 6.0) == ""
     assert prefills.hold("p", 1, 6.0) == call
@@ -28,7 +28,7 @@ def test_a_turn_waits_for_its_own_prefill_and_goes_where_it_is():
     assert (record.cached_tokens, record.computed_tokens) == (40, 60)
 
 
-def test_a_prefill_that_ends_before_its_turn_holds_nobody():
+def test_prefill_that_ended_before_its_turn_delays_no_turn():
     prefills, call = begun()
     assert prefills.end(CallReport(call), 100, 6.0) is None
     assert prefills.release("p", 1, 8.0) == (8.0, "replica-3")

@@ -1,4 +1,4 @@
-"""A program before anything of it has happened."""
+"""The initial state of a program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft_bench.virtual.programs import begin_program
 from weft_bench.workloads.schema import Part, TraceCall
 
 
-def test_calls_know_what_they_wait_for_and_what_they_cost_alone():
+def test_calls_have_their_needed_calls_and_lone_cost():
     calls = [
         TraceCall(parts=(Part("a", 10),), output_tokens=1),
         TraceCall(parts=(Part("a", 10), Part("b", 5)), output_tokens=2),

@@ -22,7 +22,7 @@ def tokens(prompt):
     return tokens_of(prompt.parts, prompt.ends, 0)
 
 
-def test_equal_parts_have_equal_tokens_and_others_have_others():
+def test_tokens_are_equal_only_for_equal_parts():
     book = PromptBook(16)
     one = book.prompt("p", (SYSTEM, Part("a", 30)))
     two = book.prompt("q", (SYSTEM, Part("b", 30)))
@@ -32,7 +32,7 @@ def test_equal_parts_have_equal_tokens_and_others_have_others():
     assert [len(tokens(p)) for p in (one, two)] == [one.length, two.length] == [70, 70]
 
 
-def test_the_same_part_after_another_is_another_block():
+def test_equal_part_after_a_different_one_has_other_blocks():
     book = PromptBook(16)
     one = book.prompt("p", (Part("x", 16), SYSTEM))
     two = book.prompt("q", (Part("y", 16), SYSTEM))
@@ -43,19 +43,19 @@ def test_the_same_part_after_another_is_another_block():
 @pytest.mark.parametrize(
     "grown", [(SYSTEM, Part("a", 30), Part("b", 5)), (SYSTEM,), (Part("z", 9),)]
 )
-def test_a_prompt_made_from_the_last_one_is_as_one_made_anew(grown):
+def test_extended_prompt_equals_a_new_one(grown):
     book = PromptBook(16)
     book.prompt("p", (SYSTEM, Part("a", 30)))
     assert book.prompt("p", grown) == PromptBook(16).prompt("p", grown)
 
 
-def test_a_longer_part_begins_as_a_shorter_one_of_its_name():
+def test_shorter_part_is_a_prefix_of_a_longer_one():
     book = PromptBook(16)
     short = book.prompt("p", (Part("a", 10),))
     assert common(tokens(short), tokens(book.prompt("p", (Part("a", 99),)))) == 10
 
 
-def test_answers_are_hashed_as_the_prompts_that_they_return_in():
+def test_answers_have_the_hashes_of_later_prompts():
     book = PromptBook(16)
     prompt = book.prompt("p", (SYSTEM,))
     request = SimpleNamespace(block_hashes=[], _output_token_ids=[])
@@ -81,12 +81,12 @@ def test_a_prompt_shorter_than_a_block_is_hashed_with_its_answer():
 
 
 @pytest.mark.parametrize("start", [0, 1, 39, 40, 41, 69])
-def test_tokens_from_the_middle_on_are_those_of_the_whole(start):
+def test_tokens_from_an_offset_equal_those_of_the_whole(start):
     prompt = PromptBook(16).prompt("p", (SYSTEM, Part("a", 30)))
     assert tokens_of(prompt.parts, prompt.ends, start) == tokens(prompt)[start:]
 
 
-def test_tokens_of_no_parts_are_hashed_as_those_of_parts():
+def test_token_ids_and_parts_have_equal_hashes():
     book = PromptBook(16)
     named = book.prompt("p", (SYSTEM, Part("a", 30)))
     bare = book.of_tokens(tokens(named))
@@ -96,7 +96,7 @@ def test_tokens_of_no_parts_are_hashed_as_those_of_parts():
 
 
 @pytest.mark.engine
-def test_a_key_is_what_vllms_cache_calls_a_block():
+def test_key_equals_that_of_vllms_cache():
     compat_kv = pytest.importorskip("weft_engine.compat_kv")
     prompt = PromptBook(16).prompt("p", (SYSTEM,))
     assert prompt.keys == [compat_kv.block_key(found) for found in prompt.hashes]

@@ -12,7 +12,7 @@ def call(number, replica, end, **values):
     return CallRecord("p", number, replica, 0.0, 10, end_s=end, **values)
 
 
-def test_a_program_is_the_sum_of_its_calls():
+def test_program_record_sums_its_calls():
     calls = [
         call(0, "a", 4.0, output_tokens=2, service_s=1.0, cached_tokens=3),
         call(1, "b", 9.0, output_tokens=3, service_s=2.5, waiting_s=1.0, preemptions=1),
@@ -26,13 +26,13 @@ def test_a_program_is_the_sum_of_its_calls():
     assert program.token_latency_s == pytest.approx(0.8)
 
 
-def test_lines_hold_every_record():
+def test_lines_contain_every_record():
     calls = [call(0, "a", 4.0, output_tokens=2)]
     lines = Simulation(calls, [program_record("p", 1.0, calls)], 4.0).lines().splitlines()
     assert [json.loads(line)["end_s"] for line in lines] == [4.0, 4.0]
 
 
-def test_prefills_have_lines_of_their_own():
+def test_prefills_have_separate_lines():
     calls = [call(0, "a", 4.0, output_tokens=2)]
     programs = [program_record("p", 1.0, calls)]
     ahead = PrefillRecord("p", 1, "a", 2.0, 10)
@@ -41,7 +41,7 @@ def test_prefills_have_lines_of_their_own():
     assert json.loads(found.lines().splitlines()[-1])["arrival_s"] == 2.0
 
 
-def test_an_answer_is_rendered_with_the_first_token_of_the_last_call():
+def test_rendered_time_is_the_first_token_of_the_last_call():
     calls = [
         call(1, "a", 9.0, output_tokens=2, first_token_s=8.0),
         call(0, "a", 4.0, output_tokens=2, first_token_s=8.5),

@@ -21,12 +21,12 @@ def add(replica, name, prompt, output, now):
     return replica.add(CallContext(name, name), replica.prompt(name, parts), 7, output, now)
 
 
-def test_steps_and_leaps_end_when_their_tokens_are_written():
+def test_single_and_merged_steps_end_with_their_tokens():
     replica = Replica("r", ticking(), EngineSettings("fcfs"))
     add(replica, "a", 10, 20, 0.0)
     assert replica.start(0.0) == 1.0
     assert replica.finish(1.0).first_tokens == ["a"]
-    # An ordinary step that shows that nobody else is here, then all but the last at once.
+    # A single step shows that no other call runs. Then all steps except the last are merged.
     assert replica.start(1.0) == 2.0
     assert not replica.finish(2.0).reports
     assert replica.start(2.0) == 19.0
@@ -39,7 +39,7 @@ def test_steps_and_leaps_end_when_their_tokens_are_written():
 
 
 @pytest.mark.parametrize(("comes", "ends"), [(5.5, 6.0), (5.0, 5.0), (2.5, 3.0), (18.5, None)])
-def test_a_leap_goes_no_further_than_a_call_that_comes(comes, ends):
+def test_merged_steps_end_at_the_next_arrival(comes, ends):
     replica = Replica("r", ticking(), EngineSettings("fcfs"))
     add(replica, "a", 10, 20, 0.0)
     for now in (0.0, 1.0):
@@ -53,13 +53,13 @@ def test_a_leap_goes_no_further_than_a_call_that_comes(comes, ends):
     assert replica.busy == (comes != 5.0)
 
 
-def test_a_call_that_no_cache_could_hold_is_refused():
+def test_call_larger_than_the_cache_is_refused():
     replica = Replica("r", ticking(kv_blocks=10), EngineSettings())
     with pytest.raises(SimulationError, match="150 tokens"):
         add(replica, "a", 100, 50, 0.0)
 
 
-# -- steps that are scheduled while the ones before them run
+# Asynchronous scheduling: a step is scheduled while the previous one runs.
 
 PLAIN = EngineSettings("fcfs")
 AHEAD = replace(PLAIN, asynchronous=True)
@@ -71,21 +71,23 @@ def ends(settings, programs, arrivals, **changes):
     return [(call.start_s, call.first_token_s, call.end_s) for call in played.calls]
 
 
-def test_a_call_alone_takes_as_long():
+def test_lone_call_takes_the_same_time_with_asynchronous_scheduling():
     programs = [single("a", 100, 5)]
     assert ends(AHEAD, programs, [0.0]) == ends(PLAIN, programs, [0.0]) == [(0.0, 1.0, 5.0)]
 
 
-def test_who_comes_waits_for_the_step_that_is_scheduled_already():
-    """Steps take a second: the second call comes in the first step, and the second is planned."""
+def test_new_call_waits_for_the_scheduled_step():
+    """A step takes one second. The second call arrives in the first step, after the second step was
+    scheduled.
+    """
     programs = [single("a", 100, 5), single("b", 100, 2)]
     plain, ahead = (ends(s, programs, [0.0, 0.5])[1] for s in (PLAIN, AHEAD))
     assert plain == (1.0, 2.0, 3.0)
     assert ahead == (2.0, 3.0, 4.0)
 
 
-def test_a_slot_is_free_a_step_later():
-    """The step after the one that ended a call was scheduled with its slot in use."""
+def test_slot_becomes_free_one_step_later():
+    """The step after the end of a call was scheduled while its slot was in use."""
     programs = [single("a", 100, 3), single("long", 100, 9), single("b", 100, 2)]
     arrivals = [0.0, 0.0, 0.5]
     plain, ahead = (ends(s, programs, arrivals, slots=2)[2] for s in (PLAIN, AHEAD))
@@ -117,7 +119,7 @@ def test_every_call_ends_once_with_all_its_tokens(shape, changes):
     assert played.lines() == simulate(programs, arrivals, Setup([shape], settings)).lines()
 
 
-def test_who_is_taken_out_gets_nothing_of_the_steps_on_their_way():
+def test_aborted_call_gets_no_tokens_of_scheduled_steps():
     replica = Replica("r", ticking(), AHEAD)
     for name in ("a", "b"):
         prompt = replica.prompt(name, (Part(name, 20),))

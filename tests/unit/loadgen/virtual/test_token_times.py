@@ -1,4 +1,4 @@
-"""Tokens of answers in time."""
+"""Times of an answer's tokens."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ def requests(**done):
     return {name: SimpleNamespace(_output_token_ids=[0] * count) for name, count in done.items()}
 
 
-def test_tokens_come_with_the_steps_that_make_them():
+def test_tokens_have_the_times_of_their_steps():
     times = TokenTimes()
     times.watch("a", [1, 3, 3, 6])
     times.passed(requests(a=1, b=4), (1.0,))
-    # A leap of four steps.
+    # Four merged steps.
     times.passed(requests(a=5), (2.0, 3.0, 4.0, 5.0))
     assert times.take("a", 6.0) == [1.0, 3.0, 3.0, 6.0]
 
 
-def test_who_waits_in_a_step_gets_nothing():
+def test_waiting_call_gets_no_token():
     times = TokenTimes()
     times.watch("a", [2])
     times.passed(requests(a=1), (1.0,))
@@ -29,7 +29,7 @@ def test_who_waits_in_a_step_gets_nothing():
     assert times.take("a", 9.0) == [4.0]
 
 
-def test_nobody_is_told_of_what_was_not_watched():
+def test_unwatched_call_has_no_times():
     times = TokenTimes()
     times.passed(requests(a=1), (1.0,))
     assert times.take("a", 2.0) == []

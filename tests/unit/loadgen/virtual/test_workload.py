@@ -9,14 +9,14 @@ from weft_bench.virtual.workload import load
 from weft_bench.workloads.schema import TraceError
 
 
-def test_the_built_in_one_is_the_same_for_the_same_seed():
+def test_built_in_workload_depends_only_on_the_seed():
     one = load("dialogues", 3, 5, 100_000)
     assert len(one) == 5
     assert one == load("dialogues", 3, 5, 100_000)
     assert one != load("dialogues", 4, 5, 100_000)
 
 
-def test_a_trace_is_read_and_cut_to_the_context(tmp_path):
+def test_trace_is_cut_to_the_context(tmp_path):
     record = {
         "id": "s", "block_size": 64,
         "requests": [
@@ -31,7 +31,7 @@ def test_a_trace_is_read_and_cut_to_the_context(tmp_path):
     assert all(call.prompt_tokens + call.max_tokens <= 400 for call in program.calls)
 
 
-def test_what_cannot_be_played_is_refused(tmp_path):
+def test_unplayable_workload_is_refused(tmp_path):
     with pytest.raises(TraceError, match="does not exist"):
         load(str(tmp_path / "none"), 0, 1, 1000)
     with pytest.raises(TraceError, match="no program"):
@@ -39,7 +39,7 @@ def test_what_cannot_be_played_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sharegpt", "bfcl", "swe"])
-def test_published_workloads_are_there_by_name(name):
+def test_published_workloads_are_found_by_name(name):
     programs = load(name, 0, 4, 100_000)
     assert len(programs) == 4
     assert programs == load(name, 0, 4, 100_000)

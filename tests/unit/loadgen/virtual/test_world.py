@@ -1,4 +1,4 @@
-"""What holds for every simulation, and what queueing theory says of the simplest one."""
+"""Invariants of every simulation, and a comparison with queueing theory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 
 
 def busy(policy="plas", seed=1, balancer="locality"):
-    """Two unequal replicas with more than they can do."""
+    """Simulate two unequal replicas under overload. Return the programs and the records."""
     programs = chats(seed, 25, wide=True)
     shapes = [engine(slots=4, kv_blocks=150), engine(slots=2)]
     arrivals = poisson_arrivals(stream(seed, "arrivals"), 20.0, len(programs))
@@ -31,7 +31,7 @@ def busy(policy="plas", seed=1, balancer="locality"):
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "plas"])
-def test_every_call_ends_once_and_nothing_is_left(policy):
+def test_every_call_ends_once_and_no_state_is_left(policy):
     programs, played = busy(policy)
     wanted = {(p.id, n): c for p in programs for n, c in enumerate(p.calls)}
     assert sorted((c.program, c.number) for c in played.calls) == sorted(wanted)
@@ -43,7 +43,7 @@ def test_every_call_ends_once_and_nothing_is_left(policy):
     assert played.violations == ()
 
 
-def test_causes_come_before_effects():
+def test_causes_precede_effects():
     programs, played = busy()
     calls = {(c.program, c.number): c for c in played.calls}
     for call in played.calls:
@@ -59,8 +59,8 @@ def test_causes_come_before_effects():
 
 
 @pytest.mark.parametrize("long_gap", [0, 1])
-def test_a_call_that_waits_for_two_comes_after_the_gaps_of_both(long_gap):
-    """Steps take a second: the first answers after 2, the second after 5 seconds."""
+def test_call_that_needs_two_calls_follows_both_gaps(long_gap):
+    """A step takes one second. The first call is answered after 2 seconds, the second after 5."""
     gaps = [0.0, 0.0]
     gaps[long_gap] = 10.0
     first = TraceCall(parts=(Part("a", 20),), output_tokens=2, gap_s=gaps[0])
@@ -73,8 +73,8 @@ def test_a_call_that_waits_for_two_comes_after_the_gaps_of_both(long_gap):
     assert came == max(ends[number] + gaps[number] for number in (0, 1))
 
 
-def test_what_a_call_takes_outside_of_the_engine_comes_before_its_gap():
-    """Steps take a second, and two replicas differ in what is beside them."""
+def test_time_outside_the_engine_precedes_the_gap():
+    """A step takes one second. The two replicas differ in the time outside the engine."""
     shapes = [ticking(call_s=0.5), ticking(call_s=0.25)]
     ask = TraceCall(parts=(Part("a", 20),), output_tokens=3, gap_s=2.0)
     setup = Setup(shapes, EngineSettings("fcfs"), "round_robin")
@@ -88,19 +88,19 @@ def test_what_a_call_takes_outside_of_the_engine_comes_before_its_gap():
     assert [call.service_s for call in played.calls] == [3.0, 3.0]
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_policy_other_ones():
+def test_records_depend_only_on_seed_and_policy():
     assert busy()[1].lines() == busy()[1].lines()
     assert busy()[1].lines() != busy("fcfs")[1].lines()
 
 
-def test_all_replicas_are_used_and_programs_with_homes_stay_there():
+def test_all_replicas_are_used_and_programs_stay_at_their_homes():
     _, spread = busy(balancer="round_robin")
     assert {c.replica for c in spread.calls} == {"replica-0", "replica-1"}
     _, homes = busy(balancer="locality")
     assert sum(p.migrations for p in homes.programs) < sum(p.migrations for p in spread.programs)
 
 
-def test_a_tree_of_prefixes_finds_what_round_robin_computes_again():
+def test_prefix_tree_has_more_hits_than_round_robin():
     _, blind = busy(balancer="round_robin")
     _, seen = busy(balancer="prefix_tree")
     assert len({call.replica for call in seen.calls}) == 2
@@ -109,7 +109,7 @@ def test_a_tree_of_prefixes_finds_what_round_robin_computes_again():
     assert cached[0] > cached[1]
 
 
-def test_answers_that_return_are_found_in_the_cache():
+def test_returned_answers_are_found_in_the_cache():
     def program(answer):
         first = TraceCall(parts=(Part("q", 64),), output_tokens=65, answer=answer)
         second = TraceCall(parts=(Part("q", 64), Part("a", 65), Part("r", 9)), output_tokens=1)
@@ -120,7 +120,7 @@ def test_answers_that_return_are_found_in_the_cache():
     assert simulate([program("")], [0.0], setup).calls[1].cached_tokens == 64
 
 
-def test_what_is_swapped_takes_its_time():
+def test_swaps_take_time():
     programs = [single(f"p{i}", 300, 60) for i in range(6)]
     arrivals = [0.1 * i for i in range(6)]
     settings = EngineSettings("mlfq", {"first_quantum_s": 0.05}, swap_gib=1.0)
@@ -149,7 +149,7 @@ def test_more_load_never_lowers_mean_latency(seed):
     assert means[-1] > 2 * means[0]
 
 
-def test_one_server_first_come_first_served_waits_as_pollaczek_and_khinchine_say():
+def test_mean_wait_of_one_server_follows_pollaczek_khinchine():
     """Poisson arrivals, service of any distribution, one server: the mean wait is
     rate * E[S^2] / (2 (1 - rate E[S])). A call of n tokens takes n steps of one second."""
     lengths, shares = (2, 30), (0.8, 0.2)
@@ -170,7 +170,7 @@ def test_one_server_first_come_first_served_waits_as_pollaczek_and_khinchine_say
     assert abs(mean(waits) - expected) < half
 
 
-def test_what_cannot_be_simulated_is_refused():
+def test_impossible_simulation_is_refused():
     setup = Setup([engine(kv_blocks=20)])
     with pytest.raises(SimulationError, match="does not fit"):
         simulate([single("p", 1000, 10)], [0.0], setup)
@@ -182,7 +182,7 @@ def test_what_cannot_be_simulated_is_refused():
         simulate([single("p", 10, 1)], [0.0], Setup([engine()], EngineSettings("guess")))
 
 
-def test_each_replica_keeps_a_few_of_the_documents_that_programs_share():
+def test_each_replica_keeps_some_of_the_shared_documents():
     def asked(rng, _):
         return document(rng.randrange(10))
 
@@ -196,7 +196,7 @@ def test_each_replica_keeps_a_few_of_the_documents_that_programs_share():
     assert mean([len(names) for names in places.values()]) < 2
 
 
-def test_one_system_prompt_of_all_programs_leaves_the_load_balanced():
+def test_common_system_prompt_keeps_the_load_balanced():
     found, _ = play(lambda *_: Part("system", 2000, "system"), 80, 6.0, said=600)
     counts = homes(found)
     assert len(counts) == REPLICAS
@@ -204,14 +204,14 @@ def test_one_system_prompt_of_all_programs_leaves_the_load_balanced():
     assert hit_rate(found) > 0.8
 
 
-def test_programs_that_come_one_by_one_do_not_all_go_where_the_first_one_went():
+def test_later_programs_do_not_all_go_to_the_first_ones_replica():
     found, _ = play(lambda *_: Part("system", 2000, "system"), 60, 0.5, said=600)
     counts = homes(found)
     assert len(counts) == REPLICAS
     assert max(counts.values()) <= 30
 
 
-def test_a_document_that_most_ask_for_is_brought_to_more_replicas_and_rare_ones_are_not():
+def test_popular_document_spreads_over_replicas_and_rare_ones_do_not():
     def asked(rng, _):
         return document(0 if rng.random() < 0.7 else rng.randrange(1, 8))
 

@@ -136,10 +136,10 @@ def test_invalid_record_is_reported_with_its_line(tmp_path, line, message):
     path.write_text(f'{HEADER}\n{{"id": "fine", "calls": []}}\n{line}\n')
     _, found = read_trace(path, seed=0)
     assert next(found).id == "fine"
-    with pytest.raises(TraceError) as told:
+    with pytest.raises(TraceError) as raised:
         next(found)
-    assert message in str(told.value)
-    assert str(path) in str(told.value)
+    assert message in str(raised.value)
+    assert str(path) in str(raised.value)
 
 
 def test_another_version_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""Which replicas can take a call at all."""
+"""Filters: replicas that can take a call."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def test_only_healthy_replicas_stay():
         ("", {"n"}, True),  # the engine decides what no name means
     ],
 )
-def test_a_replica_of_another_model_goes(model, models, keeps):
+def test_replica_of_another_model_is_rejected(model, models, keeps):
     assert ServesModel().keeps(request(model), replica(models)) is keeps
 
 
-def test_a_replica_that_failed_this_call_goes():
+def test_replica_that_failed_this_call_is_rejected():
     assert NotAvoided().keeps(request(avoid=["r1"]), replica())
     assert not NotAvoided().keeps(request(avoid=["r0"]), replica())
 
 
 @pytest.mark.parametrize(("holder", "kept"), [("", {"r0", "r1"}), ("r1", {"r1"}), ("gone", set())])
-def test_a_continued_answer_keeps_its_call_where_it_is_stored(holder, kept):
+def test_continued_answer_pins_its_call_to_the_storing_replica(holder, kept):
     replicas = (replica(), ReplicaView("r1", frozenset({"m"}), True, 0))
     asked = RouteRequest("m", 1, None, replicas, frozenset(), holder=holder)
     assert {r.name for r in replicas if HoldsAnswer().keeps(asked, r)} == kept

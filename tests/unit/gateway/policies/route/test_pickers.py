@@ -1,4 +1,4 @@
-"""From scores to one replica."""
+"""Pickers: from scores to one replica."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from random import Random
 from weft_gateway.policies.route.pickers import InTurn, MaxScore
 
 
-def test_the_highest_total_wins():
+def test_highest_total_wins():
     assert MaxScore().pick({"a": 0.2, "b": 0.9, "c": 0.5}, 0, Random(0)) == "b"
 
 
-def test_a_clear_winner_costs_no_randomness():
+def test_clear_winner_uses_no_random_number():
     rng = Random(3)
     before = rng.getstate()
     MaxScore().pick({"a": 0.2, "b": 0.9}, 0, rng)
     assert rng.getstate() == before
 
 
-def test_ties_are_shared_and_repeat_with_the_seed():
+def test_ties_are_broken_at_random_and_repeat_with_the_seed():
     totals = {"a": 1.0, "b": 0.5, "c": 1.0}
     picks = [MaxScore().pick(totals, 0, Random(seed)) for seed in range(300)]
     counts = Counter(picks)
@@ -28,7 +28,7 @@ def test_ties_are_shared_and_repeat_with_the_seed():
     assert picks == [MaxScore().pick(totals, 0, Random(seed)) for seed in range(300)]
 
 
-def test_turns_go_round_whatever_the_order_of_the_replicas():
+def test_round_robin_does_not_depend_on_the_replicas_order():
     rng = Random(0)
     turns = [InTurn().pick({"b": 0.0, "a": 0.0, "c": 0.0}, i, rng) for i in range(6)]
     assert turns == ["a", "b", "c", "a", "b", "c"]

@@ -1,4 +1,4 @@
-"""What is remembered of where prompts that begin alike were sent."""
+"""The index of replicas by prompt prefix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 
 
 def begins(text: str, step: int = 100) -> PromptPrefix:
-    """A letter is a step long."""
+    """Return the prefix of a text. Each letter is one step."""
     return PromptPrefix(tuple(map(hash, accumulate(text))), step)
 
 
@@ -21,16 +21,16 @@ def tokens(sent: PrefixAffinityIndex, text: str, *replicas: str) -> dict[str, in
     return None if shared is None else dict(shared.tokens)
 
 
-def test_what_two_prompts_have_in_common_is_found_as_far_as_it_goes():
+def test_longest_common_prefix_is_found_for_each_replica():
     sent = PrefixAffinityIndex(10_000)
     sent.sent("a", begins("sxyz"))
     sent.sent("b", begins("suv"))
     assert tokens(sent, "sxyw", "a", "b", "c") == {"a": 300, "b": 100, "c": 0}
     assert tokens(sent, "sxyzmore", "a", "b", "c") == {"a": 400, "b": 100, "c": 0}
-    assert tokens(sent, "xyz", "a", "b", "c") is None, "the same after another beginning"
+    assert tokens(sent, "xyz", "a", "b", "c") is None, "equal text after a different prefix"
 
 
-def test_what_all_replicas_have_tells_them_not_apart():
+def test_prefix_on_all_replicas_gives_no_preference():
     sent = PrefixAffinityIndex(10_000)
     sent.sent("a", begins("sx"))
     sent.sent("b", begins("sy"))
@@ -39,7 +39,7 @@ def test_what_all_replicas_have_tells_them_not_apart():
     assert tokens(sent, "sx", "a") is None
 
 
-def test_beyond_its_room_a_replica_forgets_what_was_sent_longest_ago_from_its_end():
+def test_full_replica_drops_the_oldest_prefix_from_its_end():
     sent = PrefixAffinityIndex(500)
     sent.sent("a", begins("sxy"))
     sent.sent("a", begins("suvw"))
@@ -47,7 +47,7 @@ def test_beyond_its_room_a_replica_forgets_what_was_sent_longest_ago_from_its_en
     assert tokens(sent, "suvw", "a", "b") == {"a": 400, "b": 0}
 
 
-def test_a_replica_has_the_room_that_it_told():
+def test_reported_room_limits_the_tokens_of_a_replica():
     sent = PrefixAffinityIndex(10_000)
     sent.room("a", 200)
     sent.sent("a", begins("sxy"))
@@ -58,7 +58,7 @@ def test_a_replica_has_the_room_that_it_told():
     assert tokens(sent, "sxy", "a", "b") == {"a": 0, "b": 300}
 
 
-def test_a_replica_that_lost_its_cache_is_forgotten_and_no_other_one():
+def test_forgetting_a_replica_keeps_the_others():
     sent = PrefixAffinityIndex(10_000)
     sent.sent("a", begins("sxy"))
     sent.sent("b", begins("sx"))
@@ -67,7 +67,7 @@ def test_a_replica_that_lost_its_cache_is_forgotten_and_no_other_one():
     assert tokens(sent, "sxy", "a", "b") == {"a": 0, "b": 200}
 
 
-def test_what_many_programs_begin_with_counts_only_where_enough_replicas_have_it():
+def test_popular_prefix_counts_only_on_enough_replicas():
     sent = PrefixAffinityIndex(10_000)
     for _ in range(20):
         sent.sent("a", begins("hot"))
@@ -77,7 +77,7 @@ def test_what_many_programs_begin_with_counts_only_where_enough_replicas_have_it
     assert tokens(sent, "hot", "a", "b", "c", "d") == {"a": 300, "b": 300, "c": 300, "d": 0}
 
 
-def test_of_a_prompt_that_all_programs_begin_with_only_what_is_its_own_counts():
+def test_popular_steps_do_not_count():
     sent = PrefixAffinityIndex(100_000)
     for letter in "abcdefghijklmnopqrst":
         sent.sent("a", begins("s" + letter))
@@ -85,7 +85,7 @@ def test_of_a_prompt_that_all_programs_begin_with_only_what_is_its_own_counts():
     assert tokens(sent, "s", "a", "b", "c", "d") == {"a": 0, "b": 0, "c": 0, "d": 0}
 
 
-def test_how_many_begin_alike_is_told_by_the_last_programs_alone():
+def test_popularity_depends_on_recent_programs_only():
     sent = PrefixAffinityIndex(1_000_000)
     for _ in range(200):
         sent.sent("a", begins("old"))
@@ -100,7 +100,7 @@ def test_how_many_begin_alike_is_told_by_the_last_programs_alone():
     st.integers(0, 1200),
     st.text("xy", min_size=1, max_size=6),
 )
-def test_no_replica_has_more_than_it_was_sent_or_has_room_for(all_sent, room, asked):
+def test_shared_tokens_are_limited_by_sent_prompts_and_room(all_sent, room, asked):
     sent = PrefixAffinityIndex(room)
     for replica, text in all_sent:
         sent.sent(replica, begins(text))
@@ -111,6 +111,6 @@ def test_no_replica_has_more_than_it_was_sent_or_has_room_for(all_sent, room, as
         assert not reach or any(r == replica and t.startswith(reach) for r, t in all_sent)
 
 
-def test_a_negative_room_is_refused():
+def test_negative_room_is_refused():
     with pytest.raises(ValueError, match="-1"):
         PrefixAffinityIndex(-1)

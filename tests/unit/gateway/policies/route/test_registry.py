@@ -7,18 +7,18 @@ from weft_gateway.config import Balancer
 from weft_gateway.policies.route.registry import ROUTERS, build
 
 
-def test_every_balancer_that_can_be_set_has_a_router():
+def test_every_balancer_has_a_router():
     assert set(ROUTERS) == {balancer.value for balancer in Balancer}
     for balancer in Balancer:
         assert build(balancer, 2048).filters
 
 
-def test_only_locality_keeps_calls_at_home():
+def test_only_locality_uses_homes():
     assert build("locality", 7).sticky_above_tokens == 7
     assert build("least_used", 7).sticky_above_tokens is None
     assert build("round_robin", 7).sticky_above_tokens is None
 
 
-def test_an_unknown_name_fails_with_the_known_ones():
+def test_unknown_name_fails_with_the_known_ones():
     with pytest.raises(ValueError, match="least_used, locality, round_robin"):
         build("prefix_tree", 1)

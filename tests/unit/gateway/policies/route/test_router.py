@@ -1,4 +1,4 @@
-"""Algorithm 2 and its neighbours, as pure decisions."""
+"""Decisions of Algorithm 2 and the other balancers."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def test_short_calls_go_to_the_least_used_replica_even_away_from_home():
     assert (decision.replica, decision.sticky) == ("b", False)
 
 
-def test_long_calls_go_home_however_busy_it_is():
+def test_long_calls_go_to_a_busy_home():
     decision = route("locality", [replica("a", 50), replica("b", 0)], tokens=2049, home="a")
     assert (decision.replica, decision.sticky, decision.reason) == ("a", True, "home")
 
 
-def test_long_calls_without_a_home_go_to_the_least_used_and_stay_there():
+def test_long_calls_without_a_home_get_the_least_used_as_home():
     decision = route("locality", [replica("a", 3), replica("b", 1)], tokens=5000)
     assert (decision.replica, decision.sticky, decision.reason) == ("b", True, "new home")
 
 
-def test_a_home_that_is_down_is_left():
+def test_unhealthy_home_is_replaced():
     replicas = [replica("a", healthy=False), replica("b")]
     decision = route("locality", replicas, tokens=5000, home="a")
     assert decision.replica == "b"
@@ -64,14 +64,14 @@ def test_round_robin_takes_turns():
     assert names == ["a", "b", "a", "b"]
 
 
-def test_ties_are_broken_by_the_given_random_stream():
+def test_ties_are_broken_by_the_random_stream():
     replicas = [replica("a"), replica("b")]
     counts = Counter(route("least_used", replicas, seed=s).replica for s in range(200))
     assert min(counts.values()) > 60
     assert route("least_used", replicas, seed=7) == route("least_used", replicas, seed=7)
 
 
-def test_only_replicas_of_the_model_are_eligible_and_unknown_ones_may_serve():
+def test_replicas_of_the_model_or_of_unknown_models_are_eligible():
     replicas = [replica("a", models=("x",)), replica("b", 5), replica("c", 9, models=())]
     decision = route("least_used", replicas)
     assert decision.replica == "b"
@@ -79,12 +79,12 @@ def test_only_replicas_of_the_model_are_eligible_and_unknown_ones_may_serve():
     assert decision.rejected == {"a": "model"}
 
 
-def test_a_replica_that_failed_this_call_is_avoided():
+def test_replica_that_failed_this_call_is_avoided():
     decision = route("locality", [replica("a"), replica("b", 9)], avoid=["a"])
     assert (decision.replica, decision.rejected) == ("b", {"a": "not_avoided"})
 
 
-def test_nothing_eligible_gives_no_replica_and_the_reasons():
+def test_decision_without_eligible_replicas_has_the_reasons():
     decision = route("locality", [replica("a", healthy=False)], avoid=["a"])
     assert decision.replica == ""
     assert decision.rejected == {"a": "healthy"}
@@ -97,43 +97,43 @@ def test_scores_explain_the_choice_and_lie_between_0_and_1():
         assert all(0.0 <= score <= 1.0 for score in scores.values())
 
 
-def test_without_a_scorer_the_picker_decides_alone():
+def test_picker_decides_without_scorers():
     decision = route("round_robin", [replica("a", 9), replica("b", 0)], tokens=9999, home="b")
     assert (decision.replica, decision.sticky, decision.reason) == ("a", False, "round_robin")
     assert decision.scores == {}
 
 
-def test_the_home_of_a_long_call_is_taken_to_be_what_the_table_said_last():
+def test_unknown_home_is_replaced():
     decision = route("locality", [replica("a"), replica("b", 9)], tokens=5000, home="gone")
     assert (decision.replica, decision.sticky, decision.reason) == ("a", True, "new home")
 
 
-def test_a_new_home_is_where_its_prompt_was_sent_before():
+def test_new_home_is_the_replica_with_the_shared_prefix():
     decision = route("locality", [replica("a", 3), replica("b", 1)], tokens=9000, sent={"a": 8000})
     assert (decision.replica, decision.reason, decision.new_home) == ("a", "shared prefix", True)
     assert 0 < decision.scores["shared_prefix"]["a"] <= 1
     assert decision.scores["shared_prefix"]["b"] == 0
 
 
-def test_a_queue_that_is_longer_than_what_is_saved_is_not_joined():
+def test_long_queue_outweighs_the_shared_prefix():
     decision = route("locality", [replica("a", 9), replica("b", 1)], tokens=9000, sent={"a": 2000})
     assert (decision.replica, decision.reason, decision.new_home) == ("b", "new home", True)
 
 
-def test_a_home_stays_wherever_its_prompt_was_sent_before():
+def test_shared_prefix_does_not_change_the_home():
     replicas = [replica("a", 3), replica("b", 1)]
     decision = route("locality", replicas, tokens=9000, home="b", sent={"a": 9000})
     assert (decision.replica, decision.reason, decision.new_home) == ("b", "home", False)
 
 
-def test_only_what_gives_a_program_its_home_is_a_new_home():
+def test_new_home_is_set_only_by_long_calls_under_locality():
     assert not route("locality", [replica("a")], tokens=2048).new_home
     assert not route("least_used", [replica("a")], tokens=9000).new_home
     assert route("locality", [replica("a")], tokens=9000).new_home
     assert route("locality", [replica("a")], tokens=9000, home="gone").new_home
 
 
-def test_balancers_without_homes_take_no_notice_of_what_prompts_share():
+def test_balancers_without_homes_ignore_shared_prefixes():
     replicas = [replica("a", 3), replica("b", 1)]
     decision = route("least_used", replicas, tokens=9000, sent={"a": 8000})
     assert (decision.replica, set(decision.scores)) == ("b", {"least_used"})

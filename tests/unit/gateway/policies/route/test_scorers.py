@@ -1,4 +1,4 @@
-"""How well a replica fits, in [0, 1]."""
+"""Scores of replicas, from 0 to 1."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def request(tokens=5000, home=None):
 
 
 @given(st.lists(st.integers(-1, 10_000), min_size=2, max_size=9))
-def test_fewer_calls_in_flight_score_higher_and_scores_are_fractions(counts):
+def test_fewer_calls_in_flight_score_higher(counts):
     scores = LeastInFlight().scores(request(), replicas(*counts))
     assert all(0.0 < score <= 1.0 for score in scores.values())
-    # A count below zero cannot be; it is taken for zero.
+    # A negative count is invalid and counts as zero.
     best = min(max(0, n) for n in counts)
     assert {i for i, n in enumerate(counts) if max(0, n) == best} == {
         i for i in range(len(counts)) if scores[f"r{i}"] == max(scores.values())
     }
 
 
-def test_home_is_one_for_the_home_of_a_long_call_and_nothing_else():
+def test_home_scores_one_only_for_the_home_of_a_long_call():
     home = Home(threshold_tokens=2048)
     assert home.scores(request(2049, "r1"), replicas(0, 0)) == {"r0": 0.0, "r1": 1.0}
     assert home.scores(request(2048, "r1"), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
@@ -44,23 +44,23 @@ def shared(*tokens, prompt=10_000):
 PREFIX = SharedPrefix(call_tokens=1000)
 
 
-def test_where_nobody_looked_a_shared_prefix_says_nothing():
+def test_unknown_shared_prefix_scores_zero():
     assert PREFIX.scores(request(), replicas(0, 9)) == {"r0": 0.0, "r1": 0.0}
 
 
-def test_a_shared_prefix_is_worth_what_it_saves_over_the_least_used():
+def test_shared_prefix_scores_its_saving_over_the_least_used():
     assert PREFIX.scores(shared(8000, 0), replicas(0, 0)) == {"r0": 0.8, "r1": 0.0}
     assert PREFIX.scores(shared(8000, 2000), replicas(0, 0)) == {"r0": 0.6, "r1": 0.0}
     assert PREFIX.scores(shared(8000), replicas(0, 0)) == {"r0": 0.8, "r1": 0.0}
 
 
-def test_a_queue_takes_off_what_is_saved_until_nothing_is_left():
+def test_longer_queue_lowers_the_score_to_zero():
     assert PREFIX.scores(shared(8000, 0), replicas(5, 0)) == {"r0": 0.3, "r1": 0.0}
     assert PREFIX.scores(shared(8000, 0), replicas(8, 0)) == {"r0": 0.0, "r1": 0.0}
     assert PREFIX.scores(shared(8000, 0), replicas(25, 20)) == {"r0": 0.3, "r1": 0.0}
 
 
-def test_among_replicas_that_have_as_much_the_shorter_queue_scores_higher():
+def test_shorter_queue_scores_higher_with_equal_prefixes():
     scores = PREFIX.scores(shared(8000, 8000, 0), replicas(3, 2, 0))
     assert scores == {"r0": 0.5, "r1": 0.6, "r2": 0.0}
 
@@ -69,7 +69,7 @@ def test_among_replicas_that_have_as_much_the_shorter_queue_scores_higher():
     st.lists(st.tuples(st.integers(0, 20_000), st.integers(-1, 300)), min_size=2, max_size=8),
     st.integers(0, 30_000),
 )
-def test_shared_prefixes_score_fractions_and_the_best_saves_most(rows, prompt):
+def test_best_score_has_the_largest_saving(rows, prompt):
     tokens, in_flight = zip(*rows, strict=True)
     scores = PREFIX.scores(shared(*tokens, prompt=prompt), replicas(*in_flight))
     assert all(0.0 <= score <= 1.0 for score in scores.values())

@@ -1,4 +1,4 @@
-"""Marks on the way of a call, from its end to its beginning."""
+"""Marks along a call, from its end to its beginning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def prompt(*messages):
     return Fingerprint("t", {"messages": list(messages)})
 
 
-def test_the_nearest_comes_first():
+def test_nearest_mark_comes_first():
     call = prompt(SYSTEM, user("a"), said("b"), user("c"))
     known = Known(
         {
@@ -34,13 +34,13 @@ def test_the_nearest_comes_first():
     assert root_of(mark("folded"), known) == "own"
 
 
-def test_the_end_of_an_answer_is_never_the_whole_call():
+def test_end_of_an_answer_is_never_the_whole_call():
     call = prompt(user("a"), said("b"))
     known = Known({call.points[-1]: [mark("p", State.ANSWER)]}, {})
     assert [c.whole for c in candidates_of(call, known)] == [False]
 
 
-def test_a_text_finds_its_own_beginnings_and_no_others():
+def test_text_finds_only_marks_of_its_prefixes():
     texts = ["x" * 600, "x" * 500 + "y" * 100, "x" * 700]
     marks: dict[int, list[Mark]] = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""One form for what clients write in many."""
+"""The canonical form of messages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def atoms(body: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("body", [ANTHROPIC, RESPONSES], ids=["anthropic", "responses"])
-def test_the_apis_say_the_same(body):
+def test_apis_have_the_same_canonical_form(body):
     assert atoms(body) == atoms(PLAIN)
 
 
@@ -71,29 +71,29 @@ def test_the_apis_say_the_same(body):
         ["Hi there"],
     ],
 )
-def test_reasoning_spaces_and_parts_do_not_count(content):
+def test_reasoning_spaces_and_parts_do_not_matter(content):
     message = {"role": "assistant", "content": content, "reasoning_content": "Hm.", "refusal": None}
     plain = {"role": "assistant", "content": "Hi there"}
     assert atoms({"messages": [message]}) == atoms({"messages": [plain]})
 
 
-def test_a_user_may_write_what_looks_like_reasoning():
+def test_reasoning_tags_of_users_are_kept():
     assert "</think>" in atoms({"messages": [{"role": "user", "content": "a</think>b"}]})[0][1]
 
 
 @pytest.mark.parametrize("nothing", [None, "", "  ", []])
-def test_a_blank_message_is_none_but_a_tool_that_returned_nothing_has_returned(nothing):
+def test_blank_messages_are_dropped_except_tool_results(nothing):
     assert atoms({"messages": [{"role": "assistant", "content": nothing}]}) == []
     assert atoms({"messages": [{"role": "tool", "content": nothing}]}) == [("r", "")]
 
 
-def test_the_old_form_of_a_tool_call_is_read():
+def test_legacy_function_call_is_read():
     old = {"role": "assistant", "content": None, "function_call": CALL}
     new = {"role": "assistant", "tool_calls": [{"function": CALL}]}
     assert atoms({"messages": [old]}) == atoms({"messages": [new]})
 
 
-def test_pictures_count_and_their_length_does_not_cost():
+def test_images_count_at_a_constant_cost():
     def picture(data: str) -> dict[str, Any]:
         part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
         return {"messages": [{"role": "user", "content": [part]}]}
@@ -103,7 +103,7 @@ def test_pictures_count_and_their_length_does_not_cost():
     assert len(one[0][1]) < 10_000
 
 
-def test_model_and_tools_are_the_root():
+def test_root_consists_of_model_and_tools():
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"a": 1, "b": 2}}}]
     turned = [{"function": {"parameters": {"b": 2, "a": 1}, "name": "f"}, "type": "function"}]
     body = {"model": "m", "tools": tools}
@@ -111,7 +111,7 @@ def test_model_and_tools_are_the_root():
     assert len({root_of(body), root_of({"model": "m"}), root_of({"model": "n"})}) == 3
 
 
-def test_a_prompt_is_taken_to_its_last_space():
+def test_prompt_ends_before_its_trailing_spaces():
     assert atoms({"prompt": "Thought: "}) == [("u", "Thought: ")]
     assert atoms({"prompt": [1, 2, 3]}) == [("u", "1 2 3")]
     assert atoms({"prompt": ["a", [4, 5]]}) == [("u", "a"), ("u", "4 5")]
@@ -128,13 +128,13 @@ JSON = st.recursive(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
-def test_nothing_malformed_raises(body):
+def test_malformed_messages_do_not_raise(body):
     messages_of(body)
     root_of(body)
 
 
 @pytest.mark.parametrize("odd", [[], {}, [1], {"a": 1}])
-def test_types_and_roles_may_be_of_any_shape(odd):
+def test_types_and_roles_of_any_type_do_not_raise(odd):
     parts = [{"type": odd, "text": "a"}, {"type": "text", "text": "b"}]
     messages = [{"role": odd, "content": parts}, {"type": odd, "role": "user", "content": "c"}]
     assert atoms({"messages": messages, "system": parts})[-1] == ("u", "c")
@@ -143,7 +143,7 @@ def test_types_and_roles_may_be_of_any_shape(odd):
 
 @pytest.mark.parametrize("depth", [200, 300, 1000])
 @pytest.mark.parametrize("form", ["value", "text"])
-def test_what_is_nested_deeper_than_can_be_written_does_not_raise(depth, form):
+def test_too_deep_messages_do_not_raise(depth, form):
     text = '{"a":' * depth + "1" + "}" * depth
     arguments = text if form == "text" else orjson.loads(text)
     call = {"function": {"name": "f", "arguments": arguments}}
@@ -154,7 +154,7 @@ def test_what_is_nested_deeper_than_can_be_written_does_not_raise(depth, form):
     root_of({"tools": [part]})
 
 
-def test_arguments_that_are_no_json_stay_as_they_are():
+def test_invalid_json_arguments_are_unchanged():
     call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a":'}}]}
     assert atoms({"messages": [call]}) == [("c", 'f {"a":')]
     deep = json.dumps({"name": "f", "arguments": "[" * 2000 + "]" * 2000})

@@ -13,7 +13,7 @@ def prompt(*messages, tenant="t", **body):
     return Fingerprint(tenant, {"model": "m", "messages": list(messages), **body})
 
 
-def test_a_longer_conversation_passes_all_points_of_a_shorter_one():
+def test_longer_conversation_has_all_points_of_a_shorter_one():
     turns = [SYSTEM, user("a" * 700), called("f", x=1), result("1"), said("b"), user("c" * 700)]
     full = prompt(*turns)
     for length in range(1, len(turns)):
@@ -24,7 +24,7 @@ def test_a_longer_conversation_passes_all_points_of_a_shorter_one():
             assert part.after(atoms).point == full.points[length]
 
 
-def test_tenants_models_and_tools_are_apart():
+def test_points_differ_by_tenant_model_and_tools():
     same = (SYSTEM, user("a"))
     points = {
         prompt(*same).points[-1],
@@ -37,7 +37,7 @@ def test_tenants_models_and_tools_are_apart():
 
 @settings(deadline=None)
 @given(st.text(min_size=1, max_size=3000), st.text(max_size=3000))
-def test_a_text_that_goes_on_passes_the_end_of_the_shorter(text, more):
+def test_continued_text_contains_the_end_of_the_shorter_one(text, more):
     first, then = Fingerprint("t", {"prompt": text}), Fingerprint("t", {"prompt": text + more})
     end = first.end()
     if end is None:
@@ -48,25 +48,27 @@ def test_a_text_that_goes_on_passes_the_end_of_the_shorter(text, more):
         assert first.grown(more) == then.end()
 
 
-def test_a_request_that_says_nothing_has_no_end():
+def test_empty_request_has_no_end():
     for body in ({}, {"messages": []}, {"prompt": ""}, {"messages": [user(" ")]}):
         assert Fingerprint("t", body).end() is None
 
 
-def test_the_turn_is_after_the_models_last_message():
+def test_turn_begins_after_the_models_last_message():
     assert prompt(SYSTEM, user("a")).turn == 0
     assert prompt(SYSTEM, user("a"), said("b"), user("c"), user("d")).turn == 3
     assert prompt(SYSTEM, user("a"), called("f")).turn == 3
 
 
-def test_pieces_stay_whole_in_json_and_in_text():
+def test_pieces_are_equal_in_json_and_text():
     order = 'WebSurfer, look for "sunset tours" in the whole of Maui. Check the prices of each one'
-    told = pieces([[("a", f'{{"speaker": "x", "order": "{order}"}}'.replace('"sun', '\\"sun'))]])
+    instructed = pieces(
+        [[("a", f'{{"speaker": "x", "order": "{order}"}}'.replace('"sun', '\\"sun'))]]
+    )
     quoted = pieces([[("u", f"assistant: {order}\n\nuser: go on")]])
-    assert b"Check the prices of each one" in set(told) & set(quoted)
+    assert b"Check the prices of each one" in set(instructed) & set(quoted)
 
 
-def test_pieces_are_bounded_and_the_last_ones_count():
+def test_pieces_are_bounded_and_the_last_are_kept():
     body = {"prompt": "".join(f"this is the line of number {n}\n" for n in range(20_000))}
     found = Fingerprint("t", body).recent()
     assert len(found) <= MAX_PIECES

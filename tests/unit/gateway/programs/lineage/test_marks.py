@@ -1,11 +1,11 @@
-"""Marks of one thread become one."""
+"""Merging the marks of one thread."""
 
 from __future__ import annotations
 
 from weft_gateway.programs.lineage.marks import Mark, State, merged
 
 
-def test_news_of_a_thread_takes_the_place_of_the_old_and_some_of_that_lasts():
+def test_new_mark_replaces_the_old_one_and_keeps_lasting_states():
     old = Mark("p", "t", State.EXTENDED | State.FAILED | State.PROVEN, 1.0)
     other = Mark("q", "t", State.RUNS, 2.0)
     new = Mark("p", "t", State.ANSWERED, 3.0)
@@ -13,6 +13,6 @@ def test_news_of_a_thread_takes_the_place_of_the_old_and_some_of_that_lasts():
     assert merged([new, other, old]) == [new._replace(state=state), other]
 
 
-def test_ends_of_different_texts_stay_apart():
+def test_marks_of_different_texts_are_not_merged():
     marks = [Mark("p", "t", State.RUNS, 1.0, length, tail=length) for length in (3, 2, 1)]
     assert merged(marks) == marks

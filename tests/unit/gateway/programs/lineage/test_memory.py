@@ -1,4 +1,4 @@
-"""Bounds of what is remembered in memory; the rest is in the contract."""
+"""Memory bounds of the in-memory store. The contract suite tests the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def known(store, tenant, *fingerprints, now=0.0):
     return set(run(store.get_many(tenant, fingerprints, now)).marks)
 
 
-def test_no_more_than_the_limit_is_held_and_what_is_used_stays():
+def test_store_is_bounded_and_keeps_used_entries():
     store = MemoryLineage(limit=100)
     for n in range(1000):
         put(store, "t", n)
@@ -27,7 +27,7 @@ def test_no_more_than_the_limit_is_held_and_what_is_used_stays():
     assert known(store, "t", 999, 500) == {999}
 
 
-def test_a_tenant_that_floods_pushes_out_his_own():
+def test_flooding_tenant_evicts_its_own_entries():
     store = MemoryLineage(limit=100)
     put(store, "small", *range(10))
     for n in range(0, 10_000, 30):
@@ -36,7 +36,7 @@ def test_a_tenant_that_floods_pushes_out_his_own():
     assert store.held <= 100
 
 
-def test_what_is_not_used_goes_after_a_while_and_empty_tenants_with_it():
+def test_unused_entries_and_empty_tenants_expire():
     store = MemoryLineage(keep_s=100.0)
     put(store, "t", 1, 2, folds=[("a", "b")])
     put(store, "t", 3, now=90.0)
@@ -49,7 +49,7 @@ def test_what_is_not_used_goes_after_a_while_and_empty_tenants_with_it():
     assert store._shelves == {}
 
 
-def test_folds_end_at_the_root_even_where_they_turn_in_a_circle():
+def test_cyclic_folds_end():
     store = MemoryLineage()
     put(store, "t", folds=[("a", "b"), ("b", "c")])
     assert store.root("t", "a") == "c"

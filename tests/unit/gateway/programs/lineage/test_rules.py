@@ -1,4 +1,4 @@
-"""What is decided where the whole of a client's doings would be long to tell; see test_tracker."""
+"""Single decisions of lineage. test_tracker has whole conversations."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ def verdict(marks, pieces=None, folded=None):
     return decide(CALL, Known(marks, folded or {}), pieces or {}, "new", NOW)
 
 
-def test_nothing_known_is_a_new_program_that_leaves_its_end():
+def test_unknown_call_begins_a_program_and_marks_its_end():
     found = verdict({})
     assert (found.how, found.program, found.thread) == (How.NEW, "new", "main")
     assert [entry.fingerprint for entry in found.entries] == [CALL.points[-1]]
 
 
-def test_a_shared_beginning_is_nothing_once_its_thread_has_gone_on():
+def test_extended_mark_does_not_match():
     assert verdict({CALL.points[1]: [mark("p", State.EXTENDED)]}).how is How.NEW
     assert verdict({CALL.points[1]: [mark("p")]}).how is How.EXTENDS
 
 
-def test_going_on_is_marked_wherever_the_thread_ended():
+def test_all_ends_of_the_thread_are_marked_as_extended():
     ends = {CALL.points[2]: [mark("p", State.PROVEN)], CALL.points[1]: [mark("p")]}
     found = verdict(ends)
     gone_on = [e.fingerprint for e in found.entries if e.mark.state & State.EXTENDED]
     assert gone_on == [CALL.points[2], CALL.points[1]]
 
 
-def test_of_threads_at_one_place_the_one_that_waited_longest_goes_on():
+def test_thread_that_waited_longest_is_extended():
     found = verdict({CALL.points[1]: [mark("late"), mark("early", at_s=1.0)]})
     assert found.program == "early"
 
 
-def test_threads_that_were_answered_otherwise_do_not_go_on_unless_there_is_no_other():
+def test_thread_with_another_answer_matches_only_if_it_is_the_only_one():
     answered = [mark("p", State.ANSWERED), mark("q", State.ANSWERED)]
     assert verdict({CALL.points[1]: answered}).how is How.NEW
     assert verdict({CALL.points[1]: answered[:1]}).program == "p"
 
 
-def test_the_same_question_from_nothing_known_is_another_program():
+def test_repeated_first_call_is_another_program_unless_it_failed():
     end = CALL.points[-1]
     assert verdict({end: [mark("p")]}).how is How.NEW
     assert verdict({end: [mark("p", State.FAILED)]}).program == "p"
 
 
-def test_evidence_needs_so_many_bytes_of_one_program():
+def test_evidence_needs_a_minimum_of_bytes_of_one_program():
     said_by = {n: [mark("p", State.SAID)] for n in range(2)}
     half = EVIDENCE_BYTES // 2
     assert verdict(said_by, {0: half}).how is How.NEW
@@ -70,7 +70,7 @@ def test_evidence_outweighs_the_end_of_another_thread():
     assert (found.program, found.parent, found.how) == ("q", "t2", How.QUOTES)
 
 
-def test_a_program_that_is_read_by_another_becomes_a_part_of_it():
+def test_program_that_another_quotes_is_folded_into_it():
     marks = {CALL.points[2]: [mark("p", State.PROVEN)], 7: [mark("q", State.SAID)]}
     found = verdict(marks, {7: EVIDENCE_BYTES})
     assert (found.program, found.joined, found.folds) == ("p", (("q", "main"),), (("q", "p"),))

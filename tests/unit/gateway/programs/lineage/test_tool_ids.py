@@ -1,4 +1,4 @@
-"""Ids of tool calls, the drawn ones, of every API."""
+"""Random ids of tool calls, of every API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OTHER = "call_1Yt6nW0sB8gK5fHx2QvM9eAz"
         "call_7d1a2f60-93b4-4c0e-8a55-2f7e6b1c9d03",
     ],
 )
-def test_what_engines_draw_is_taken_for_random(name):
+def test_ids_of_engines_are_random(name):
     assert is_random(name)
 
 
@@ -48,11 +48,11 @@ def test_what_engines_draw_is_taken_for_random(name):
         "call_aaaaaaaaaaaaaaaaaaaaaaaa", "call_a1a1a1a1a1a1a1a1a1a1a1a1", "x" * 300 + DRAWN,
     ],
 )  # fmt: skip
-def test_what_is_counted_or_named_is_not(name):
+def test_counters_and_names_are_not_random(name):
     assert not is_random(name)
 
 
-def test_hardly_any_drawn_id_is_missed():
+def test_few_random_ids_are_missed():
     rng = Random(0)
     letters = string.ascii_letters + string.digits
     drawn = ["".join(rng.choices(letters, k=24)) for _ in range(500)]
@@ -90,11 +90,11 @@ ITEM = {"type": "function_call", "call_id": DRAWN, "name": "act", "arguments": "
         ({"output": [ITEM]}, {"input": [{"type": "function_call_output", "call_id": DRAWN}]}),
     ],
 )  # fmt: skip
-def test_an_answers_id_comes_back_in_the_request_of_every_api(answer, body):
+def test_id_of_an_answer_is_found_in_the_request_of_every_api(answer, body):
     assert answered_ids(answer) == asked_ids(body) == [fingerprint(DRAWN)]
 
 
-def test_of_a_request_the_last_ids_count():
+def test_last_ids_of_a_request_count():
     names = [secrets.token_hex(16) + "0a1b2c3d4e" for _ in range(3 * MAX_IDS)]
     found = asked_ids({"messages": [returned(name) for name in names]})
     assert found == [fingerprint(name) for name in reversed(names)][:MAX_IDS]
@@ -105,7 +105,7 @@ def test_of_a_request_the_last_ids_count():
     [{}, {"messages": "x"}, {"messages": [None, 1, {"content": [None, {"type": "tool_use"}]}]},
      {"messages": [{"tool_calls": [{"id": 5}, 3], "tool_call_id": ["a"]}]}, {"input": "x"}],
 )  # fmt: skip
-def test_what_is_malformed_holds_no_ids(body):
+def test_malformed_values_have_no_ids(body):
     assert asked_ids(body) == []
     assert answered_ids({"choices": [body], "output": 3}) == []
 
@@ -118,8 +118,10 @@ USER = {"role": "user", "content": "go on"}
 
 
 def agents(*names: tuple[str, str]) -> list[str]:
-    """Two agents whose prompts change with every call; the programs that their calls are found in.
-    names: of each one's two tool calls."""
+    """Run two agents whose prompts change with every call. Return the program of each call.
+
+    names: ids of each agent's two tool calls.
+    """
     gateway = Gateway()
     found, histories = [], [[USER], [{**USER, "content": "go"}]]
     for turn in range(3):
@@ -133,7 +135,7 @@ def agents(*names: tuple[str, str]) -> list[str]:
     return found
 
 
-def test_an_agent_whose_prompt_changes_is_found_by_drawn_ids():
+def test_agent_with_changing_prompts_is_found_by_random_ids():
     drawn = [[secrets.token_hex(16) + "a1b2c3" for _ in range(2)] for _ in range(2)]
     found = agents(*drawn)
     assert found == [found[0], found[1]] * 3
@@ -141,15 +143,15 @@ def test_an_agent_whose_prompt_changes_is_found_by_drawn_ids():
 
 
 @pytest.mark.parametrize("names", [("call_0", "call_1"), ("1", "2"), ("functions.act:0",) * 2])
-def test_counted_ids_join_nothing(names):
+def test_counter_ids_do_not_join_calls(names):
     assert len(set(agents(names, names))) == 6
 
 
-def test_an_id_that_two_programs_were_given_is_nobodys():
+def test_id_of_two_programs_joins_no_calls():
     assert len(set(agents((DRAWN, DRAWN), (DRAWN, DRAWN)))) > 2
 
 
-def test_the_second_call_with_an_id_is_a_thread_beside_the_first():
+def test_second_call_with_an_id_forks_a_thread():
     gateway = Gateway()
     first = gateway.turn(system(1), USER, answer=acts(DRAWN))
     second = gateway.ask(system(2), USER, acts(DRAWN), returned(DRAWN))
@@ -159,7 +161,7 @@ def test_the_second_call_with_an_id_is_a_thread_beside_the_first():
     assert second.verdict.program == third.verdict.program == first.verdict.program
 
 
-def test_ids_of_a_stream_are_known_and_of_other_tenants_not():
+def test_ids_of_streams_are_found_within_the_tenant():
     gateway = Gateway()
     first = gateway.ask(system(1), USER)
     parts = [{"index": 0, **call(DRAWN)}], [{"index": 0, "function": {"arguments": " "}}]

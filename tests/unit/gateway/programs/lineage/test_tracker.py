@@ -1,4 +1,4 @@
-"""Clients without keys, and whose their calls are."""
+"""Programs of calls from clients without keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def program(call: Any) -> str:
     return call.verdict.program
 
 
-def test_a_conversation_is_one_thread(g):
+def test_conversation_is_one_thread(g):
     turns = [SYSTEM, TASK, ASKS, user("mia_li_3668"), CALLS, result('{"name": "Mia"}')]
     first = g.turn(*turns[:2], answer=ASKS)
     second = g.turn(*turns[:4], answer=CALLS)
@@ -37,13 +37,13 @@ def test_a_conversation_is_one_thread(g):
     }
 
 
-def test_tenants_are_apart(g):
+def test_programs_are_separate_by_tenant(g):
     first = g.turn(SYSTEM, TASK, answer=ASKS)
     other = g.ask(SYSTEM, TASK, ASKS, user("mia"), tenant="u")
     assert program(other) != program(first)
 
 
-def test_programs_that_share_prompt_and_task_go_apart_by_their_answers(g):
+def test_programs_with_the_same_task_are_separated_by_their_answers(g):
     answers = [said(f"This is answer number {n}, and no other.") for n in range(2)]
     first = [g.turn(SYSTEM, TASK, answer=answer) for answer in answers]
     second = [g.ask(SYSTEM, TASK, answer, user("Go on.")) for answer in answers]
@@ -55,7 +55,7 @@ def test_programs_that_share_prompt_and_task_go_apart_by_their_answers(g):
     assert first[1].verdict.owner == second[1].verdict.owner
 
 
-def test_programs_whose_answers_are_the_same_go_apart_where_they_differ(g):
+def test_programs_with_the_same_answers_are_separated_where_they_differ(g):
     g.turn(SYSTEM, TASK, answer=ASKS)
     one = g.turn(SYSTEM, TASK, ASKS, user("I am Mia."), answer=said("Hello, Mia."))
     g.turn(SYSTEM, TASK, answer=ASKS)
@@ -66,7 +66,7 @@ def test_programs_whose_answers_are_the_same_go_apart_where_they_differ(g):
     assert program(more) == program(other)
 
 
-def test_a_program_begun_after_another_of_the_same_task_is_its_own(g):
+def test_later_program_with_the_same_task_is_separate(g):
     first = g.turn(SYSTEM, TASK, answer=ASKS)
     g.turn(SYSTEM, TASK, ASKS, user("I am Mia."), answer=said("Hello."))
     again = g.ask(SYSTEM, TASK)
@@ -74,7 +74,7 @@ def test_a_program_begun_after_another_of_the_same_task_is_its_own(g):
     assert program(again) != program(first)
 
 
-def test_a_failed_call_is_tried_again_by_its_program(g):
+def test_retry_of_a_failed_call_joins_its_program(g):
     first = g.ask(SYSTEM, TASK)
     g.fail(first)
     again = g.turn(SYSTEM, TASK, answer=ASKS)
@@ -82,11 +82,11 @@ def test_a_failed_call_is_tried_again_by_its_program(g):
     assert program(g.ask(SYSTEM, TASK, ASKS, user("Mia"))) == program(first)
 
 
-def test_calls_that_ask_the_same_are_programs_of_their_own(g):
+def test_equal_first_calls_are_separate_programs(g):
     assert len({program(g.ask(SYSTEM, TASK)) for _ in range(6)}) == 6
 
 
-def test_a_deep_call_asked_again_is_a_thread_beside_the_first(g):
+def test_repeated_later_call_is_a_new_thread(g):
     first = g.turn(SYSTEM, TASK, answer=ASKS)
     deep = (SYSTEM, TASK, ASKS, user("I am Mia."))
     second = g.turn(*deep, answer=said("Hello."))
@@ -96,7 +96,7 @@ def test_a_deep_call_asked_again_is_a_thread_beside_the_first(g):
     assert again.verdict.thread != second.verdict.thread == again.verdict.parent
 
 
-def test_a_call_that_goes_on_from_an_earlier_point_forks(g):
+def test_call_from_an_earlier_point_forks(g):
     first = g.turn(SYSTEM, TASK, answer=ASKS)
     g.turn(SYSTEM, TASK, ASKS, user("I am Mia."), answer=said("Hello, Mia."))
     fork = g.ask(SYSTEM, TASK, ASKS, user("I am Raj."))
@@ -105,7 +105,7 @@ def test_a_call_that_goes_on_from_an_earlier_point_forks(g):
     assert fork.verdict.parent == "main" != fork.verdict.thread
 
 
-def test_each_of_several_choices_can_be_gone_on_from(g):
+def test_each_choice_can_be_continued(g):
     first = g.ask(SYSTEM, TASK, n=2)
     g.answer(first, said("One way to see it."), said("Another way to see it."))
     for text in ("One way to see it.", "Another way to see it."):
@@ -117,14 +117,14 @@ ORDER = (
 )
 
 
-def test_a_helper_who_is_told_what_the_model_wrote_is_a_thread_of_its_program(g):
+def test_helper_with_text_of_the_model_is_a_thread_of_its_program(g):
     lead = g.turn(SYSTEM, TASK, answer=said(json.dumps({"to": "web", "order": ORDER})))
     helper = g.ask(user(f"You are a helper with a browser.\n{ORDER}"))
     assert helper.verdict.how is How.QUOTES
     assert (helper.verdict.program, helper.verdict.parent) == (program(lead), "main")
 
 
-def test_calls_that_nothing_joined_are_joined_by_the_one_that_reads_their_answers(g):
+def test_call_that_quotes_several_programs_joins_them(g):
     notes = [
         f"Number {n} of the documents tells of rivers and bridges. It was written in 19{n}0 at sea."
         for n in range(3)
@@ -138,7 +138,7 @@ def test_calls_that_nothing_joined_are_joined_by_the_one_that_reads_their_answer
     assert owners == {program(reduced)}
 
 
-def test_what_two_programs_said_and_what_clients_wrote_proves_nothing(g):
+def test_text_of_two_programs_or_of_clients_is_no_evidence(g):
     both = said("The cheapest operator in the harbour is known as Daniels. Its tours begin at six.")
     g.turn(user("Who is cheap?"), answer=both)
     g.turn(user("Whose tours are early?"), answer=both)
@@ -147,14 +147,14 @@ def test_what_two_programs_said_and_what_clients_wrote_proves_nothing(g):
     assert g.ask(user(f"Do what follows. {ORDER}")).verdict.how is How.NEW
 
 
-def test_a_history_that_the_client_has_cut_is_found_by_what_was_said(g):
+def test_truncated_history_is_found_by_its_answers(g):
     first = g.turn(SYSTEM, TASK, answer=ASKS)
     g.turn(SYSTEM, TASK, ASKS, user("I am Mia."), answer=said(ORDER))
     cut = g.ask(SYSTEM, user("(what came before was left out)"), said(ORDER), user("Go on."))
     assert program(cut) == program(first)
 
 
-def test_a_growing_text_is_one_thread_with_or_without_its_answers(g):
+def test_growing_text_is_one_thread_with_or_without_answers(g):
     text = "Question: " + "what is the tallest of all these mountains, and who says so " * 9
     first = g.ask(prompt=f"{text}\nThought:")
     g.answer_body(first, {"choices": [{"text": " I must look.\n"}]})
@@ -166,25 +166,25 @@ def test_a_growing_text_is_one_thread_with_or_without_its_answers(g):
     assert program(first) == program(second) == program(dropped)
 
 
-def test_an_answer_that_was_never_seen_does_not_part_a_thread(g):
+def test_unseen_answer_does_not_split_a_thread(g):
     first = g.ask(SYSTEM, TASK)
     second = g.ask(SYSTEM, TASK, ASKS, user("I am Mia."))
     third = g.ask(SYSTEM, TASK, ASKS, user("I am Mia."), said("Hello."), user("Hm."))
     assert program(first) == program(second) == program(third)
 
 
-def test_an_answer_that_the_client_has_edited_does_not_part_a_thread(g):
+def test_edited_answer_does_not_split_a_thread(g):
     first = g.turn(SYSTEM, TASK, answer=ASKS)
     assert program(g.ask(SYSTEM, TASK, said("Your id?"), user("mia"))) == program(first)
 
 
-def test_nothing_is_known_of_a_call_that_says_nothing(g):
+def test_empty_calls_are_separate_programs(g):
     calls = [g.ask(prompt="") for _ in range(3)]
     assert len({program(c) for c in calls}) == 3
 
 
 def rewritten(messages: list[dict[str, Any]], draw: Any) -> list[dict[str, Any]]:
-    """The messages as another client would send them."""
+    """Return the messages in another client's format."""
     made = []
     for message in messages:
         message = dict(message)
@@ -210,7 +210,7 @@ def rewritten(messages: list[dict[str, Any]], draw: Any) -> list[dict[str, Any]]
 
 @settings(deadline=None)
 @given(st.data())
-def test_how_a_client_writes_its_messages_does_not_change_whose_they_are(data):
+def test_message_format_does_not_change_the_program(data):
     g = Gateway()
     turns = [SYSTEM, TASK, CALLS, result('{"name": "Mia"}'), ASKS, user("I am Mia.")]
     first = g.turn(*rewritten(turns[:2], data.draw), answer=CALLS)

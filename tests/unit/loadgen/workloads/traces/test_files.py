@@ -148,7 +148,7 @@ def test_recorded_arrivals_keep_their_order_from_a_start_that_the_seed_selects(t
         steps = [after - before for before, after in pairwise(times)]
         recorded = [2 * n + 1 for n in numbers[:-1]]
         whole = [(s, r) for s, r, n in zip(steps, recorded, numbers, strict=False) if n != 7]
-        assert all(step == pytest.approx(told) for step, told in whole)
+        assert all(step == pytest.approx(expected) for step, expected in whole)
     assert len(begins) > 1
 
 

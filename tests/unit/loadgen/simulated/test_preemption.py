@@ -37,7 +37,7 @@ def taken(policy: str, slots: int, free: int) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["plas", "warm_plas"])
-def test_better_call_gets_a_slot_if_its_blocks_are_free(policy):
+def test_better_call_gets_a_slot_if_blocks_are_free(policy):
     assert taken(policy, slots=0, free=4) == ["long"]
     assert taken(policy, slots=1, free=4) == []
 
