@@ -127,8 +127,8 @@ def test_a_handle_ends_with_its_program_and_does_not_begin_it_again(check):
 
 
 def apart(server: RedisServer, steps: Callable[..., Awaitable[None]]) -> None:
-    """Run the steps with a proxy, the table of a gateway on it, and the stores of that gateway and
-    of another one with a connection of its own."""
+    """Run the steps with a proxy, the table of the gateway behind it, and the stores of that
+    gateway and of a second one."""
 
     async def main() -> None:
         prefix = next(_prefixes)
