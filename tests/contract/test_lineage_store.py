@@ -94,11 +94,13 @@ def test_marks_per_fingerprint_are_bounded(run):
     run(steps)
 
 
-def test_folds_lead_to_the_last_program(run):
+def test_programs_fold_and_unfold(run):
     async def steps(left, right):
         await put(left, (1, mark("a")), (2, mark("b")), folds=[("a", "b")])
         await put(left, folds=[("b", "c")])
         assert (await get(right, 1, 2)).folded == {"a": "c", "b": "c"}
+        await put(right, folds=[("b", "")])
+        assert (await get(left, 1, 2)).folded == {"a": "b"}
 
     run(steps)
 

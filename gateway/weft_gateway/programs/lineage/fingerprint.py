@@ -5,7 +5,9 @@ the model and the tools. The last message also has points inside its text. They 
 that a client keeps in one growing text, as well as one in messages.
 
 A piece is the text between punctuation marks, quotes and line ends. Pieces stay intact when an
-answer is quoted in another message, as text or as JSON.
+answer is quoted in another message, as text or as JSON. Code yields few pieces, because its lines
+are short. A message of the model therefore also counts as a whole, and so does each of its lines,
+but only against messages of the model: two programs of users may share lines of code.
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ from weft_gateway.programs.lineage.canonical import ASSISTANT, CALL, Atom, messa
 
 MIN_PIECE_BYTES: Final = 24
 MAX_PIECES: Final = 512
+# Limits for messages of the model: the shortest line, the shortest text that counts as a whole, and
+# the number of both in one lookup.
+MIN_LINE_BYTES: Final = 8
+MIN_WHOLE_BYTES: Final = 64
+MAX_LINES: Final = 128
 _SCANNED_BYTES: Final = 32_768
 _MARKS: Final = b'".:;!?\\\r\t'
 _TO_LINES: Final = bytes.maketrans(_MARKS, b"\n" * len(_MARKS))
@@ -151,6 +158,14 @@ class Fingerprint:
         """Return pieces of the messages before that, in the same form."""
         return keys(pieces(self._messages[: self.turn]))
 
+    def spoken(self) -> dict[int, int]:
+        """Return lines and whole texts of the model's own messages, in the same form."""
+        return line_keys(lines(self._messages[: self.turn]))
+
+    def own_lines(self) -> set[bytes]:
+        """Return the request's lines and whole texts of the model as bytes."""
+        return {*lines(self._messages)}
+
     def own(self) -> set[bytes]:
         """Return the request's pieces from its beginning and its end as bytes."""
         last = pieces(self._messages) if self._own is None else self._own
@@ -178,6 +193,35 @@ def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[
         data = _bytes("\n".join(texts))[-_SCANNED_BYTES:]
     found = data.translate(_TO_LINES).split(b"\n")
     return [piece for piece in map(bytes.strip, found) if len(piece) >= MIN_PIECE_BYTES]
+
+
+def lines(messages: Sequence[Sequence[Atom]]) -> list[bytes]:
+    """Return lines and multi-line texts of the model's messages, in order. Limited to the last
+    bytes, as with pieces.
+    """
+    found: list[list[bytes]] = []
+    size = 0
+    for message in reversed(messages):
+        for kind, text in reversed(message):
+            if kind is not ASSISTANT:
+                continue
+            data = _bytes(text)
+            size += len(data)
+            cut = [
+                line for line in map(bytes.strip, data.split(b"\n")) if len(line) >= MIN_LINE_BYTES
+            ]
+            if len(data) >= MIN_WHOLE_BYTES and len(cut) > 1:
+                cut.append(data)
+            found.append(cut)
+        if size >= _SCANNED_BYTES:
+            break
+    found.reverse()
+    return [line for cut in found for line in cut][-MAX_LINES:]
+
+
+def line_keys(found: Sequence[bytes]) -> dict[int, int]:
+    """Return fingerprints of lines with their sizes. They differ from those of pieces."""
+    return keys([b"\x1d" + line for line in found])
 
 
 def keys(found: Sequence[bytes]) -> dict[int, int]:

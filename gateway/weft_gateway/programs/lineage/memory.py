@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from weft_gateway.programs.lineage.marks import Entry, Known, Mark, merged
+from weft_gateway.programs.lineage.marks import LASTING, Entry, Known, Mark
 from weft_gateway.programs.lineage.store import KEEP_S, MAX_MARKS
 
 # About 320 bytes each: 88 MB in total.
@@ -105,11 +105,12 @@ class MemoryLineage:
         marks = shelf.marks
         before = len(shelf)
         for fingerprint, mark in entries:
-            there = marks.pop(fingerprint, ())
-            marks[fingerprint] = tuple(merged((mark, *there))[:MAX_MARKS]) if there else (mark,)
+            there = marks.pop(fingerprint, None)
+            marks[fingerprint] = (mark,) if there is None else _added(mark, there)
         for program, into in folds:
             shelf.folded.pop(program, None)
-            shelf.folded[program] = into, now_s
+            if into:
+                shelf.folded[program] = into, now_s
         self._held += len(shelf) - before
         if self._held > self._limit:
             self._bound()
@@ -139,3 +140,13 @@ class MemoryLineage:
             self._held += len(shelf) - before
             if not shelf:
                 del self._shelves[tenant]
+
+
+def _added(mark: Mark, there: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """Add a mark before existing ones, as `merged` does. Most threads have no mark yet."""
+    program, thread, tail = mark.program, mark.thread, mark.tail
+    for other in there:
+        if other.program == program and other.thread == thread and other.tail == tail:
+            kept = mark._replace(state=mark.state | other.state & LASTING)
+            return (kept, *[one for one in there if one is not other])
+    return (mark, *there[: MAX_MARKS - 1])

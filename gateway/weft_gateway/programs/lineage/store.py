@@ -34,6 +34,6 @@ class LineageStore(Protocol):
         now_s: float,
     ) -> None:
         """Add marks and folds, in one round trip. A mark merges with an earlier one of its thread.
-        folds: a program and the program it is part of.
+        folds: a program and the program it is part of, "" to unfold it.
         """
         ...

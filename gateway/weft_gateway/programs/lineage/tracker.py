@@ -6,7 +6,14 @@ from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from weft_gateway.programs.lineage.canonical import TEXT, said_in
-from weft_gateway.programs.lineage.fingerprint import MAX_PIECES, Fingerprint, keys, pieces
+from weft_gateway.programs.lineage.fingerprint import (
+    MAX_PIECES,
+    Fingerprint,
+    keys,
+    line_keys,
+    lines,
+    pieces,
+)
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
 from weft_gateway.programs.lineage.rules import Asked, Verdict, decide, left
 from weft_gateway.programs.lineage.store import LineageStore
@@ -14,6 +21,8 @@ from weft_gateway.programs.lineage.tool_ids import answered_ids, asked_ids
 
 # Maximum pieces stored per answer, spread over it.
 SAID_PIECES: Final = 16
+# If an answer's pieces have fewer bytes than this, its lines are stored, too: it is probably code.
+FEW_BYTES: Final = 256
 
 
 class Lineage:
@@ -44,11 +53,11 @@ class Lineage:
         known = await self._store.get_many(tenant, wanted, now_s)
         verdict = decide(prompt, known, recent, fresh, now_s)
         if prompt.turn and not verdict.state & State.PROVEN:
-            older, ids = prompt.older(), asked_ids(body)
-            wanted = [*ids, *reversed(older)][:MAX_PIECES]
+            older, ids, spoken = prompt.older(), asked_ids(body), prompt.spoken()
+            wanted = [*ids, *reversed(spoken), *reversed(older)][:MAX_PIECES]
             more = await self._store.get_many(tenant, wanted, now_s)
             known = Known({**known.marks, **more.marks}, {**known.folded, **more.folded})
-            verdict = decide(prompt, known, {**older, **recent}, fresh, now_s, ids)
+            verdict = decide(prompt, known, {**older, **spoken, **recent}, fresh, now_s, ids)
         return verdict, prompt
 
     async def answered(self, call: Asked, answer: Mapping[str, Any], now_s: float) -> None:
@@ -74,6 +83,9 @@ class Lineage:
         if found:
             found -= prompt.own()
             entries += [Entry(key, said) for key in keys(_spread(found))]
+        if sum(map(len, found)) < FEW_BYTES and (code := {*lines(answers)}):
+            code -= prompt.own_lines()
+            entries += [Entry(key, said) for key in line_keys(_spread(code))]
         await self._store.put(call.tenant, entries, (), now_s)
 
     async def failed(self, call: Asked, now_s: float) -> None:

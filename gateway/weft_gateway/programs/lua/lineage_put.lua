@@ -2,7 +2,7 @@
 -- KEYS: marks, their last use, folded programs, their last use
 -- ARGV: lifetime in seconds, maximum marks per fingerprint, maximum fingerprints, maximum folded
 --       programs, number of fingerprints in this call, then fingerprint and mark..., then folded
---       program and its root...
+--       program and its root ('' to unfold)...
 local marks_at, marks_used, folds_at, folds_used = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local keep, most, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[5])
 local AT_ONCE = 1000
@@ -46,8 +46,12 @@ for i = 6, 5 + 2 * count, 2 do
   redis.call('ZADD', marks_used, now, field)
 end
 for i = 6 + 2 * count, #ARGV, 2 do
-  redis.call('HSET', folds_at, ARGV[i], ARGV[i + 1])
-  redis.call('ZADD', folds_used, now, ARGV[i])
+  if ARGV[i + 1] == '' then
+    forget(folds_at, folds_used, ARGV[i])
+  else
+    redis.call('HSET', folds_at, ARGV[i], ARGV[i + 1])
+    redis.call('ZADD', folds_used, now, ARGV[i])
+  end
 end
 trim(marks_at, marks_used, tonumber(ARGV[3]))
 trim(folds_at, folds_used, tonumber(ARGV[4]))
