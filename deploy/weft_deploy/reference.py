@@ -18,7 +18,7 @@ from typer import Context
 from typer.cli import get_docs_for_click
 from typer.main import get_command
 from weft_engine.metrics import EngineMetrics
-from weft_gateway.app import create_app
+from weft_gateway.app import Gateway
 from weft_gateway.cli import MOUNTED, load
 from weft_gateway.cli import app as commands
 from weft_gateway.config import Settings
@@ -138,8 +138,8 @@ def _limits(constraints: list[Any]) -> str:
 
 
 async def _openapi() -> dict[str, Any]:
-    application = create_app(Settings.model_validate({"replicas": "http://127.0.0.1:8001"}))
-    transport = httpx.ASGITransport(app=application)
+    gateway = Gateway(Settings.model_validate({"replicas": "http://127.0.0.1:8001"}))
+    transport = httpx.ASGITransport(app=gateway.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         document: dict[str, Any] = (await client.get("/openapi.json")).json()
     return document

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 from fastapi import FastAPI
@@ -43,12 +43,12 @@ from weft_gateway.calls.observers import Observers
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.placement import Placement, PromptCounter
 from weft_gateway.calls.prefills import PrefillManager
-from weft_gateway.calls.reports import Reports
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.eviction_notifier import EvictionNotifier
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.health import HealthLoop
 from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
@@ -100,13 +100,27 @@ def make_table(settings: Settings) -> ProcessTable:
     return MemoryTable(per_tenant=settings.max_programs_per_tenant)
 
 
-def make_chains(settings: Settings, link: RedisLink | None) -> ResponseStore:
-    """Create the store of response ids. link: the process table's Redis client, if it has one."""
-    if link is not None:
-        from weft_gateway.programs.redis_response_store import RedisResponseStore
+class Stores(NamedTuple):
+    """State beside the process table: in memory, or on the table's Redis."""
 
-        return RedisResponseStore(link, settings.answer_keep_s)
-    return ResponseStore(keep_s=settings.answer_keep_s)
+    chains: ResponseStore
+    limiter: Limiter
+    lineage: LineageStore
+
+
+def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
+    """Create the stores. link: the process table's Redis client, if it has one."""
+    if link is None:
+        return Stores(
+            ResponseStore(keep_s=settings.answer_keep_s), MemoryLimiter(), MemoryLineage()
+        )
+    from weft_gateway.programs.lineage.redis import RedisLineage
+    from weft_gateway.programs.redis_limits import RedisLimiter
+    from weft_gateway.programs.redis_response_store import RedisResponseStore
+
+    return Stores(
+        RedisResponseStore(link, settings.answer_keep_s), RedisLimiter(link), RedisLineage(link)
+    )
 
 
 def make_tenants(settings: Settings) -> Tenants:
@@ -119,24 +133,6 @@ def make_tenants(settings: Settings) -> Tenants:
     return tenants_file.load(settings.tenants_file, default)
 
 
-def make_limiter(link: RedisLink | None) -> Limiter:
-    """Create the limiter of tenants. link: as for `make_chains`."""
-    if link is not None:
-        from weft_gateway.programs.redis_limits import RedisLimiter
-
-        return RedisLimiter(link)
-    return MemoryLimiter()
-
-
-def make_lineage_store(link: RedisLink | None) -> LineageStore:
-    """Create the fingerprint store for calls without a key. link: as for `make_chains`."""
-    if link is not None:
-        from weft_gateway.programs.lineage.redis import RedisLineage
-
-        return RedisLineage(link)
-    return MemoryLineage()
-
-
 class Gateway:
     """The gateway's parts, connected. Each part receives its dependencies; this object lets the
     process start, stop and inspect them. `app`: the ASGI application.
@@ -146,7 +142,7 @@ class Gateway:
         """`table`: replaces the process table that the settings select."""
         s = self.settings = settings
         self.table = table = table if table is not None else make_table(s)
-        link: RedisLink | None = getattr(table, "link", None)
+        self.stores = stores = make_stores(s, getattr(table, "link", None))
         self.metrics = metrics = Metrics()
         self.tasks = Supervisor(metrics.task_failures)
         self.spawner = spawner = Spawner("ledger", metrics.task_failures)
@@ -158,20 +154,16 @@ class Gateway:
             s.replica_cache_tokens,
             s.max_answer_bytes,
         )
-        self.admin_http = admin_http = httpx.AsyncClient(
-            timeout=s.connect_timeout_s, trust_env=False
+        http = httpx.AsyncClient(timeout=s.connect_timeout_s, trust_env=False)
+        self.engine_client = engine_client = EngineClient(http, s.engine_secret)
+        self.advisor = advisor = KvAdvisor(registry, engine_client)
+        chains, lineage = stores.chains, Lineage(stores.lineage) if s.lineage else None
+        self.tenants = tenants = make_tenants(s)
+        limits = TenantLimits(tenants, stores.limiter)
+        self.background = background = BackgroundCalls(
+            limits, registry, engine_client, s.first_byte_timeout_s
         )
-        self.advisor = advisor = KvAdvisor(registry, admin_http, s.engine_secret)
-        self.chains = chains = make_chains(s, link)
-        self.lineage = lineage = Lineage(make_lineage_store(link)) if s.lineage else None
-        tenants = make_tenants(s)
-        self.limiter = make_limiter(link) if tenants.limited else None
-        limits = background = None
-        if self.limiter is not None:
-            limits = TenantLimits(tenants, self.limiter)
-            background = BackgroundCalls(limits, registry, admin_http, s.first_byte_timeout_s)
-        self.background = background
-        self.receipts = receipts = Receipts(s.receipts, s.receipts_age_s)
+        receipts = Receipts(s.receipts, s.receipts_age_s)
         self.listeners = listeners = Listeners(
             s.listeners_per_session, s.listeners_per_tenant, s.listeners
         )
@@ -179,19 +171,19 @@ class Gateway:
         self.disconnects = disconnects = DisconnectMonitor()
         self.next_turns = next_turns = NextTurnPredictor()
         estimator, next_call = PromptEstimator(), call_ids()
-        retry_after_s, max_body_bytes = s.retry_after_s, s.max_body_bytes
 
         # The path of a call.
         observers = Observers()
         router = routers.build(s.balancer, s.locality_threshold_tokens)
         counter = PromptCounter(TokenCounter(), estimator, router)
-        identifier = Identifier(chains, registry, retry_after_s, traceparent=s.traceparent_programs)
-        placement = Placement(router, registry, table, counter, retry_after_s)
-        reports = Reports(registry, admin_http, s.engine_secret)
-        self.lifecycle = lifecycle = Lifecycle(
-            table, placement, advisor, reports.ask, spawner, metrics.error
+        identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
+        placement = Placement(router, registry, table, counter, s.retry_after_s)
+        engines = Engines(
+            registry, engine_client, counter, tenants, turns, tag_prompts=s.tag_prompts
         )
-        engines = Engines(registry, counter, tenants, turns, tag_prompts=s.tag_prompts)
+        lifecycle = Lifecycle(
+            table, registry.prefixes, advisor, engines.ask_report, spawner, metrics.error
+        )
         path = CallPath(
             placement,
             lifecycle,
@@ -199,7 +191,6 @@ class Gateway:
             next_call,
             metrics.error,
             attempts=s.attempts_per_call,
-            retry_after_s=retry_after_s,
         )
         self.prefills = prefills = PrefillManager(
             HandleStore(table),
@@ -208,7 +199,6 @@ class Gateway:
             engines,
             observers,
             advisor,
-            reports.ask,
             spawner,
             next_call,
             most=s.prefills,
@@ -218,7 +208,7 @@ class Gateway:
         # The features, in the order of their hooks. Each line is optional.
         add = observers.add
         add(StoredAnswers(chains))
-        add(LimitsObserver(limits, counter, background) if limits and background else None)
+        add(LimitsObserver(limits, counter, background) if tenants.limited else None)
         add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
         add(PrefillObserver(prefills, table))
         add(ToolDispatchObserver(listeners))
@@ -228,7 +218,7 @@ class Gateway:
         add(MetricsObserver(metrics))
 
         # HTTP.
-        answers = Failures(metrics.error, next_call, retry_after_s)
+        answers = Failures(metrics.error, next_call, s.retry_after_s)
         calls = CallEndpoint(
             auth,
             identifier,
@@ -238,25 +228,16 @@ class Gateway:
             turns,
             answers,
             next_call,
-            max_body_bytes=max_body_bytes,
-            read_body_bytes=s.read_body_bytes,
+            s,
         )
-        passthrough = Passthrough(
-            auth,
-            registry,
-            chains,
-            limits,
-            disconnects,
-            max_body_bytes=max_body_bytes,
-            retry_after_s=retry_after_s,
-        )
+        passthrough = Passthrough(auth, registry, chains, limits, disconnects, s)
         sockets = ResponsesSockets(s, auth, turns, metrics)
         pages = _fastapi(self)
         for routes in (
-            status.router(auth, table, registry, metrics, self.tasks, retry_after_s),
+            status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
-            sessions.router(auth, table, lifecycle, receipts, max_body_bytes),
-            admin.router(auth, table, registry, admin_http, s),
+            sessions.router(auth, table, lifecycle, receipts, s),
+            admin.router(auth, table, registry, engine_client, s),
             stories.router(auth, table, receipts, listeners),
             hints.prefill_router(
                 auth,
@@ -266,10 +247,9 @@ class Gateway:
                 limits,
                 estimator,
                 turns,
-                max_body_bytes=max_body_bytes,
-                read_body_bytes=s.read_body_bytes,
+                s,
             ),
-            hints.router(auth, identifier, table, registry, advisor, max_body_bytes),
+            hints.router(auth, identifier, table, registry, advisor, s),
         ):
             pages.include_router(routes)
         failures.install(pages, answers)
@@ -283,9 +263,8 @@ class Gateway:
         settings, table = self.settings, self.table
         health = HealthLoop(
             self.registry,
-            self.admin_http,
+            self.engine_client,
             settings.health_interval_s,
-            settings.engine_secret,
             settings.connect_timeout_s,
         )
         # The first call must find replicas with a known state.
@@ -298,10 +277,10 @@ class Gateway:
             "deadlines": lambda: watch(upstreams, timeouts),
             "departures": self.disconnects.run,
             "reap": lambda: self._reap(notifier),
-            "farewells": notifier.run,
+            "program_ends": notifier.run,
             "sweep": self._sweep,
         }
-        if self.background is not None:
+        if self.tenants.limited:
             background["background_calls"] = self.background.run
         for name, work in background.items():
             self.tasks.start(name, work)
@@ -312,9 +291,8 @@ class Gateway:
             await self.prefills.aclose()
             self.registry.close()
             await self.spawner.settle(timeout_s=5.0)
-            await self.admin_http.aclose()
-            if self.limiter is not None:
-                await self.limiter.aclose()
+            await self.engine_client.aclose()
+            await self.stores.limiter.aclose()
             await table.aclose()
 
     async def _sweep(self) -> None:
@@ -332,19 +310,11 @@ class Gateway:
             try:
                 gone = await self.table.expire(time(), idle_s)
                 notifier.add(gone)
-                await self.chains.flush()
-                if self.limiter is not None:
-                    await self.limiter.refresh()
+                await self.stores.chains.flush()
+                await self.stores.limiter.refresh()
             except TableUnavailable as error:
                 log.warning("the process table is unreachable: %s", error)
             await asyncio.sleep(every_s)
-
-
-def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
-    """Return the gateway as an ASGI application. Its lifespan starts and stops the background
-    tasks.
-    """
-    return Gateway(settings, table).app
 
 
 def _fastapi(gateway: Gateway) -> FastAPI:

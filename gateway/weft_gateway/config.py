@@ -98,17 +98,14 @@ class Settings(BaseSettings):
     tenants_file: str = Field(
         "", description="TOML file with weights and limits per API key; empty: none"
     )
-    requests_per_minute: int = Field(
-        0, ge=0, le=10**12, description="requests per minute per API key; 0: no limit"
+    requests_per_minute: tenants.Limit = Field(
+        0, description="requests per minute per API key; 0: no limit"
     )
-    tokens_per_minute: int = Field(
-        0,
-        ge=0,
-        le=10**12,
-        description="prompt and output tokens per minute per API key; 0: no limit",
+    tokens_per_minute: tenants.Limit = Field(
+        0, description="prompt and output tokens per minute per API key; 0: no limit"
     )
-    calls_in_flight: int = Field(
-        0, ge=0, le=10**12, description="concurrent calls per API key; 0: no limit"
+    calls_in_flight: tenants.Limit = Field(
+        0, description="concurrent calls per API key; 0: no limit"
     )
     admin_key: str = Field(
         "", repr=False, description="bearer token for /weft/*; empty: loopback clients only"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from weft_gateway.engine.endpoints import ErrorShape
-from weft_gateway.engine.headers import UnsafeHead
+from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.programs.ids import IdentityError
 
 _ANTHROPIC_TYPES: Final = {
@@ -22,6 +22,41 @@ _ANTHROPIC_TYPES: Final = {
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
+}
+# Errors by code: status and message. Codes with other data have functions below.
+_ERRORS: Final = {
+    "invalid_head": (400, "{what}"),
+    "invalid_http": (400, "The request is not valid HTTP: {what:.128}."),
+    "invalid_upgrade": (400, "The request does not open a WebSocket: {what:.256}."),
+    "too_deeply_nested": (400, "The body is nested too deeply."),
+    "too_many_pipelined": (400, "More than {limit} requests are waiting on this connection."),
+    "response_not_found": (404, "Response with id '{name:.256}' not found."),
+    "session_not_found": (404, "No session with id {name!r}."),
+    "unknown_url": (404, "Unknown request URL: {method} {path:.256}."),
+    "head_timeout": (408, "The request's head took longer than {seconds:g} s."),
+    "body_timeout": (408, "The request's body took longer than {seconds:g} s."),
+    "body_too_large": (413, "The request body is larger than {limit} bytes."),
+    "too_many_connections_of_key": (
+        429,
+        "This API key has reached its limit of connections with requests in progress. "
+        "Try again shortly.",
+    ),
+    "head_too_large": (431, "The request's head is larger than {limit} bytes."),
+    "too_many_headers": (431, "The request has more than {limit} headers."),
+    "internal_error": (
+        500,
+        "The gateway failed. Its log has the details under this request's id.",
+    ),
+    "no_replica": (503, "No replica can take this call now. Try again shortly."),
+    "shutting_down": (
+        503,
+        "The gateway is shutting down, and this call exceeded the drain time. Try again.",
+    ),
+    "table_unavailable": (503, "The process table is unreachable. Try again shortly."),
+    "too_many_connections": (
+        503,
+        "The gateway has reached its connection limit. Try again shortly.",
+    ),
 }
 # Larger error bodies of engines are not parsed.
 _MOST_ERROR_BYTES: Final = 1 << 20
@@ -38,12 +73,15 @@ class ApiError(Exception):
         *,
         param: str | None = None,
         headers: tuple[tuple[bytes, bytes], ...] = (),
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
         self.param = param
+        if retry_after_s is not None:
+            headers = ((b"retry-after", str(retry_after_s).encode()), *headers)
         self.headers = headers
 
     def body(self, shape: ErrorShape = "openai") -> bytes:
@@ -102,19 +140,30 @@ class ApiError(Exception):
         )
 
 
+def of(code: str, *, retry_after_s: int | None = None, **values: object) -> ApiError:
+    """Return a known error. values: for the placeholders of its message."""
+    status, message = _ERRORS[code]
+    return ApiError(status, code, message.format(**values), retry_after_s=retry_after_s)
+
+
+def replica_failed(error: ReplicaError) -> ApiError:
+    """A replica failed the call."""
+    return ApiError(error.status, error.code, str(error))
+
+
 def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:
     """Return an engine's error in the API's format. vLLM answers every route in OpenAI's format,
     and its FastAPI layer with `detail`. Other bodies stay unchanged.
     """
     try:
-        told = orjson.loads(body) if len(body) <= _MOST_ERROR_BYTES else None
+        parsed = orjson.loads(body) if len(body) <= _MOST_ERROR_BYTES else None
     except orjson.JSONDecodeError:
         return body
-    if not isinstance(told, dict):
+    if not isinstance(parsed, dict):
         return body
-    inner, detail, param = told.get("error"), told.get("detail"), None
+    inner, detail, param = parsed.get("error"), parsed.get("detail"), None
     if isinstance(inner, dict):
-        if shape == "openai" or told.get("type") == "error":
+        if shape == "openai" or parsed.get("type") == "error":
             return body
         message, code = inner.get("message"), inner.get("code")
     elif isinstance(detail, list) and detail and isinstance(detail[0], dict):
@@ -146,54 +195,10 @@ def wrong_id(error: IdentityError) -> ApiError:
     return ApiError(400, error.code, str(error), param=error.name)
 
 
-def unsafe_head(error: UnsafeHead) -> ApiError:
-    """A header, path or query is invalid in an engine's request head."""
-    return ApiError(400, "invalid_head", str(error))
-
-
 def invalid_member(path: Iterable[str | int], what: str) -> ApiError:
     """A member of the body or a parameter is missing or invalid."""
     name = ".".join(map(str, path))
     return ApiError(400, "invalid_request", f"{name}: {what}", param=name or None)
-
-
-def too_deep() -> ApiError:
-    """The JSON is nested too deeply to be read or encoded again."""
-    return ApiError(400, "too_deeply_nested", "The body is nested too deeply.")
-
-
-def internal() -> ApiError:
-    """An unexpected exception. Its details are logged and not sent to clients."""
-    return ApiError(
-        500,
-        "internal_error",
-        "The gateway failed. Its log has the details under this request's id.",
-    )
-
-
-def no_replica(retry_after_s: int) -> ApiError:
-    """No replica can take the call now."""
-    return ApiError(
-        503,
-        "no_replica",
-        "No replica can take this call now. Try again shortly.",
-        headers=((b"retry-after", str(retry_after_s).encode()),),
-    )
-
-
-def table_unavailable(retry_after_s: int) -> ApiError:
-    """The process table's store is unreachable."""
-    return ApiError(
-        503,
-        "table_unavailable",
-        "The process table is unreachable. Try again shortly.",
-        headers=((b"retry-after", str(retry_after_s).encode()),),
-    )
-
-
-def response_not_found(response_id: str) -> ApiError:
-    """The tenant has no stored answer with that id."""
-    return ApiError(404, "response_not_found", f"Response with id '{response_id[:256]}' not found.")
 
 
 def previous_response_not_found(response_id: str, status: int = 400) -> ApiError:
@@ -208,11 +213,6 @@ def previous_response_not_found(response_id: str, status: int = 400) -> ApiError
     )
 
 
-def unknown_route(method: str, path: str) -> ApiError:
-    """The URL does not exist."""
-    return ApiError(404, "unknown_url", f"Unknown request URL: {method} {path[:256]}.")
-
-
 def wrong_method(method: str, path: str, allow: str) -> ApiError:
     """The URL exists, but not with this method."""
     return ApiError(
@@ -220,72 +220,4 @@ def wrong_method(method: str, path: str, allow: str) -> ApiError:
         "method_not_allowed",
         f"Not allowed: {method[:16]} {path[:256]}.",
         headers=((b"allow", allow.encode()),),
-    )
-
-
-def not_http(what: str) -> ApiError:
-    """The bytes are not an HTTP request."""
-    return ApiError(400, "invalid_http", f"The request is not valid HTTP: {what[:128]}.")
-
-
-def invalid_upgrade(what: str) -> ApiError:
-    """A WebSocket request does not open a WebSocket."""
-    return ApiError(400, "invalid_upgrade", f"The request does not open a WebSocket: {what[:256]}.")
-
-
-def head_too_large(limit: int) -> ApiError:
-    """The request line and the headers exceed their size limit."""
-    return ApiError(431, "head_too_large", f"The request's head is larger than {limit} bytes.")
-
-
-def too_many_headers(limit: int) -> ApiError:
-    """The request has too many headers."""
-    return ApiError(431, "too_many_headers", f"The request has more than {limit} headers.")
-
-
-def head_timeout(seconds: float) -> ApiError:
-    """The request's head did not arrive in time."""
-    return ApiError(408, "head_timeout", f"The request's head took longer than {seconds:g} s.")
-
-
-def body_timeout(seconds: float) -> ApiError:
-    """The request's body did not arrive in time."""
-    return ApiError(408, "body_timeout", f"The request's body took longer than {seconds:g} s.")
-
-
-def too_many_pipelined(limit: int) -> ApiError:
-    """Too many requests were sent before their answers."""
-    return ApiError(
-        400, "too_many_pipelined", f"More than {limit} requests are waiting on this connection."
-    )
-
-
-def too_many_connections(retry_after_s: int) -> ApiError:
-    """The gateway has reached its connection limit."""
-    return ApiError(
-        503,
-        "too_many_connections",
-        "The gateway has reached its connection limit. Try again shortly.",
-        headers=((b"retry-after", str(retry_after_s).encode()),),
-    )
-
-
-def too_many_of_key(retry_after_s: int) -> ApiError:
-    """An API key has reached its limit of connections with requests in progress."""
-    return ApiError(
-        429,
-        "too_many_connections_of_key",
-        "This API key has reached its limit of connections with requests in progress. "
-        "Try again shortly.",
-        headers=((b"retry-after", str(retry_after_s).encode()),),
-    )
-
-
-def shutting_down(retry_after_s: int) -> ApiError:
-    """The gateway shuts down before the call is complete."""
-    return ApiError(
-        503,
-        "shutting_down",
-        "The gateway is shutting down, and this call exceeded the drain time. Try again.",
-        headers=((b"retry-after", str(retry_after_s).encode()),),
     )

@@ -33,8 +33,8 @@ _COLLECT_AFTER: Final = 20_000
 
 # Open files that are not client connections: logs, Redis, replicas.
 _OTHER_FILES: Final = 256
-# Time after the drain to send an error to the clients of interrupted calls, in seconds.
-_FAREWELL_S: Final = 2.0
+# Time after the drain to send errors to the clients of interrupted calls, in seconds.
+_LAST_ANSWERS_S: Final = 2.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -71,12 +71,12 @@ class Server(uvicorn.Server):
         """After the drain, send an error to each client that still waits."""
         await asyncio.sleep(self._drain_s)
         settings = self._gateway.settings
-        error = errors.shutting_down(settings.retry_after_s)
+        error = errors.of("shutting_down", retry_after_s=settings.retry_after_s)
         late = self._gateway.disconnects.end_all(ShuttingDown(error.message))
         if late:
             log.warning("%d calls took longer than %g s and are aborted", late, self._drain_s)
         # Tasks of these calls end in the next turns of the loop. Other open requests are refused.
-        await asyncio.sleep(_FAREWELL_S / 4)
+        await asyncio.sleep(_LAST_ANSWERS_S / 4)
         for connection in list(self.server_state.connections):
             if isinstance(connection, EdgeProtocol) and connection.busy:
                 connection.refuse(error)
@@ -105,7 +105,7 @@ def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
         log_level="warning",
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=math.ceil(settings.drain_s + _FAREWELL_S),
+        timeout_graceful_shutdown=math.ceil(settings.drain_s + _LAST_ANSWERS_S),
         backlog=4096,
     )
 

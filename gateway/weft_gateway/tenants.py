@@ -12,21 +12,20 @@ calls_in_flight = 64
 
 from __future__ import annotations
 
-import math
-import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Self
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from weft_gateway.model.limits import TenantRules
 from weft_gateway.programs.identity import tenant_of
 
-_LIMITS: Final = ("requests_per_minute", "tokens_per_minute", "calls_in_flight")
-_DIGEST: Final = re.compile(r"[0-9a-f]{16}|public")
-_LARGEST: Final = 10**12
+# A limit per minute or of concurrent calls; 0: no limit.
+Limit = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class TenantsError(ValueError):
@@ -50,6 +49,36 @@ class Tenants:
         return self.default.limited or any(rules.limited for rules in self.named.values())
 
 
+class _Rules(BaseModel, extra="forbid", strict=True):
+    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    requests_per_minute: Limit = 0
+    tokens_per_minute: Limit = 0
+    calls_in_flight: Limit = 0
+
+    def over(self, default: TenantRules) -> TenantRules:
+        """Return `default` with the members that are set here."""
+        return replace(default, **self.model_dump(include=_RULES, exclude_unset=True))
+
+
+_RULES = set(_Rules.model_fields)
+
+
+class _Entry(_Rules):
+    key: str = Field("", min_length=1)
+    key_digest: str = Field("", pattern="^(?:[0-9a-f]{16}|public)$")
+
+    @model_validator(mode="after")
+    def _has_one_key(self) -> Self:
+        if bool(self.key) == bool(self.key_digest):
+            raise ValueError("set either key or key_digest")
+        return self
+
+
+class _File(BaseModel, extra="forbid"):
+    default: _Rules = _Rules()
+    tenants: dict[str, _Entry] = {}
+
+
 def load(file: str, default: TenantRules) -> Tenants:
     """Read the file. An empty name applies `default` to every tenant. A `[default]` table overrides
     members of `default`; an entry overrides members of both. Raises TenantsError.
@@ -58,64 +87,30 @@ def load(file: str, default: TenantRules) -> Tenants:
         return Tenants(default)
     try:
         raw = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        read = _File.model_validate(raw)
     except OSError as error:
         raise TenantsError(f"{file}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValidationError as error:
+        raise TenantsError(f"{file}: {_described(error)}") from None
+    except ValueError as error:
         raise TenantsError(f"{file} is not valid TOML: {error}") from None
-    _known(file, "the file", raw, ("default", "tenants"))
-    default = _rules(f"{file}: default", _table(file, "default", raw.get("default", {})), default)
+    default = read.default.over(default)
     named: dict[str, TenantRules] = {}
-    for name, entry in _table(file, "tenants", raw.get("tenants", {})).items():
-        where = f"{file}: tenants.{name}"
-        members = dict(_table(file, f"tenants.{name}", entry))
-        tenant = _tenant(where, members)
+    for name, entry in read.tenants.items():
+        tenant = tenant_of(entry.key) if entry.key else entry.key_digest
         if tenant in named:
-            raise TenantsError(f"{where}: another entry has the same key")
-        named[tenant] = _rules(where, members, default)
+            raise TenantsError(f"{file}: tenants.{name}: another entry has the same key")
+        named[tenant] = entry.over(default)
     return Tenants(default, named)
 
 
-def _tenant(where: str, members: dict[str, Any]) -> str:
-    key, digest = members.pop("key", None), members.pop("key_digest", None)
-    if (key is None) == (digest is None):
-        raise TenantsError(f"{where}: set either key or key_digest")
-    if key is not None:
-        if not isinstance(key, str) or not key:
-            raise TenantsError(f"{where}.key: must be a non-empty string")
-        return tenant_of(key)
-    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise TenantsError(
-            f'{where}.key_digest: must be 16 hexadecimal digits, or "public" for calls without a '
-            "key"
-        )
-    return digest
-
-
-def _rules(where: str, members: Mapping[str, Any], default: TenantRules) -> TenantRules:
-    _known(where, "this entry", members, ("weight", *_LIMITS))
-    weight = members.get("weight", default.weight)
-    real = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not (real and math.isfinite(weight) and 0 < weight <= 1e6):
-        raise TenantsError(f"{where}.weight: must be a number above 0, got {weight!r}")
-    limits = []
-    for name in _LIMITS:
-        value = members.get(name, getattr(default, name))
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not (whole and 0 <= value <= _LARGEST):
-            raise TenantsError(f"{where}.{name}: must be a whole number, 0 or more, got {value!r}")
-        limits.append(value)
-    return TenantRules(float(weight), *limits)
-
-
-def _table(file: str, name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise TenantsError(f"{file}: {name} must be a table")
-    return value
-
-
-def _known(where: str, what: str, members: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for name in members:
-        if name not in known:
-            nearest = get_close_matches(name, known, 1)
-            also = f"; did you mean {nearest[0]}?" if nearest else f"; known: {', '.join(known)}"
-            raise TenantsError(f"{where}: {what} has no member {name!r}{also}")
+def _described(error: ValidationError) -> str:
+    """Return the place and the reason of the first error, without the value: it may be a key."""
+    first = error.errors()[0]
+    path = list(map(str, first["loc"]))
+    what = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        known = [*_File.model_fields, *_Entry.model_fields]
+        nearest = get_close_matches(path[-1], known, 1)
+        what = f"unknown member{f'; did you mean {nearest[0]}?' if nearest else ''}"
+    return f"{'.'.join(path)}: {what}"

@@ -56,11 +56,6 @@ RETIRED = {
 
 # Folders that are not rewritten yet.
 PENDING = """
-gateway/weft_gateway/api
-gateway/weft_gateway/calls
-gateway/weft_gateway/engine
-gateway/weft_gateway/policies
-gateway/weft_gateway/telemetry
 loadgen/weft_bench/simulated
 """
 

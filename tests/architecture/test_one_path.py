@@ -45,7 +45,7 @@ def test_one_module_places_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "part"), [("place", "_placement"), ("open", "_lifecycle"), ("send", "_engines")]
+    ("step", "part"), [("place", "placement"), ("open", "lifecycle"), ("send", "engines")]
 )
 def test_chat_and_prefill_take_the_same_steps(step: str, part: str) -> None:
     step = f"self.{part}.{step}("

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from weft_engine.wire import CallReport
 from weft_gateway.telemetry.metrics import Metrics
 
 _SELECTOR = re.compile(r"(?P<metric>weft_[a-z_]+)(?:\{(?P<labels>[^}]*)\})?")
@@ -18,7 +19,7 @@ def exposed() -> dict[str, set[str]]:
     """Return the names of the series that the gateway exposes, each with its labels."""
     metrics = Metrics()
     call = metrics.bind("chat", "replica-0")
-    call.used(1.0, 1.0, 1, 1, 1, 1)
+    call.used(CallReport("c", 1.0, 1.0, 1, 1, 1, 1))
     for part in (call.latency, call.first_byte, metrics.overhead):
         part.observe(1.0)
     for outcome in call.outcomes.values():

@@ -15,8 +15,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, read_model
 from weft_gateway.config import Settings
 from weft_gateway.engine.described import shallow
-from weft_gateway.engine.fetch import fetch
-from weft_gateway.engine.health import secret_headers
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.programs.table import ProcessTable
 
@@ -45,7 +44,7 @@ def router(
     auth: Authenticator,
     table: ProcessTable,
     registry: Registry,
-    admin_http: httpx.AsyncClient,
+    engine_client: EngineClient,
     settings: Settings,
 ) -> APIRouter:
     """Create the routes POST /weft/policy and GET /weft/state, for administrators."""
@@ -60,25 +59,17 @@ def router(
 
     async def ask(method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         async def one(replica: Replica) -> dict[str, Any]:
-            headers = secret_headers(replica, settings.engine_secret)
             try:
-                answer = await fetch(
-                    admin_http,
-                    f"{replica.url}{path}",
-                    headers,
-                    30.0,
-                    method=method,
-                    message=body,
-                )
+                answer = await engine_client.fetch(replica, path, 30.0, method=method, message=body)
             except httpx.HTTPError as error:
                 return {"status": None, "error": type(error).__name__}
             try:
-                told = answer.json()
+                parsed = answer.json()
             except ValueError:
-                told = None
-            if told is None or not shallow(told):
-                told = answer.body[:1000].decode("utf-8", "replace")
-            return {"status": answer.status, "answer": told}
+                parsed = None
+            if parsed is None or not shallow(parsed):
+                parsed = answer.body[:1000].decode("utf-8", "replace")
+            return {"status": answer.status, "answer": parsed}
 
         replicas = list(registry)
         answers = await asyncio.gather(*(one(replica) for replica in replicas))

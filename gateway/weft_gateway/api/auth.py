@@ -7,6 +7,8 @@ import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
 
+from fastapi import Request
+
 from weft_gateway.calls.call import Caller
 from weft_gateway.engine.engine_request import tenant_salt
 from weft_gateway.errors import ApiError
@@ -28,6 +30,10 @@ class Authenticator:
         if self._accepted and caller.tenant not in self._accepted:
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
         return caller
+
+    def tenant(self, request: Request) -> str:
+        """Return the tenant of a request. A dependency of FastAPI's routes."""
+        return self.caller(dict(request.headers.raw)).tenant
 
     def is_admin(self, headers: Mapping[bytes, bytes], peer: str) -> bool:
         """Whether the request may administer; see `require_admin`."""

@@ -42,6 +42,7 @@ _MOST_MEMBERS: Final = 1024
 _CONTENT: Final = (
     "messages", "input", "prompt", "system", "instructions", "tools", "functions", "documents",
 )  # fmt: skip
+# A parser may ignore it (RFC 8259, 8.1).
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 # Replaces content that is not parsed.
 _UNREAD: Final = orjson.Fragment(b"null")
@@ -50,8 +51,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 def json_object(raw: bytes) -> tuple[bytes, dict[str, Any]]:
     """Return the body without a byte order mark, and its parsed members. Raises ApiError 400."""
-    if raw.startswith(_BYTE_ORDER_MARK):  # RFC 8259, 8.1: a parser may ignore it.
-        raw = raw[len(_BYTE_ORDER_MARK) :]
+    raw = raw.removeprefix(_BYTE_ORDER_MARK)
     body = json_value(raw)
     if not isinstance(body, dict):
         raise ApiError(400, "invalid_body", "The body must be a JSON object.")
@@ -71,14 +71,12 @@ async def call_body(
     """Same as `json_object` for a call: content that is larger than `most_bytes` or has too many
     pieces is not parsed. Raises ApiError 400.
     """
-    if raw.startswith(_BYTE_ORDER_MARK):
-        raw = raw[len(_BYTE_ORDER_MARK) :]
     size = len(raw)
-    if size > LIGHT_BYTES:
-        await turns.take(tenant, size)
-    members = _members(raw)
     if size <= LIGHT_BYTES:
-        return json_object(raw)
+        return light_body(raw)
+    await turns.take(tenant, size)
+    raw = raw.removeprefix(_BYTE_ORDER_MARK)
+    members = _members(raw)
     if size <= most_bytes and (size <= _PLAIN_BYTES or _units(raw) <= _MOST_UNITS):
         raw, body = json_object(raw)
         if _is_moderate(body):
@@ -89,8 +87,7 @@ async def call_body(
 
 def raw_members(raw: bytes) -> dict[str, msgspec.Raw]:
     """Return the unparsed members of a JSON object. Raises ApiError 400."""
-    if raw.startswith(_BYTE_ORDER_MARK):
-        raw = raw[len(_BYTE_ORDER_MARK) :]
+    raw = raw.removeprefix(_BYTE_ORDER_MARK)
     members = _members(raw)
     if len(raw) > _PLAIN_BYTES and _units(raw) > _MOST_UNITS:
         _check_beside(raw, members)
@@ -134,7 +131,7 @@ def _members(raw: bytes) -> dict[str, msgspec.Raw]:
     try:
         found = _each_member.decode(raw)
     except RecursionError:
-        raise errors.too_deep() from None
+        raise errors.of("too_deeply_nested") from None
     except msgspec.ValidationError:
         if _namer.made > _MOST_MEMBERS:
             text = f"The body has more than {_MOST_MEMBERS} members."
@@ -243,7 +240,7 @@ def json_value(raw: bytes) -> Any:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         if "depth" in str(error):
-            raise errors.too_deep() from None
+            raise errors.of("too_deeply_nested") from None
         raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
 
 
@@ -252,7 +249,7 @@ def check_depth(value: Any) -> None:
     try:
         orjson.dumps(value)
     except TypeError:
-        raise errors.too_deep() from None
+        raise errors.of("too_deeply_nested") from None
 
 
 async def read_model(request: Request, model: type[_Model], max_body_bytes: int) -> _Model:

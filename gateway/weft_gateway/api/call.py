@@ -5,56 +5,43 @@ without a framework, so that the body's bytes pass through unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
+
+from starlette.types import Receive, Scope, Send
 
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import call_body, is_skimmed, light_body
 from weft_gateway.api.failures import Failures
-from weft_gateway.api.http import Receive, Scope, Send, read_body
+from weft_gateway.api.http import read_body
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.client import DisconnectMonitor
 from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.observers import Observers, notify
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
+from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.headers import query_of, sane_request_id
 from weft_gateway.overlap.dispatch import HEADER as DISPATCH_HEADER
 from weft_gateway.overlap.dispatch import opted_in
-from weft_gateway.policies.hints import DEFAULT_LIMITS, read_hints
+from weft_gateway.policies.hints import read_hints
 
 
+@dataclass(slots=True, eq=False)
 class CallEndpoint:
     """Serves the calls of all model endpoints over HTTP."""
 
-    def __init__(
-        self,
-        auth: Authenticator,
-        identifier: Identifier,
-        path: CallPath,
-        observers: Observers,
-        disconnects: DisconnectMonitor,
-        turns: Turns,
-        failures: Failures,
-        next_call: Callable[[], str],
-        *,
-        max_body_bytes: int,
-        read_body_bytes: int,
-    ) -> None:
-        """max_body_bytes: larger bodies are refused. read_body_bytes: the content of larger bodies
-        is not parsed.
-        """
-        self._auth = auth
-        self._identifier = identifier
-        self._path = path
-        self._observers = observers
-        self._disconnects = disconnects
-        self._turns = turns
-        self._failures = failures
-        self._next_call = next_call
-        self._max_body_bytes = max_body_bytes
-        self._read_body_bytes = read_body_bytes
+    auth: Authenticator
+    identifier: Identifier
+    path: CallPath
+    observers: Observers
+    disconnects: DisconnectMonitor
+    turns: Turns
+    failures: Failures
+    next_call: Callable[[], str]
+    settings: Settings
 
     async def __call__(
         self,
@@ -70,11 +57,11 @@ class CallEndpoint:
         """
         begun = perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        call_id = self._next_call()
+        call_id = self.next_call()
         request_id = sane_request_id(headers.get(b"x-request-id"))
         if request_id is None:
             request_id = b"req" + call_id.removeprefix("call").encode()
-        hooks = self._observers.of(endpoint)
+        hooks = self.observers.of(endpoint)
         call = Call(call_id, endpoint, scope["headers"], request_id, begun, hooks)
         if program is not None:
             call.program_in_path = program
@@ -83,28 +70,28 @@ class CallEndpoint:
         try:
             try:
                 # Authenticate before a large body is read.
-                call.caller = caller = self._auth.caller(headers)
-                raw = await read_body(headers, receive, self._max_body_bytes)
+                call.caller = caller = self.auth.caller(headers)
+                raw = await read_body(headers, receive, self.settings.max_body_bytes)
                 if len(raw) <= LIGHT_BYTES:
                     raw, body = light_body(raw)
                 else:
-                    most, turns = self._read_body_bytes, self._turns
+                    most, turns = self.settings.read_body_bytes, self.turns
                     raw, body = await call_body(raw, most, turns, caller.tenant)
                     call.skimmed = is_skimmed(body)
                 call.raw, call.body = raw, body
                 call.target = endpoint.path.encode() + query_of(scope["query_string"])
-                call.hints = read_hints(body, headers, DEFAULT_LIMITS, b"" if call.skimmed else raw)
+                call.hints = read_hints(body, headers, b"" if call.skimmed else raw)
                 call.tool_dispatch = opted_in(headers.get(DISPATCH_HEADER), body.get("weft"))
-                pending = self._identifier.identify(call)
+                pending = self.identifier.identify(call)
                 if pending is not None:
                     await pending
-                client = self._disconnects.expect(receive)
+                client = self.disconnects.expect(receive)
                 try:
-                    await self._path.serve(call, client, send)
+                    await self.path.serve(call, client, send)
                 finally:
-                    self._disconnects.done(client)
+                    self.disconnects.done(client)
             except Exception as error:
-                call.error = error
+                call.error = self.failures.known(error) or error
                 raise
             finally:
                 pending = notify(hooks.ended, call)
@@ -113,4 +100,4 @@ class CallEndpoint:
         except ClientGone:
             return
         except Exception as error:
-            await self._failures.respond(scope, send, error, endpoint.errors, request_id)
+            await self.failures.respond(scope, send, error, endpoint.errors, request_id)

@@ -10,8 +10,6 @@ from typing import Final, Protocol
 from weft_gateway.config import Settings
 from weft_gateway.telemetry.metrics import Metrics
 
-# A client that reads less than this within a send timeout counts as stalled.
-LEAST_READ_BYTES: Final = 16_384
 # WebSockets opened per turn of the event loop: each costs as much as a small call.
 _OPENED_A_TURN: Final = 8
 

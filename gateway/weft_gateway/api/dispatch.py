@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from weft_gateway import errors
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.failures import Failures
-from weft_gateway.api.http import AsgiApp, Receive, Scope, Send
 from weft_gateway.api.passthrough import Passthrough, methods
 from weft_gateway.api.web import Cors, check_origin
 from weft_gateway.api.websocket import ResponsesSockets
 from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import BY_PATH, ErrorShape
 from weft_gateway.engine.errors import ClientGone
-from weft_gateway.errors import ApiError, unknown_route, wrong_id, wrong_method
-from weft_gateway.programs.ids import IdentityError, from_bytes
+from weft_gateway.errors import ApiError, wrong_method
+from weft_gateway.programs.ids import from_bytes
 
 _PROGRAM = b"/p/"
 _SESSIONS = b"/v1/sessions/"
@@ -25,60 +28,51 @@ _EXTEND = re.compile(r"/v1/hints/prefill/([^/]{1,512})/extend")
 _CHAT = BY_PATH["/v1/chat/completions"]
 
 
+@dataclass(slots=True, eq=False)
 class Dispatcher:
     """The ASGI application. It requires the raw path, which uvicorn provides: an id in a path may
     contain any character, and a decoded path does not distinguish an encoded slash from a real one.
+
+    others: the application for all other routes and for the lifespan. cors: None if pages of other
+    origins may not call.
     """
 
-    def __init__(
-        self,
-        calls: CallEndpoint,
-        passthrough: Passthrough,
-        sockets: ResponsesSockets,
-        others: AsgiApp,
-        failures: Failures,
-        cors: Cors | None,
-        settings: Settings,
-    ) -> None:
-        """others: the application for all other routes and for the lifespan. cors: None if pages of
-        other origins may not call.
-        """
-        self._calls = calls
-        self._passthrough = passthrough
-        self._sockets = sockets
-        self._others = others
-        self._failures = failures
-        self._cors = cors
-        self._settings = settings
+    calls: CallEndpoint
+    passthrough: Passthrough
+    sockets: ResponsesSockets
+    others: ASGIApp
+    failures: Failures
+    cors: Cors | None
+    settings: Settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection scope."""
         if scope["type"] == "websocket":
-            await self._sockets(scope, receive, send, self)
+            await self.sockets(scope, receive, send, self)
             return
         if scope["type"] != "http":
-            await self._others(scope, receive, send)
+            await self.others(scope, receive, send)
             return
-        if self._cors is not None:
-            if self._cors.asks(scope):
-                await self._cors.answer(scope, send)
+        if self.cors is not None:
+            if self.cors.asks(scope):
+                await self.cors.answer(scope, send)
                 return
-            send = self._cors.told(scope, send)
+            send = self.cors.wrap(scope, send)
         try:
-            check_origin(scope, self._settings)
+            check_origin(scope, self.settings)
         except ApiError as error:
-            await self._failures.respond(scope, send, error, _shape(scope))
+            await self.failures.respond(scope, send, error, _shape(scope))
             return
         endpoint = BY_PATH.get(scope["path"])
         if endpoint is not None and scope["method"] == "POST":
-            await self._calls(endpoint, scope, receive, send)
+            await self.calls(endpoint, scope, receive, send)
             return
         try:
             await self._rarer(scope, receive, send)
         except ClientGone:
             return
         except Exception as error:
-            await self._failures.respond(scope, send, error, _shape(scope))
+            await self.failures.respond(scope, send, error, _shape(scope))
 
     async def _rarer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -86,31 +80,28 @@ class Dispatcher:
         if raw.startswith(_PROGRAM):
             segment, _, rest = raw[len(_PROGRAM) :].partition(b"/")
             path = f"/{rest.decode('latin-1')}"
-            try:
-                program = from_bytes(unquote_to_bytes(segment), b"program")
-            except IdentityError as error:
-                raise wrong_id(error) from None
+            program = from_bytes(unquote_to_bytes(segment), b"program")
             if not program or not path.startswith("/v1/"):
-                raise unknown_route(scope["method"], scope["path"])
+                raise errors.of("unknown_url", method=scope["method"], path=scope["path"])
             scope = {**scope, "path": path, "raw_path": b"/" + rest}
             raw = b"/" + rest
         endpoint = BY_PATH.get(path)
         if endpoint is not None:
             if scope["method"] != "POST":
                 raise wrong_method(scope["method"], path, "POST")
-            await self._calls(endpoint, scope, receive, send, program)
+            await self.calls(endpoint, scope, receive, send, program)
             return
         extended = _EXTEND.fullmatch(path)
         if extended:
             if scope["method"] != "POST":
                 raise wrong_method(scope["method"], path, "POST")
-            await self._calls(_CHAT, scope, receive, send, program, extended[1])
+            await self.calls(_CHAT, scope, receive, send, program, extended[1])
             return
         allowed = methods(raw)
         if allowed:
             if scope["method"] not in allowed:
                 raise wrong_method(scope["method"], path, ", ".join(allowed))
-            await self._passthrough(raw, scope, receive, send)
+            await self.passthrough(raw, scope, receive, send)
             return
         if raw.startswith(_SESSIONS):
             # Percent-encoded, so that the id is one segment independent of its characters.
@@ -121,7 +112,7 @@ class Dispatcher:
         if scope["method"] == "HEAD":
             # The server omits the body, since it uses its own copy of the method.
             scope = {**scope, "method": "GET"}
-        await self._others(scope, receive, send)
+        await self.others(scope, receive, send)
 
 
 def _shape(scope: Scope) -> ErrorShape:

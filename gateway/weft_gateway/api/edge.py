@@ -18,8 +18,8 @@ from uvicorn.server import ServerState
 
 from weft_gateway import errors
 from weft_gateway.api.auth import presented
+from weft_gateway.api.coalescing import CoalescingProtocol
 from weft_gateway.api.connections import Connection, Edge
-from weft_gateway.api.cork import CorkedProtocol
 from weft_gateway.api.timers import Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
 from weft_gateway.api.websocket_server import DrainingSocket, handshake, head_without_upgrade
@@ -45,15 +45,7 @@ _NOTHING: Final = 3
 _NEXT: Final = 4
 
 
-class _Refused(Exception):
-    """Raised in the parser's callbacks to end the parsing."""
-
-    def __init__(self, error: ApiError) -> None:
-        super().__init__(error.code)
-        self.error = error
-
-
-class EdgeProtocol(CorkedProtocol):
+class EdgeProtocol(CoalescingProtocol):
     """A client's connection with limits on its resources."""
 
     def __init__(
@@ -101,7 +93,8 @@ class EdgeProtocol(CorkedProtocol):
             self._wait_among(edge.fresh)
             self._time()
         else:
-            self.refuse(errors.too_many_connections(edge.settings.retry_after_s))
+            retry_after_s = edge.settings.retry_after_s
+            self.refuse(errors.of("too_many_connections", retry_after_s=retry_after_s))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost()
@@ -128,18 +121,18 @@ class EdgeProtocol(CorkedProtocol):
             self._without_upgrade(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError as error:
-            known = error.__context__
-            if isinstance(known, _Refused):
-                self.refuse(known.error)
-            else:
-                self.refuse(errors.not_http(str(error)))
+            # An error that a callback of the parser has raised.
+            refusal = error.__context__
+            if not isinstance(refusal, ApiError):
+                refusal = errors.of("invalid_http", what=str(error))
+            self.refuse(refusal)
             return
         if self._waits == _HEAD:
             # The part of this read before a head that follows other requests is unknown.
             behind = self.headers is not headers and (waited == _BODY or self.busy)
             self._head_bytes += _size(self.headers) if behind else len(data)
             if self._head_bytes > self._max_head:
-                self.refuse(errors.head_too_large(self._max_head))
+                self.refuse(errors.of("head_too_large", limit=self._max_head))
                 return
         elif self._waits != _BODY and not self.busy:
             # Line ends between two requests, or the rest of a body that was answered early.
@@ -171,7 +164,7 @@ class EdgeProtocol(CorkedProtocol):
         try:
             request = handshake(self.url, self.headers)
         except ValueError as error:
-            self.refuse(errors.invalid_upgrade(str(error)))
+            self.refuse(errors.of("invalid_upgrade", what=str(error)))
             return
         self.flow.resume_reading()
         self.connections.discard(self)
@@ -211,7 +204,7 @@ class EdgeProtocol(CorkedProtocol):
         headers = self.headers
         if len(headers) >= self._max_headers:
             self._check_size()
-            raise _Refused(errors.too_many_headers(self._max_headers))
+            raise errors.of("too_many_headers", limit=self._max_headers)
         # Same as in the base class, inlined: a call per header has a measurable cost.
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
@@ -223,11 +216,11 @@ class EdgeProtocol(CorkedProtocol):
             self._check_size()
         if self.parser.should_upgrade() and not self._should_upgrade():
             if self.parser.get_method() == b"CONNECT":
-                raise _Refused(errors.wrong_method("CONNECT", "", "GET, POST, DELETE"))
+                raise errors.wrong_method("CONNECT", "", "GET, POST, DELETE")
             self._upgrades = True
             return
         if len(self.pipeline) >= _MOST_PIPELINED:
-            raise _Refused(errors.too_many_pipelined(_MOST_PIPELINED))
+            raise errors.of("too_many_pipelined", limit=_MOST_PIPELINED)
         if self._key is None:
             self._enter()
         self._waits = _BODY
@@ -235,7 +228,7 @@ class EdgeProtocol(CorkedProtocol):
 
     def _check_size(self) -> None:
         if max(len(self.url), _size(self.headers)) > self._max_head:
-            raise _Refused(errors.head_too_large(self._max_head))
+            raise errors.of("head_too_large", limit=self._max_head)
 
     def on_message_complete(self) -> None:
         if self._upgrades:
@@ -277,7 +270,8 @@ class EdgeProtocol(CorkedProtocol):
         held = dict(self.headers)
         key = presented(held.get(b"authorization", b""), held.get(b"x-api-key", b""))
         if not edge.enter(key):
-            raise _Refused(errors.too_many_of_key(edge.settings.retry_after_s))
+            retry_after_s = edge.settings.retry_after_s
+            raise errors.of("too_many_connections_of_key", retry_after_s=retry_after_s)
         self._key = key
 
     def _leave(self) -> None:
@@ -364,12 +358,12 @@ class EdgeProtocol(CorkedProtocol):
             self.transport.close()
             self._watch_reader()
         elif self._waits == _BODY:
-            self.refuse(errors.body_timeout(settings.body_timeout_s))
+            self.refuse(errors.of("body_timeout", seconds=settings.body_timeout_s))
         elif self.busy:
             # The head of the next request, which has to wait for this answer anyway.
             self._time()
         elif self._begun:
-            self.refuse(errors.head_timeout(settings.head_timeout_s))
+            self.refuse(errors.of("head_timeout", seconds=settings.head_timeout_s))
         else:
             # The client has sent nothing that needs an answer.
             self.drop("head_timeout")

@@ -9,13 +9,16 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft_gateway import errors
-from weft_gateway.api.http import AsgiApp, Receive, Scope, Send, respond_error
+from weft_gateway.api.http import respond_error
 from weft_gateway.engine.endpoints import ErrorShape
-from weft_gateway.engine.errors import ClientGone
+from weft_gateway.engine.engine_request import TooDeep
+from weft_gateway.engine.errors import ClientGone, ReplicaError
 from weft_gateway.engine.headers import UnsafeHead, sane_request_id
 from weft_gateway.errors import ApiError
+from weft_gateway.overlap.prefill import PrefillError
 from weft_gateway.programs.ids import IdentityError
 from weft_gateway.programs.table import TableUnavailable
 
@@ -32,8 +35,29 @@ class Failures:
         without one. retry_after_s: retry delay while the process table is unreachable, in seconds.
         """
         self.count = count_error
-        self.retry_after_s = retry_after_s
+        self._retry_after_s = retry_after_s
         self._next_call = next_call
+
+    def known(self, error: Exception) -> ApiError | None:
+        """Return the error that clients get for an exception; None if it is unexpected."""
+        match error:
+            case ApiError():
+                return error
+            case IdentityError():
+                return errors.wrong_id(error)
+            case PrefillError():
+                status = 409 if error.code == "prefill_prefix_mismatch" else 400
+                return ApiError(status, error.code, str(error))
+            case ReplicaError():
+                return errors.replica_failed(error)
+            case UnsafeHead():
+                return errors.of("invalid_head", what=str(error))
+            case TooDeep():
+                return errors.of("too_deeply_nested")
+            case TableUnavailable():
+                return errors.of("table_unavailable", retry_after_s=self._retry_after_s)
+            case _:
+                return None
 
     async def respond(
         self,
@@ -50,12 +74,9 @@ class Failures:
         client can mistake this for the end of the answer.
         """
         given = request_id or sane_request_id(dict(scope["headers"]).get(b"x-request-id"))
-        if isinstance(error, UnsafeHead):
-            error = errors.unsafe_head(error)
-        if isinstance(error, ApiError):
-            told = error
-        else:
-            told = errors.internal()
+        shown = self.known(error)
+        if shown is None:
+            shown = errors.of("internal_error")
             given = given or b"req" + self._next_call().removeprefix("call").encode()
             log.error(
                 "request %s, %s %s: unexpected %s",
@@ -65,10 +86,10 @@ class Failures:
                 type(error).__name__,
                 exc_info=error,
             )
-        self.count(told.code)
+        self.count(shown.code)
         extra = ((b"x-request-id", given),) if given else ()
         try:
-            await respond_error(send, told, shape, extra)
+            await respond_error(send, shown, shape, extra)
         except Exception:
             raise error from None
 
@@ -78,7 +99,7 @@ class Unforeseen:
     handle, before Starlette answers in plain text.
     """
 
-    def __init__(self, app: AsgiApp, failures: Failures) -> None:
+    def __init__(self, app: ASGIApp, failures: Failures) -> None:
         self._app = app
         self._failures = failures
 
@@ -107,16 +128,11 @@ def install(app: FastAPI, failures: Failures) -> None:
         )
 
     @app.exception_handler(ApiError)
-    async def own(_: Request, error: ApiError) -> Response:
-        return answer(error)
-
     @app.exception_handler(IdentityError)
-    async def identity(_: Request, error: IdentityError) -> Response:
-        return answer(errors.wrong_id(error))
-
+    @app.exception_handler(PrefillError)
     @app.exception_handler(TableUnavailable)
-    async def table(_: Request, error: TableUnavailable) -> Response:
-        return answer(errors.table_unavailable(failures.retry_after_s))
+    async def own(_: Request, error: Exception) -> Response:
+        return answer(failures.known(error) or errors.of("internal_error"))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -125,7 +141,7 @@ def install(app: FastAPI, failures: Failures) -> None:
             allow = (error.headers or {}).get("Allow", "GET")
             return answer(errors.wrong_method(method, path, allow))
         if error.status_code == 404:
-            return answer(errors.unknown_route(method, path))
+            return answer(errors.of("unknown_url", method=method, path=path))
         return answer(ApiError(error.status_code, "http_error", str(error.detail)))
 
     @app.exception_handler(RequestValidationError)

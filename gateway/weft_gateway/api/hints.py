@@ -25,6 +25,7 @@ from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.prefills import PrefillManager
 from weft_gateway.calls.turns import Turns
+from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.registry import Registry
@@ -33,8 +34,13 @@ from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.model.hint import OwnTag
 from weft_gateway.overlap import tag_codec
 from weft_gateway.overlap.prefill import MAX_TTL_S, Prefill
-from weft_gateway.policies.hints import DEFAULT_LIMITS
-from weft_gateway.policies.hints_values import own_tag
+from weft_gateway.policies.hints_values import (
+    MAX_RETAIN_S,
+    MAX_REUSE_PRIORITY,
+    MAX_TAGS,
+    MAX_TOKENS,
+    own_tag,
+)
 from weft_gateway.programs.ids import from_json
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
@@ -66,7 +72,7 @@ class TagHint(BaseModel):
         "last), `message` (one index), or `start` and `end` (tokens). The tags hold for the "
         "session's next calls, in addition to those that follow from the messages' roles. An empty "
         "list removes them",
-        max_length=64,
+        max_length=MAX_TAGS,
     )
     ttl_s: float = Field(300.0, gt=0, le=3600, description="seconds")
 
@@ -75,10 +81,14 @@ class PriorityHint(BaseModel):
     """How long to keep a program's KV blocks compared with those of other programs."""
 
     session_id: str | None = Field(None, description=_SESSION)
-    priority: int | None = Field(None, ge=-4, le=4, description="higher stays longer")
-    retain_s: float | None = Field(None, ge=0, le=3600, description="seconds of pinning; 0 unpins")
+    priority: int | None = Field(
+        None, ge=-MAX_REUSE_PRIORITY, le=MAX_REUSE_PRIORITY, description="higher stays longer"
+    )
+    retain_s: float | None = Field(
+        None, ge=0, le=MAX_RETAIN_S, description="seconds of pinning; 0 unpins"
+    )
     retain_tokens: int | None = Field(
-        None, ge=0, le=1 << 30, description="pin only the blocks of this many first tokens"
+        None, ge=0, le=MAX_TOKENS, description="pin only the blocks of this many first tokens"
     )
     ttl_s: float = Field(300.0, gt=0, le=3600, description="lifetime of the priority in seconds")
 
@@ -88,20 +98,15 @@ def prefill_router(
     identifier: Identifier,
     prefills: PrefillManager,
     lineage: Lineage | None,
-    limits: TenantLimits | None,
+    limits: TenantLimits,
     estimator: PromptEstimator,
     turns: Turns,
-    *,
-    max_body_bytes: int,
-    read_body_bytes: int,
+    settings: Settings,
 ) -> APIRouter:
     """Create the routes of prefills. lineage: None if each call without a key is a separate
-    program. limits: None if no tenant has limits.
+    program.
     """
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
-
-    def tenant_of(request: Request) -> str:
-        return auth.caller(dict(request.headers.raw)).tenant
 
     async def found(tenant: str, prefill_id: str) -> Prefill:
         """Return a tenant's handle. Raises ApiError 404, also if the store does not answer."""
@@ -128,8 +133,8 @@ def prefill_router(
         expires."""
         headers = dict(request.headers.raw)
         caller = auth.caller(headers)
-        raw = await read_body(headers, request.receive, max_body_bytes)
-        _, body = await call_body(raw, read_body_bytes, turns, caller.tenant)
+        raw = await read_body(headers, request.receive, settings.max_body_bytes)
+        _, body = await call_body(raw, settings.read_body_bytes, turns, caller.tenant)
         if is_skimmed(body):
             raise ApiError(
                 413, "body_too_large", "The announced messages are too long, or too many, to read."
@@ -140,20 +145,13 @@ def prefill_router(
             program = await lineage.find(key.tenant, body, key.program, time())
             key = ProgramKey(key.tenant, program)
         model, ttl_s = identifier.model_of(body), _ttl(body)
-        admitted = None
-        if limits is not None:
-            tokens = estimator.estimate(model, len(raw))
-            admitted = await limits.admit(caller.tenant, tokens)
-        try:
+        # A prefill in flight has its own limits. Here it counts as one request.
+        async with limits.admitted(caller.tenant, estimator.estimate(model, len(raw))):
             prefill = await prefills.submit(caller, key, body, model, ttl_s)
-        finally:
-            # A prefill in flight has its own limits. Here it counts as one request.
-            if admitted is not None and limits is not None:
-                limits.release(admitted)
         return prefill.to_json()
 
     @api.get("/prefill/{prefill_id}", summary="Get a prefill", response_model=schemas.PrefillState)
-    async def get_prefill(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def get_prefill(prefill_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Its status, its replica and its cost."""
         return (await found(tenant, prefill_id)).to_json()
 
@@ -162,7 +160,7 @@ def prefill_router(
         summary="Discard a prefill, for example because its tools failed",
         response_model=schemas.DeletedPrefill,
     )
-    async def delete_prefill(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def delete_prefill(prefill_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Stop the prefill if it still runs, and release its blocks."""
         prefill = await found(tenant, prefill_id)
         await prefills.discard(prefill)
@@ -177,13 +175,10 @@ def router(
     table: ProcessTable,
     registry: Registry,
     advisor: KvAdvisor,
-    max_body_bytes: int,
+    settings: Settings,
 ) -> APIRouter:
     """Create the routes of tags and priorities."""
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
-
-    def tenant_of(request: Request) -> str:
-        return auth.caller(dict(request.headers.raw)).tenant
 
     async def named(request: Request, tenant: str, session_id: str | None) -> ProgramKey:
         """Return the program that the body names or, if absent, the headers."""
@@ -198,7 +193,7 @@ def router(
         """Return the replicas that may hold a program's blocks. Raises ApiError 404."""
         program = await table.get(key)
         if program is None:
-            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
+            raise errors.of("session_not_found", name=key.program)
         return program.replicas or tuple(replica.name for replica in registry)
 
     @api.post(
@@ -207,9 +202,9 @@ def router(
         response_model=schemas.TagFates,
         openapi_extra=described(TagHint, required=True),
     )
-    async def tag_prompts(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def tag_prompts(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Return each tag's fate. A call's own `weft.tags` take precedence."""
-        hint = await read_model(request, TagHint, max_body_bytes)
+        hint = await read_model(request, TagHint, settings.max_body_bytes)
         key = await named(request, tenant, hint.session_id)
         found, fates = _tags(hint.tags)
         now = time()
@@ -224,24 +219,25 @@ def router(
         response_model=schemas.PriorityFates,
         openapi_extra=described(PriorityHint, required=True),
     )
-    async def set_priority(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def set_priority(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Return the hint's fate at each replica that may hold the program's blocks. `priority` or
         `retain_s` is required."""
-        hint = await read_model(request, PriorityHint, max_body_bytes)
+        hint = await read_model(request, PriorityHint, settings.max_body_bytes)
         if hint.priority is None and hint.retain_s is None:
             raise errors.invalid_member(("priority",), "priority or retain_s is needed")
         key = await named(request, tenant, hint.session_id)
         names = await holders(key)
         fates: dict[str, dict[str, str]] = {}
         if hint.retain_s is not None:
-            advised = (
-                advisor.retain(key, names, hint.retain_s, hint.retain_tokens)
+            fates["retain"] = await (
+                advisor.advise(key, names, "retain", ttl_s=hint.retain_s, tokens=hint.retain_tokens)
                 if hint.retain_s
-                else advisor.release(key, names)
+                else advisor.advise(key, names, "release")
             )
-            fates["retain"] = await advised
         if hint.priority is not None:
-            fates["priority"] = await advisor.priority(key, names, hint.priority, hint.ttl_s)
+            fates["priority"] = await advisor.advise(
+                key, names, "priority", priority=hint.priority, ttl_s=hint.ttl_s
+            )
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     return api
@@ -261,7 +257,7 @@ def _tags(given: list[dict[str, Any]]) -> tuple[tuple[OwnTag, ...], list[str]]:
     for number, value in enumerate(given):
         name = f"tags[{number}]"
         try:
-            found.append(own_tag(name, value, DEFAULT_LIMITS))
+            found.append(own_tag(name, value))
         except ValueError as error:
             fates.append(f"{name}=ignored: {error}")
         else:

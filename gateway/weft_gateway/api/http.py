@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable
 
-from weft_gateway.calls.client import Message, Receive, Send
+from starlette.types import Receive, Send
+
+from weft_gateway import errors
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.response import Headers
 from weft_gateway.errors import ApiError
-
-__all__ = [
-    "AsgiApp",
-    "Message",
-    "Receive",
-    "Scope",
-    "Send",
-    "read_body",
-    "respond",
-    "respond_error",
-]
-
-Scope = MutableMapping[str, Any]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
@@ -35,17 +22,17 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -
     except ValueError:
         declared = 0
     if declared > limit:
-        raise _too_large(limit)
+        raise errors.of("body_too_large", limit=limit)
     message = await receive()
     body: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body"):
         if len(body) > limit:
-            raise _too_large(limit)
+            raise errors.of("body_too_large", limit=limit)
         return body
     parts, size = [body], len(body)
     while message["type"] == "http.request" and message.get("more_body"):
         if size > limit:
-            raise _too_large(limit)
+            raise errors.of("body_too_large", limit=limit)
         message = await receive()
         part: bytes = message.get("body", b"")
         parts.append(part)
@@ -53,12 +40,8 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -
     if message["type"] != "http.request":
         raise ClientGone
     if size > limit:
-        raise _too_large(limit)
+        raise errors.of("body_too_large", limit=limit)
     return b"".join(parts)
-
-
-def _too_large(limit: int) -> ApiError:
-    return ApiError(413, "body_too_large", f"The request body is larger than {limit} bytes.")
 
 
 async def respond(send: Send, status: int, headers: Headers, body: bytes) -> None:

@@ -8,23 +8,25 @@ is one of the few below, never a client's own bytes.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
+
+from starlette.types import Receive, Scope, Send
 
 from weft_gateway import errors
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.http import Receive, Scope, Send, read_body, respond
+from weft_gateway.api.http import read_body, respond
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.relay import check_body, check_head
+from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry, Replica
-from weft_gateway.errors import ApiError
 from weft_gateway.programs.ids import is_response_id
 from weft_gateway.programs.response_store import ResponseStore
-from weft_gateway.programs.table import TableUnavailable
 
 # Operations on a stored response, by the end of the path.
 _RESPONSE = re.compile(rb"/v1/responses/([^/]+)(/cancel|/input_items)?")
@@ -49,43 +51,29 @@ def methods(path: bytes) -> tuple[str, ...]:
     return _RESPONSE_METHODS[found[2]] if found else ()
 
 
+@dataclass(slots=True, eq=False)
 class Passthrough:
     """Serves the pass-through routes."""
 
-    def __init__(
-        self,
-        auth: Authenticator,
-        registry: Registry,
-        chains: ResponseStore,
-        limits: TenantLimits | None,
-        disconnects: DisconnectMonitor,
-        *,
-        max_body_bytes: int,
-        retry_after_s: int,
-    ) -> None:
-        self._auth = auth
-        self._registry = registry
-        self._chains = chains
-        self._limits = limits
-        self._disconnects = disconnects
-        self._max_body_bytes = max_body_bytes
-        self._retry_after_s = retry_after_s
+    auth: Authenticator
+    registry: Registry
+    chains: ResponseStore
+    limits: TenantLimits
+    disconnects: DisconnectMonitor
+    settings: Settings
 
     async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request with a path that has `methods`. Raises ApiError for answers of the
-        gateway, UnsafeHead, and ClientGone.
+        gateway, ReplicaError, TableUnavailable, UnsafeHead, and ClientGone.
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        tenant = self._auth.caller(headers).tenant
-        body = await read_body(headers, receive, self._max_body_bytes)
-        admitted = None
-        if self._limits is not None and path in _METHODS:
-            admitted = await self._limits.admit(tenant, 0)
-        try:
+        tenant = self.auth.caller(headers).tenant
+        body = await read_body(headers, receive, self.settings.max_body_bytes)
+        if path in _METHODS:
+            async with self.limits.admitted(tenant, 0):
+                await self._serve(path, scope, tenant, body, receive, send)
+        else:
             await self._serve(path, scope, tenant, body, receive, send)
-        finally:
-            if admitted is not None and self._limits is not None:
-                self._limits.release(admitted)
 
     async def _serve(
         self, path: bytes, scope: Scope, tenant: str, body: bytes, receive: Receive, send: Send
@@ -94,10 +82,10 @@ class Passthrough:
         stored = _RESPONSE.fullmatch(path)
         response_id = stored[1].decode("latin-1") if stored else ""
         holder = await self._holder(tenant, response_id) if stored else None
-        able = [replica for replica in self._registry.able() if holder in (None, replica.name)]
+        able = [replica for replica in self.registry.able() if holder in (None, replica.name)]
         if not able:
-            raise errors.no_replica(self._retry_after_s)
-        client = self._disconnects.expect(receive)
+            raise errors.of("no_replica", retry_after_s=self.settings.retry_after_s)
+        client = self.disconnects.expect(receive)
         try:
             for replica in able:
                 last = replica is able[-1]
@@ -105,21 +93,20 @@ class Passthrough:
                 if status is not None:
                     break
         finally:
-            self._disconnects.done(client)
+            self.disconnects.done(client)
         if stored and scope["method"] == "DELETE" and status in (200, 204):
-            await self._chains.forget(tenant, response_id)
+            await self.chains.forget(tenant, response_id)
 
     async def _holder(self, tenant: str, response_id: str) -> str:
-        """Return the name of the replica that stores a tenant's response. Raises ApiError."""
+        """Return the name of the replica that stores a tenant's response. Raises ApiError and
+        TableUnavailable.
+        """
         if not is_response_id(response_id):
-            raise errors.response_not_found(response_id)
-        try:
-            answer = await self._chains.find(tenant, response_id)
-        except TableUnavailable:
-            raise errors.table_unavailable(self._retry_after_s) from None
-        holder = None if answer is None else self._registry.get(answer.replica)
+            raise errors.of("response_not_found", name=response_id)
+        answer = await self.chains.find(tenant, response_id)
+        holder = None if answer is None else self.registry.get(answer.replica)
         if holder is None or holder.circuit.dead:
-            raise errors.response_not_found(response_id)
+            raise errors.of("response_not_found", name=response_id)
         return holder.name
 
     async def _try(
@@ -148,7 +135,7 @@ class Passthrough:
                 check_body(exchange.status, answer)
         except ReplicaError as error:
             exchange.cancel(error)
-            registry = self._registry
+            registry = self.registry
             if isinstance(error, ConnectFailed):
                 registry.failed(replica.name, error)
             else:
@@ -158,7 +145,7 @@ class Passthrough:
                 registry.suspicion.set()
             # The replica may have failed because of a request that was sent.
             if last or not isinstance(error, ConnectFailed):
-                raise ApiError(error.status, error.code, str(error)) from None
+                raise
             return None
         else:
             if exchange.status == 404 and not last:

@@ -10,11 +10,12 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from weft_gateway import errors
 from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
 from weft_gateway.calls.lifecycle import Lifecycle
-from weft_gateway.errors import ApiError
+from weft_gateway.config import Settings
 from weft_gateway.model import Program, ProgramKey
 from weft_gateway.programs.handles import PREFIX
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
@@ -45,10 +46,10 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
     the latest call to the program; None if no call came through this gateway.
     """
     answered = program.calls_closed - program.errors
-    told = program.prompt_tokens > 0 or program.service_s > 0 or answered <= 0
+    reported = program.prompt_tokens > 0 or program.service_s > 0 or answered <= 0
 
     def used(amount: float) -> float | None:
-        return amount if told else None
+        return amount if reported else None
 
     return {
         "id": program.key.program,
@@ -90,16 +91,10 @@ def router(
     table: ProcessTable,
     lifecycle: Lifecycle,
     receipts: Receipts,
-    max_body_bytes: int,
+    settings: Settings,
 ) -> APIRouter:
     """Create the routes. Ids in paths stay percent-encoded until `path_id` decodes them."""
     api = APIRouter(tags=["sessions"])
-
-    def tenant_of(request: Request) -> str:
-        return auth.caller(dict(request.headers.raw)).tenant
-
-    def not_found(session_id: str) -> ApiError:
-        return ApiError(404, "session_not_found", f"No session with id {session_id!r}.")
 
     @api.post(
         "/v1/sessions",
@@ -110,11 +105,11 @@ def router(
         openapi_extra=described(NewSession, required=False),
     )
     async def create_session(
-        request: Request, response: Response, tenant: str = Depends(tenant_of)
+        request: Request, response: Response, tenant: str = Depends(auth.tenant)
     ) -> dict[str, Any]:
         """Create a session before its first call. The status is 200 if the session exists already.
         This step is optional: the first call that names a session creates it."""
-        new = await read_model(request, NewSession, max_body_bytes)
+        new = await read_model(request, NewSession, settings.max_body_bytes)
         name = f"sess-{secrets.token_hex(12)}" if new.id is None else from_json(new.id, "id")
         check_depth(new.metadata)
         program, created = await table.start(program_key(tenant, name, "id"), time())
@@ -128,7 +123,7 @@ def router(
     @api.get("/v1/sessions", summary="List sessions", response_model=schemas.SessionList)
     async def list_sessions(
         request: Request,
-        tenant: str = Depends(tenant_of),
+        tenant: str = Depends(auth.tenant),
         limit: Annotated[int, Query(ge=1, le=1000, description="sessions per page")] = 20,
         after: Annotated[str, Query(description="`last_id` of the previous page")] = "",
     ) -> dict[str, Any]:
@@ -137,14 +132,14 @@ def router(
         A deleted session is not listed."""
         after = query_id(request.scope["query_string"], "after")
         found = await table.programs(tenant, limit + 1, after)
-        told = receipts.of(tenant, time())
-        names = known_by(told)
+        mine = receipts.of(tenant, time())
+        names = known_by(mine)
         sessions = {
-            p.key.program: session_json(regrouped(p, told), names.get(p.key.program)) for p in found
+            p.key.program: session_json(regrouped(p, mine), names.get(p.key.program)) for p in found
         }
         # Up to the last id found, the table has returned every session that is alive.
         last = found[-1].key.program if len(found) > limit else None
-        gone = finished(told, sessions).items()
+        gone = finished(mine, sessions).items()
         sessions |= {
             name: session
             for name, session in gone
@@ -160,41 +155,32 @@ def router(
             "has_more": len(listed) > limit,
         }
 
-    def ended(key: ProgramKey) -> dict[str, Any] | None:
-        """Return a finished session from its receipts; None if no receipts exist."""
-        return finished(receipts.story(key, time()), ()).get(key.program)
-
-    def shown(program: Program) -> dict[str, Any]:
-        told = receipts.of(program.key.tenant, time())
-        return session_json(regrouped(program, told), known_by(told).get(program.key.program))
+    def shown(key: ProgramKey, program: Program | None) -> dict[str, Any]:
+        """Return a program's row or, if it has none, its receipts as a session. Raises ApiError."""
+        if program is not None:
+            mine = receipts.of(key.tenant, time())
+            return session_json(regrouped(program, mine), known_by(mine).get(key.program))
+        session = finished(receipts.story(key, time()), ()).get(key.program)
+        if session is None:
+            raise errors.of("session_not_found", name=key.program)
+        return session
 
     async def end(key: ProgramKey) -> dict[str, Any]:
         """End a program, or remove a finished one from the list. Raises ApiError."""
-        program = await lifecycle.end(key, time())
-        session = ended(key)
-        if program is not None:
-            session = shown(program)
-        if session is None:
-            raise not_found(key.program)
+        session = shown(key, await lifecycle.end(key, time()))
         receipts.unlist(key, time())
         return session
 
     @api.get("/v1/sessions/{session_id}", summary="Get a session", response_model=schemas.Session)
-    async def get_session(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def get_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """The process table's row. The receipts of its calls stand in for a finished session."""
         key = program_key(tenant, path_id(session_id))
-        program = await table.get(key)
-        if program is None:
-            session = ended(key)
-            if session is None:
-                raise not_found(key.program)
-            return session
-        return shown(program)
+        return shown(key, await table.get(key))
 
     @api.delete(
         "/v1/sessions/{session_id}", summary="End a session", response_model=schemas.DeletedSession
     )
-    async def delete_session(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def delete_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """End the session and return its totals. Calls in flight run to their end."""
         session = await end(program_key(tenant, path_id(session_id)))
         return session | {"object": "session.deleted", "deleted": True}
@@ -207,7 +193,7 @@ def router(
     async def finish_session(
         request: Request,
         session_id: Annotated[str, Query(description="the session to end")],
-        tenant: str = Depends(tenant_of),
+        tenant: str = Depends(auth.tenant),
     ) -> dict[str, Any]:
         """The same as `DELETE /v1/sessions/{session_id}`, for clients of vllm-router."""
         session_id = query_id(request.scope["query_string"], "session_id")

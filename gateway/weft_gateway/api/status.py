@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
+from weft_gateway.config import Settings
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.metrics import Metrics
@@ -55,7 +56,7 @@ def router(
     registry: Registry,
     counts: Metrics,
     tasks: Supervisor,
-    retry_after_s: int,
+    settings: Settings,
 ) -> APIRouter:
     """Create the routes GET /health, /ready and /metrics."""
     api = APIRouter(tags=["status"])
@@ -83,7 +84,7 @@ def router(
             status = "replica_key_refused"
         if status != "ok":
             response.status_code = 503
-            response.headers["retry-after"] = str(retry_after_s)
+            response.headers["retry-after"] = str(settings.retry_after_s)
         return {
             "status": status,
             "table": {"state": "ok" if answers else "unavailable", "local": table.local},

@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 
+from weft_gateway import errors
 from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.sessions import path_id, program_key
@@ -37,9 +38,6 @@ def router(
     """Create the routes of receipts, session calls and event streams."""
     api = APIRouter()
 
-    def tenant_of(request: Request) -> str:
-        return auth.caller(dict(request.headers.raw)).tenant
-
     @api.get(
         "/v1/receipts/{request_id:path}",
         tags=["receipts"],
@@ -47,7 +45,7 @@ def router(
         response_model=schemas.CallReceipt,
     )
     async def get_receipt(
-        request: Request, request_id: str, tenant: str = Depends(tenant_of)
+        request: Request, request_id: str, tenant: str = Depends(auth.tenant)
     ) -> dict[str, Any]:
         """Replicas chosen and rejected with their scores, the order, predicted against actual
         figures, each hint's fate, waits, swaps and seconds saved. Ask the gateway that served the
@@ -66,25 +64,25 @@ def router(
         summary="List the calls of a session",
         response_model=schemas.SessionStory,
     )
-    async def get_story(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def get_story(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """The receipts of the session's calls in the order of arrival, with refused calls apart,
         and what follows from them: every thread with its start, end, parent and joins, and the
         calls on the critical path."""
         key = program_key(tenant, path_id(session_id))
-        told = receipts.story(key, time())
-        if not told and await table.get(key) is None:
-            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
+        found = receipts.story(key, time())
+        if not found and await table.get(key) is None:
+            raise errors.of("session_not_found", name=key.program)
         saved: dict[str, float] = {}
-        for one in told:
+        for one in found:
             for overlap, seconds in (one.saved_s or {}).items():
                 saved[overlap] = saved.get(overlap, 0.0) + seconds
         return {
             "object": "session.story",
             "session": key.program,
             "saved_s": saved,
-            **threads.to_json(told),
-            "receipts": [one.to_json() for one in told if one.outcome != "refused"],
-            "refused": [one.to_json() for one in told if one.outcome == "refused"],
+            **threads.to_json(found),
+            "receipts": [one.to_json() for one in found if one.outcome != "refused"],
+            "refused": [one.to_json() for one in found if one.outcome == "refused"],
         }
 
     @api.get(
@@ -94,7 +92,7 @@ def router(
         response_class=EventStream,
     )
     async def listen_to_session(
-        session_id: str, tenant: str = Depends(tenant_of)
+        session_id: str, tenant: str = Depends(auth.tenant)
     ) -> StreamingResponse:
         """Server-sent events `tool_call_dispatch` of the session's calls through this gateway, from
         now on. Each event has the id of its request. A streamed answer's tool call is sent when it
@@ -103,7 +101,7 @@ def router(
         or its tenant has too many listeners."""
         key = program_key(tenant, path_id(session_id))
         if await table.get(key) is None:
-            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
+            raise errors.of("session_not_found", name=key.program)
         if listeners.full(key):
             raise ApiError(
                 429, "too_many_listeners", "This session, or its tenant, has too many listeners."

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Final
 
-from weft_gateway.api.connections import LEAST_READ_BYTES
+# A client that reads less than this within a send timeout counts as stalled.
+LEAST_READ_BYTES: Final = 16_384
 
 
 class Deadline:
@@ -74,14 +76,20 @@ class ReaderWatch:
         self._transport = transport
         self._timeout_s = timeout_s
         self._stalled = stalled
-        self._unread = 0
+        self._unread = self._written = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Check until all bytes are read, or until `stop`."""
-        self._unread = self._transport.get_write_buffer_size()
-        if self._unread and self._timer is None:
-            self._timer = self._loop.call_later(self._timeout_s, self._check)
+        if self._timer is None:
+            self._unread, self._written = self._transport.get_write_buffer_size(), 0
+            if self._unread:
+                self._timer = self._loop.call_later(self._timeout_s, self._check)
+
+    def wrote(self, size: int) -> None:
+        """Count bytes that were written. They may be fewer than the bytes on the wire."""
+        self._written += size
+        self.start()
 
     def stop(self) -> None:
         """Stop checking."""
@@ -94,7 +102,7 @@ class ReaderWatch:
         before, left = self._unread, self._transport.get_write_buffer_size()
         if not left:
             return
-        if before - left < min(before, LEAST_READ_BYTES):
+        if before + self._written - left < min(before, LEAST_READ_BYTES):
             self._stalled()
         else:
             self.start()

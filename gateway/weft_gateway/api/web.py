@@ -13,7 +13,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from weft_gateway.api.http import Message, Scope, Send, respond
+from starlette.types import Message, Scope, Send
+
+from weft_gateway.api.http import respond
 from weft_gateway.config import Settings
 from weft_gateway.errors import ApiError
 
@@ -126,26 +128,26 @@ class Cors:
     async def answer(self, scope: Scope, send: Send) -> None:
         """Answer a preflight. A foreign origin gets no permission, and the browser reports that."""
         headers = dict(scope["headers"])
-        told = [(b"vary", b"Origin, Access-Control-Request-Headers")]
+        answer = [(b"vary", b"Origin, Access-Control-Request-Headers")]
         allowed = self._allowed(headers.get(b"origin", b""))
         if allowed:
-            told += [
+            answer += [
                 (b"access-control-allow-origin", allowed),
                 (b"access-control-allow-methods", _METHODS),
                 (b"access-control-max-age", _MAX_AGE_S),
             ]
             names = headers.get(b"access-control-request-headers", b"")
             if _NAMES.fullmatch(names):
-                told.append((b"access-control-allow-headers", names))
-        await respond(send, 200, told, b"")
+                answer.append((b"access-control-allow-headers", names))
+        await respond(send, 200, answer, b"")
 
-    def told(self, scope: Scope, send: Send) -> Send:
+    def wrap(self, scope: Scope, send: Send) -> Send:
         """Wrap `send` to add the headers that let the page read the answer."""
         if not _OPEN.fullmatch(scope["path"]):
             return send
         allowed = self._allowed(dict(scope["headers"]).get(b"origin", b""))
 
-        async def tell(message: Message) -> None:
+        async def send_allowed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message.get("headers", ())]
                 if not self._any:
@@ -156,7 +158,7 @@ class Cors:
                 message = {**message, "headers": headers}
             await send(message)
 
-        return tell
+        return send_allowed
 
     def _allowed(self, origin: bytes) -> bytes:
         if self._any:

@@ -18,9 +18,10 @@ from time import time
 from typing import Any, Final
 
 import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.http import AsgiApp, Message, Receive, Scope, Send, respond_error
+from weft_gateway.api.http import respond_error
 from weft_gateway.api.kept import Kept
 from weft_gateway.api.web import may_connect
 from weft_gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
@@ -65,14 +66,14 @@ class ResponsesSockets:
     def __init__(
         self, settings: Settings, auth: Authenticator, turns: HeavyTurns, metrics: Metrics
     ) -> None:
-        self._settings = settings
+        self.settings = settings
+        self.turns = turns
+        self.metrics = metrics
+        self.kept = Kept(settings.websocket_kept_bytes, settings.websocket_kept_bytes_per_tenant)
         self._auth = auth
-        self._turns = turns
-        self._metrics = metrics
         self._open: Counter[str] = Counter()
-        self._kept = Kept(settings.websocket_kept_bytes, settings.websocket_kept_bytes_per_tenant)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, serve: AsgiApp) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, serve: ASGIApp) -> None:
         """Serve one connection until either side closes it. `serve`: the application that serves
         the same calls over HTTP.
         """
@@ -81,24 +82,13 @@ class ResponsesSockets:
         try:
             tenant = self._admit(scope)
         except ApiError as error:
-            self._metrics.error(error.code)
+            self.metrics.error(error.code)
             await respond_error(_refusing(send), error)
             return
         self._open[tenant] += 1
         try:
             await send({"type": "websocket.accept"})
-            connection = _Connection(
-                self._settings,
-                self._turns,
-                self._metrics,
-                serve,
-                self._kept,
-                tenant,
-                scope,
-                receive,
-                send,
-            )
-            await connection.run()
+            await _Connection(self, serve, tenant, scope, receive, send).run()
         except OSError:
             return  # The client has disconnected.
         finally:
@@ -109,10 +99,10 @@ class ResponsesSockets:
     def _admit(self, scope: Scope) -> str:
         """Return the tenant. Raises ApiError if the connection is refused."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        if not may_connect(headers, self._settings):
+        if not may_connect(headers, self.settings):
             raise ApiError(403, "origin_not_allowed", "Pages of other origins may not connect.")
         tenant = self._auth.caller(headers).tenant
-        if self._open[tenant] >= self._settings.websockets_per_tenant:
+        if self._open[tenant] >= self.settings.websockets_per_tenant:
             raise ApiError(429, "too_many_websockets", "This key has too many WebSockets open.")
         return tenant
 
@@ -124,27 +114,20 @@ class _Connection:
 
     def __init__(
         self,
-        settings: Settings,
-        heavy: HeavyTurns,
-        metrics: Metrics,
-        serve: AsgiApp,
-        kept: Kept,
+        sockets: ResponsesSockets,
+        serve: ASGIApp,
         tenant: str,
         scope: Scope,
         receive: Receive,
         send: Send,
     ) -> None:
-        self._settings = settings
-        self._heavy = heavy
-        self._metrics = metrics
+        self._sockets = sockets
         self._serve = serve
-        self._kept = kept
         self._tenant = tenant
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._limit = settings.websocket_message_bytes
-        self._turns = Turns(settings.max_body_bytes)
+        self._turns = Turns(sockets.settings.max_body_bytes)
         self._waiting: deque[str] = deque()
         self._news = asyncio.Event()
         self._call: _Call | None = None
@@ -159,27 +142,27 @@ class _Connection:
                 try:
                     size = len(text) + self._turns.kept_bytes
                     if size > LIGHT_BYTES:
-                        await self._heavy.take(self._tenant, size)
+                        await self._sockets.turns.take(self._tenant, size)
                     turn = self._turns.read(text)
                     del text
                     if turn is not None:
                         await self._answer(turn)
                 except ApiError as error:
-                    self._metrics.error(error.code)
-                    await self.tell(_error(error.status, error.body()))
+                    self._sockets.metrics.error(error.code)
+                    await self.send_event(_error(error.status, error.body()))
             if not self._gone:
                 code = _NORMAL if self._close is None else self._close
                 await self._send({"type": "websocket.close", "code": code})
         finally:
             reader.cancel()
-            self._kept.release(self._tenant, self._turns)
+            self._sockets.kept.release(self._tenant, self._turns)
 
     async def _next(self) -> str | None:
         """Wait for the next message; None if no further message can arrive."""
         if not self._waiting:
             await self._send({"type": IDLE})
         try:
-            async with asyncio.timeout(self._settings.websocket_idle_s):
+            async with asyncio.timeout(self._sockets.settings.websocket_idle_s):
                 while not (self._waiting or self._gone or self._close is not None):
                     self._news.clear()
                     await self._news.wait()
@@ -192,13 +175,14 @@ class _Connection:
         return self._waiting.popleft()
 
     async def _read(self) -> None:
+        settings = self._sockets.settings
         while True:
             message = await self._receive()
             if message["type"] == "websocket.receive":
                 # A binary message is not JSON, and the answer says so.
                 text = message.get("text") or ""
                 size = sum(map(len, self._waiting)) + len(text)
-                if len(self._waiting) >= _WAITING or size > self._limit:
+                if len(self._waiting) >= _WAITING or size > settings.websocket_message_bytes:
                     self._close = _POLICY
                 else:
                     self._waiting.append(text)
@@ -221,7 +205,7 @@ class _Connection:
             events = self._turns.prepared(turn, time())
             self._keep()
             for event in events:
-                await self.tell(event)
+                await self.send_event(event)
             return
         call = self._call = _Call(self, turn)
         try:
@@ -259,7 +243,7 @@ class _Connection:
             "state": scope.get("state", {}),
         }
 
-    async def tell(self, event: bytes) -> None:
+    async def send_event(self, event: bytes) -> None:
         """Send a message. If the client has disconnected, it is dropped, as over HTTP."""
         if self._gone:
             return
@@ -274,14 +258,14 @@ class _Connection:
             # Store it before the client receives the event: the next message may follow at once.
             self._turns.answered(turn, event)
             self._keep()
-        await self.tell(self._turns.as_asked(turn, event))
+        await self.send_event(self._turns.as_asked(turn, event))
 
     async def take_turn(self, size: int) -> None:
         """Let other calls proceed before this one continues. size: bytes to process."""
-        await self._heavy.take(self._tenant, size)
+        await self._sockets.turns.take(self._tenant, size)
 
     def _keep(self) -> None:
-        self._kept.keep(self._tenant, self._turns, self._turns.kept_bytes)
+        self._sockets.kept.keep(self._tenant, self._turns, self._turns.kept_bytes)
 
 
 class _Call:
@@ -321,7 +305,7 @@ class _Call:
             if self._size <= _ERROR_BYTES:
                 self._plain.append(data)
             if not more:
-                await self._connection.tell(_error(self._status, b"".join(self._plain)))
+                await self._connection.send_event(_error(self._status, b"".join(self._plain)))
             return
         for number, (name, event, _) in enumerate(self._events.feed(data), 1):
             if number % _EVENTS_A_TURN == 0:
@@ -331,7 +315,7 @@ class _Call:
                 await self._connection.pass_on(self._turn, name, event)
         if not (more or self._ended):
             error = ApiError(502, "replica_bad_answer", "The answer ended without its last event.")
-            await self._connection.tell(_error(error.status, error.body()))
+            await self._connection.send_event(_error(error.status, error.body()))
 
 
 def _error(status: int, body: bytes) -> bytes:

@@ -17,7 +17,8 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from weft_gateway.api.connections import LEAST_READ_BYTES, Edge
+from weft_gateway.api.connections import Edge
+from weft_gateway.api.timers import ReaderWatch
 from weft_gateway.api.websocket import BUSY, DRAIN, IDLE
 
 _TRY_AGAIN_LATER: Final = 1013
@@ -82,11 +83,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         super().__init__(config, server_state, app_state)
         self._edge = edge
         self._lost = lost
-        self._timer: asyncio.TimerHandle | None = None
-        # Bytes that waited to be written at the last check, and a lower bound of the bytes sent
-        # since.
-        self._unread = 0
-        self._sent = 0
+        self._reader: ReaderWatch | None = None
         # Bytes not parsed yet, and the scheduled continuation of the parsing.
         self._unparsed = bytearray()
         self._parsing: asyncio.Handle | None = None
@@ -96,14 +93,15 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         """Serve the WebSocket that `request` (see `handshake`) opens."""
         self.conn.receive_data(_HEAD)
         self.conn.events_received()
-        self._check_later()
+        timeout_s = self._edge.settings.send_timeout_s
+        self._reader = ReaderWatch(self.loop, self.transport, timeout_s, self._stalled)
         self.handle_connect(request)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._reader is not None:
+            self._reader.stop()
+            self._reader = None
         if self._parsing is not None:
             self._parsing.cancel()
             self._parsing = None
@@ -145,7 +143,8 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             self._edge.sockets.pop(self, None)
         else:
             await super().send(message)
-            self._sent += len(message.get("text") or "")
+            if self._reader is not None:
+                self._reader.wrote(len(message.get("text") or ""))
 
     def send_receive_event_to_app(self) -> None:
         """Handle a complete message. uvicorn would log a traceback for text that is not UTF-8."""
@@ -180,6 +179,8 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         # Later messages of the application find the client disconnected.
         self.close_sent = self.disconnected = True
         self.transport.close()
+        if self._reader is not None:
+            self._reader.start()
 
     def shutdown(self) -> None:
         """Stop as soon as no call is being answered."""
@@ -191,16 +192,6 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         else:
             super().shutdown()
 
-    def _check_later(self) -> None:
-        self._unread, self._sent = self.transport.get_write_buffer_size(), 0
-        self._timer = self.loop.call_later(self._edge.settings.send_timeout_s, self._check_reader)
-
-    def _check_reader(self) -> None:
-        """Check that the client has read some of the bytes that waited at the last check."""
-        waited, left = self._unread, self.transport.get_write_buffer_size()
-        read = waited + self._sent - left
-        if waited and left and read < min(waited, LEAST_READ_BYTES):
-            self._edge.metrics.error("client_stalled")
-            self.transport.abort()
-        else:
-            self._check_later()
+    def _stalled(self) -> None:
+        self._edge.metrics.error("client_stalled")
+        self.transport.abort()

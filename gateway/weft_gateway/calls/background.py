@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 import httpx
 
 from weft_gateway.calls.limits import Admitted, TenantLimits
-from weft_gateway.engine.fetch import fetch
-from weft_gateway.engine.health import secret_headers
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
 
 _EVERY_S: Final = 1.0
@@ -22,7 +21,7 @@ _WITHIN_S: Final = 5.0
 _GOES_ON: Final = ("queued", "in_progress")
 
 
-class _Held(NamedTuple):
+class _BackgroundCall(NamedTuple):
     replica: Replica
     admitted: Admitted
     until_s: float
@@ -32,17 +31,17 @@ class BackgroundCalls:
     """Holds the places of background calls. keep_s: maximum time, seconds."""
 
     def __init__(
-        self, limits: TenantLimits, registry: Registry, client: httpx.AsyncClient, keep_s: float
+        self, limits: TenantLimits, registry: Registry, client: EngineClient, keep_s: float
     ) -> None:
         self._registry = registry
         self._limits = limits
         self._client = client
         self._keep_s = keep_s
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _BackgroundCall] = {}
 
     def hold(self, response_id: str, replica: str, admitted: Admitted) -> None:
         """Keep the place of a call whose response continues in the background of the replica."""
-        self._held[response_id] = _Held(
+        self._held[response_id] = _BackgroundCall(
             self._registry[replica], admitted, monotonic() + self._keep_s
         )
 
@@ -52,7 +51,7 @@ class BackgroundCalls:
             await asyncio.sleep(_EVERY_S)
             await asyncio.gather(*(self._check(*held) for held in tuple(self._held.items())))
 
-    async def _check(self, response_id: str, held: _Held) -> None:
+    async def _check(self, response_id: str, held: _BackgroundCall) -> None:
         if monotonic() < held.until_s and await self._goes_on(response_id, held.replica):
             return
         if self._held.get(response_id) is held:
@@ -60,12 +59,11 @@ class BackgroundCalls:
             self._limits.release(held.admitted)
 
     async def _goes_on(self, response_id: str, replica: Replica) -> bool:
-        url, headers = f"{replica.url}/v1/responses/{response_id}", secret_headers(replica, "")
         try:
-            answer = await fetch(self._client, url, headers, _WITHIN_S)
-            told = answer.json() if answer.status == 200 else None
+            answer = await self._client.fetch(replica, f"/v1/responses/{response_id}", _WITHIN_S)
+            response = answer.json() if answer.status == 200 else None
         except httpx.TimeoutException:
             return True
         except (httpx.HTTPError, ValueError):
             return False
-        return isinstance(told, dict) and told.get("status") in _GOES_ON
+        return isinstance(response, dict) and response.get("status") in _GOES_ON

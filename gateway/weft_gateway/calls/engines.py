@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from time import perf_counter, time
 from typing import Final
 
-from weft_engine.wire import CALL_HEADER, CallContext
+import httpx
+from weft_engine.wire import CALL_HEADER, CallContext, CallReport
 
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.placement import PromptCounter
@@ -18,10 +20,12 @@ from weft_gateway.engine.engine_request import (
     program_digest,
     tenant_digest,
 )
-from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout
+from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout, ReplicaWrongCall
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.headers import for_engine
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry
+from weft_gateway.engine.sse import read_report
 from weft_gateway.model.hint import OwnTag
 from weft_gateway.overlap import tag_codec
 from weft_gateway.policies.hints import UP_TO_MARK, WHOLE
@@ -30,41 +34,36 @@ from weft_gateway.tenants import Tenants
 
 _CALL_FIELD: Final = CALL_HEADER.encode()
 _CONTEXT_FIELD: Final = CONTEXT_HEADER.encode()
+_REPORT_WITHIN_S: Final = 1.0
+_MAX_REPORT_BYTES: Final = 65_536
 
 
+@dataclass(slots=True, eq=False)
 class Engines:
     """Sends calls to their replicas."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        counter: PromptCounter,
-        tenants: Tenants,
-        turns: Turns,
-        *,
-        tag_prompts: bool,
-    ) -> None:
-        self._registry = registry
-        self._counter = counter
-        self._tenants = tenants
-        self._turns = turns
-        self._tag_prompts = tag_prompts
+    registry: Registry
+    client: EngineClient
+    counter: PromptCounter
+    tenants: Tenants
+    turns: Turns
+    tag_prompts: bool
 
     def turn(self, call: Call, size: int) -> Awaitable[None]:
         """Return an awaitable to await before processing `size` bytes of the call's answer."""
-        return self._turns.take(call.caller.tenant, size)
+        return self.turns.take(call.caller.tenant, size)
 
     def exchange(self, call: Call) -> Exchange:
         """Create the exchange of an open call. The caller must close it."""
-        return Exchange(self._registry[call.replica].upstream)
+        return Exchange(self.registry[call.replica].upstream)
 
     async def send(self, call: Call, exchange: Exchange) -> None:
         """Send an open call, and wait for the head of the answer. Raises ReplicaError
         (ConnectFailed if no byte was sent), TooDeep, UnsafeHead.
         """
         if len(call.raw) > LIGHT_BYTES:
-            await self._turns.take(call.caller.tenant, len(call.raw))
-        replica = self._registry[call.replica]
+            await self.turns.take(call.caller.tenant, len(call.raw))
+        replica = self.registry[call.replica]
         weft = replica.kind is ReplicaKind.WEFT
         call.context = context = self._scheduling_context(call, weft=weft)
         body, carried = build_engine_request(
@@ -88,20 +87,34 @@ class Engines:
     def answered(self, call: Call) -> None:
         """The answer is complete. A replica is not at fault for an unimplemented endpoint (501)."""
         if call.status < 500 or call.status == 501:
-            self._registry.succeeded(call.replica, call.caller.tenant)
+            self.registry.succeeded(call.replica, call.caller.tenant)
         else:
             fault = ReplicaFault(f"The replica answered {call.status}.")
-            self._registry.failed(call.replica, fault, call.caller.tenant)
+            self.registry.failed(call.replica, fault, call.caller.tenant)
 
     def failed(self, call: Call, error: ReplicaError) -> None:
         """Record that the replica has failed the call."""
-        self._registry.failed(call.replica, error, call.caller.tenant)
+        self.registry.failed(call.replica, error, call.caller.tenant)
 
     def broke_off(self, call: Call, error: ReplicaError) -> None:
         """The answer broke off after the client had received all of it."""
-        self._registry.succeeded(call.replica, call.caller.tenant)
+        self.registry.succeeded(call.replica, call.caller.tenant)
         if not isinstance(error, ReplicaTimeout):
-            self._registry.suspicion.set()
+            self.registry.suspicion.set()
+
+    async def ask_report(self, call: Call) -> CallReport | None:
+        """Request the report on a call whose answer had none. None if it does not arrive within a
+        second.
+        """
+        replica = self.registry[call.replica]
+        if replica.kind is not ReplicaKind.WEFT:
+            return None
+        path = f"/weft/calls/{call.id}"
+        try:
+            answer = await self.client.fetch(replica, path, _REPORT_WITHIN_S, _MAX_REPORT_BYTES)
+            return read_report(answer.body, call.id) if answer.status == 200 else None
+        except (httpx.HTTPError, ReplicaWrongCall):
+            return None
 
     def _scheduling_context(self, call: Call, *, weft: bool) -> CallContext | None:
         """Build the scheduling context for an engine with the plugin: the program's usage, the
@@ -110,8 +123,8 @@ class Engines:
         program, hints = call.program, call.hints
         tags, retain_tokens, fates = call.tags, None, hints.fates
         if tags is None and weft and call.endpoint.xargs and self._tags(call):
-            ends = self._counter.count(call).ends
-            own = hints.tags or (_told_before(call) if program.attributes else ())
+            ends = self.counter.count(call).ends
+            own = hints.tags or (_earlier_tags(call) if program.attributes else ())
             tags, of_tags = wire_tags(call.sections, ends, own)
             fates += of_tags
             if hints.retain_to is not None:
@@ -148,7 +161,7 @@ class Engines:
             hints.reuse_priority,
             retain_tokens,
             tenant=tenant_digest(tenant),
-            weight=self._tenants.of(tenant).weight,
+            weight=self.tenants.of(tenant).weight,
         )
 
     def _tags(self, call: Call) -> bool:
@@ -156,10 +169,10 @@ class Engines:
         disable them.
         """
         own = call.body.get("weft")
-        return self._tag_prompts and not (isinstance(own, dict) and own.get("tags") == [])
+        return self.tag_prompts and not (isinstance(own, dict) and own.get("tags") == [])
 
 
-def _told_before(call: Call) -> tuple[OwnTag, ...]:
+def _earlier_tags(call: Call) -> tuple[OwnTag, ...]:
     """Return the tags that were set for the program before, through any gateway."""
     text = call.program.attribute(tag_codec.TAGS, time())
     return tag_codec.decode(text) if text else ()

@@ -15,27 +15,21 @@ from weft_gateway.programs.families import fold, has_parent
 from weft_gateway.programs.identity import Identity, resolve
 from weft_gateway.programs.ids import IdentityError, is_response_id
 from weft_gateway.programs.response_store import ResponseStore
-from weft_gateway.programs.table import TableUnavailable
 
 
 class Identifier:
     """Finds the program of a call (rows 1 to 4 and 6 of the alias table)."""
 
-    def __init__(
-        self, chains: ResponseStore, registry: Registry, retry_after_s: int, *, traceparent: bool
-    ) -> None:
-        """retry_after_s: for clients, while the replica of a stored answer is unknown. traceparent:
-        whether row 4 applies.
-        """
+    def __init__(self, chains: ResponseStore, registry: Registry, *, traceparent: bool) -> None:
+        """traceparent: whether row 4 applies."""
         self._chains = chains
         self._registry = registry
-        self._retry_after_s = retry_after_s
         self._traceparent = traceparent
 
     def identify(self, call: Call) -> Awaitable[None] | None:
         """Set the call's model, program, thread, and the replica that stores the answer which it
         continues. Returns an awaitable if it must look up stored answers or parents. Raises
-        ApiError.
+        ApiError, IdentityError, TableUnavailable.
         """
         body = call.body
         if call.endpoint.chained and body.get("previous_response_id") is not None:
@@ -43,10 +37,7 @@ class Identifier:
         return self._identify(call)
 
     def _identify(self, call: Call) -> Awaitable[None] | None:
-        try:
-            call.identity = identity = self._resolve(call, call.body)
-        except IdentityError as error:
-            raise errors.wrong_id(error) from None
+        call.identity = identity = self._resolve(call, call.body)
         call.model = self.model_of(call.body)
         return self._fold(call) if identity.parent and has_parent(identity) else None
 
@@ -108,16 +99,13 @@ class Identifier:
 
     async def _holder(self, tenant: str, previous: Any) -> str:
         """Return the replica that stores the answer `previous`. Raises ApiError if this tenant has
-        no such answer or the store is away, because engines do not check the owner of an answer.
+        no such answer, and TableUnavailable: engines do not check the owner of an answer.
         """
         if not isinstance(previous, str):
             raise errors.invalid_member(("previous_response_id",), "must be a string")
         if not is_response_id(previous):
             raise errors.previous_response_not_found(previous)
-        try:
-            answer = await self._chains.find(tenant, previous)
-        except TableUnavailable:
-            raise errors.table_unavailable(self._retry_after_s) from None
+        answer = await self._chains.find(tenant, previous)
         if answer is None:
             raise errors.previous_response_not_found(previous)
         return answer.replica

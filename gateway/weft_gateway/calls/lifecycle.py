@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from time import time
 from types import TracebackType
 from typing import Final
@@ -13,10 +14,10 @@ from weft_engine.wire import CallReport
 
 from weft_gateway.calls.call import Call, Placed
 from weft_gateway.calls.observers import notify
-from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey
+from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.tasks import Spawner
 
@@ -61,34 +62,28 @@ class OpenCall:
         return self._close(self.call, error)
 
 
+@dataclass(slots=True, eq=False)
 class Lifecycle:
-    """Keeps the open calls in the process table equal to the calls in flight."""
+    """Keeps the open calls in the process table equal to the calls in flight.
 
-    def __init__(
-        self,
-        table: ProcessTable,
-        placement: Placement,
-        advisor: KvAdvisor,
-        ask: Ask,
-        spawner: Spawner,
-        count_error: Callable[[str], None],
-    ) -> None:
-        """advisor: reports ended programs to engines. ask: requests an engine's report on a call
-        without one. spawner: runs work beside the calls. count_error: for metrics, by code.
-        """
-        self._table = table
-        self._placement = placement
-        self._advisor = advisor
-        self._ask = ask
-        self._count_error = count_error
-        self._spawn = spawner.spawn
+    prefixes: records where prompts go. advisor: reports ended programs to engines. ask: requests an
+    engine's report on a call without one. spawner: runs work beside the calls. count_error: for
+    metrics, by code.
+    """
+
+    table: ProcessTable
+    prefixes: PrefixAffinityIndex
+    advisor: KvAdvisor
+    ask: Ask
+    spawner: Spawner
+    count_error: Callable[[str], None]
 
     async def open(self, call: Call, placed: Placed) -> OpenCall:
         """Open a call on the replica that the table chooses. Raises TableUnavailable without a
         change.
         """
         identity = call.identity
-        opened = await self._table.open_call(
+        opened = await self.table.open_call(
             Opening(
                 identity.key,
                 call.id,
@@ -105,32 +100,32 @@ class Lifecycle:
         call.replica, call.program, call.local = opened.replica, opened.program, opened.local
         call.placed = placed
         if placed.prefix is not None:
-            self._placement.settled(placed.prefix, opened.replica)
+            self.prefixes.sent(opened.replica, placed.prefix)
         return OpenCall(call, self._close)
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
         """End a program by its handle, and let engines release its KV. None if it is unknown.
         Raises TableUnavailable.
         """
-        program = await self._table.end(key, now_s)
+        program = await self.table.end(key, now_s)
         if program is not None and not program.threads:
-            self._spawn(self._advisor.forget(key, program.replicas))
+            self.spawner.spawn(self.advisor.advise(key, program.replicas, "forget"))
         return program
 
     def _close(self, call: Call, error: BaseException | None) -> Awaitable[None]:
         """Close a call. Work that waits for others runs in the background."""
         if isinstance(error, ClientGone):
             call.outcome = Outcome.ABORTED
-            self._spawn(self._ask_and_write(call))
+            self.spawner.spawn(self._ask_and_write(call))
         elif call.superseded:
-            self._spawn(self._write(call))
+            self.spawner.spawn(self._write(call))
         else:
             return self._write(call)
         return _done()
 
     async def _ask_and_write(self, call: Call) -> None:
         try:
-            call.report = await self._ask(call)
+            call.report = await self.ask(call)
         except Exception:
             log.exception("the report request for call %s failed", call.id)
         await self._write(call)
@@ -143,17 +138,18 @@ class Lifecycle:
                 await pending
             await self._write_once(call)
         except TableUnavailable:
-            self._count_error("table_unavailable")
-            self._spawn(self._write_later(call))
+            self.count_error("table_unavailable")
+            self.spawner.spawn(self._write_later(call))
         except asyncio.CancelledError:
-            self._spawn(self._write_later(call))
+            self.spawner.spawn(self._write_later(call))
             raise
 
     async def _write_once(self, call: Call) -> None:
-        program = await self._table.close_call(_closing(call))
+        program = await self.table.close_call(_closing(call))
         if program is not None and program.ended and not program.threads:
             # Its handle was deleted while this last call was in flight.
-            self._spawn(self._advisor.forget(call.key, (call.replica, *program.replicas)))
+            names = (call.replica, *program.replicas)
+            self.spawner.spawn(self.advisor.advise(call.key, names, "forget"))
         elif call.identity.final:
             await self.end(call.key, time())
 

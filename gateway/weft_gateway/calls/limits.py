@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,6 +52,16 @@ class TenantLimits:
         if quota.refused:
             raise _refusal(rules, quota, tokens, headers)
         return Admitted(tenant, rules, tokens, headers)
+
+    @contextlib.asynccontextmanager
+    async def admitted(self, tenant: str, tokens: int) -> AsyncIterator[None]:
+        """Admit a request for as long as the context lasts. Raises ApiError 429."""
+        admitted = await self.admit(tenant, tokens)
+        try:
+            yield
+        finally:
+            if admitted is not None:
+                self.release(admitted)
 
     def release(self, admitted: Admitted) -> None:
         """Release an ended call."""

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
-from weft_gateway import errors
+from starlette.types import Message, Send
+
 from weft_gateway.calls import relay
 from weft_gateway.calls.call import Call, Tap
-from weft_gateway.calls.client import Disconnect, Message, Send
+from weft_gateway.calls.client import Disconnect
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import taps
 from weft_gateway.calls.placement import Placement
 from weft_gateway.calls.relay import Step, StreamRelay
-from weft_gateway.engine.engine_request import TooDeep
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.response import Headers
-from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
-from weft_gateway.programs.table import TableUnavailable
 
 # If a stream arrives faster than it is relayed, each piece takes a turn of the event loop. Smaller
 # pieces take none: a turn costs more than relaying the output of one engine step.
@@ -31,34 +30,24 @@ LIGHT_PIECE_BYTES: Final = 12_288
 _END_WITHIN_S: Final = 1.0
 
 
+@dataclass(slots=True, eq=False)
 class CallPath:
-    """Serves calls."""
+    """Serves calls.
 
-    def __init__(
-        self,
-        placement: Placement,
-        lifecycle: Lifecycle,
-        engines: Engines,
-        next_call: Callable[[], str],
-        count_error: Callable[[str], None],
-        *,
-        attempts: int,
-        retry_after_s: int,
-    ) -> None:
-        """next_call: generates call ids. count_error: for metrics, by code. attempts: maximum
-        replicas that a call tries. retry_after_s: for clients, while the table is away.
-        """
-        self._placement = placement
-        self._lifecycle = lifecycle
-        self._engines = engines
-        self._next_call = next_call
-        self._count_error = count_error
-        self._attempts = attempts
-        self._retry_after_s = retry_after_s
+    next_call: generates call ids. count_error: for metrics, by code. attempts: maximum replicas
+    that a call tries.
+    """
+
+    placement: Placement
+    lifecycle: Lifecycle
+    engines: Engines
+    next_call: Callable[[], str]
+    count_error: Callable[[str], None]
+    attempts: int
 
     async def serve(self, call: Call, client: Disconnect, send: Send) -> None:
-        """Serve a call that has been read. Raises ApiError if the client has received nothing yet,
-        ClientGone if it disconnected.
+        """Serve a call that has been read. Raises ApiError, ReplicaError, TooDeep, UnsafeHead
+        or TableUnavailable if the client has received nothing yet, ClientGone if it disconnected.
 
         Another replica gets the call only if the connection to the previous one failed: then no
         byte of the call was sent.
@@ -67,9 +56,9 @@ class CallPath:
             for arrived in call.hooks.arrived:
                 if (pending := arrived(call)) is not None:
                     await pending
-            opened = await self._lifecycle.open(call, self._placement.place(call))
+            opened = await self.lifecycle.open(call, self.placement.place(call))
             while True:
-                exchange = self._engines.exchange(call)
+                exchange = self.engines.exchange(call)
                 try:
                     async with opened:
                         # The call closes before the client can know that its answer is complete.
@@ -78,7 +67,7 @@ class CallPath:
                                 if (pending := opened_hook(call)) is not None:
                                     await pending
                             client.stops(exchange)
-                            await self._engines.send(call, exchange)
+                            await self.engines.send(call, exchange)
                         except ConnectFailed as error:
                             opened = await self._elsewhere(call, opened, error)
                             continue
@@ -104,26 +93,22 @@ class CallPath:
                 finally:
                     exchange.close()
         except ReplicaError as error:
-            self._engines.failed(call, error)
-            raise ApiError(error.status, error.code, str(error)) from None
-        except TooDeep:
-            raise errors.too_deep() from None
-        except TableUnavailable:
-            raise errors.table_unavailable(self._retry_after_s) from None
+            self.engines.failed(call, error)
+            raise
 
     async def _elsewhere(self, call: Call, opened: OpenCall, error: ConnectFailed) -> OpenCall:
         """Open the call on another replica before the failed attempt is closed, so that the program
         always has an open call.
         """
         failed = (*call.failed, (call.replica, error.code))
-        if len(failed) >= self._attempts:
+        if len(failed) >= self.attempts:
             raise error
-        self._count_error(error.code)
-        self._engines.failed(call, error)
-        opened.supersede(self._next_call())
+        self.count_error(error.code)
+        self.engines.failed(call, error)
+        opened.supersede(self.next_call())
         call.failed = failed
         avoid = frozenset([name for name, _ in failed])
-        return await self._lifecycle.open(call, self._placement.place(call, avoid))
+        return await self.lifecycle.open(call, self.placement.place(call, avoid))
 
     def _head(self, call: Call) -> list[Tap]:
         """Record the arrival of the answer's first bytes, and return the taps."""
@@ -135,7 +120,7 @@ class CallPath:
         relay.check_body(call.status, body)
         exchange.close()
         self._head(call)
-        self._engines.answered(call)
+        self.engines.answered(call)
         return relay.whole(call, body)
 
     async def _relay(
@@ -151,7 +136,7 @@ class CallPath:
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
                 data = await read(PIECE_BYTES)
                 if len(data) > LIGHT_PIECE_BYTES:
-                    await self._engines.turn(call, len(data))
+                    await self.engines.turn(call, len(data))
                 passed = feed(data, exchange.complete)
                 if stream.step is None:
                     continue
@@ -160,15 +145,15 @@ class CallPath:
                 elif stream.step is not closed:
                     break
             if stream.step is Step.OVER:
-                self._engines.answered(call)
+                self.engines.answered(call)
         except ReplicaError as error:
             exchange.cancel(error)
             passed = stream.broken(error)
             if call.outcome is Outcome.OK and not call.disowned:
-                self._engines.broke_off(call, error)
+                self.engines.broke_off(call, error)
             else:
-                self._count_error(error.code)
-                self._engines.failed(call, error)
+                self.count_error(error.code)
+                self.engines.failed(call, error)
         if stream.step is Step.OVER:
             exchange.close()
         return passed

@@ -9,10 +9,9 @@ several gateways agree.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
-from time import time
 from typing import Any
 
 from weft_gateway import errors
@@ -23,7 +22,7 @@ from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import Counted, TokenCounter
 from weft_gateway.errors import ApiError
 from weft_gateway.model import Decision, PromptPrefix, RouteRequest
-from weft_gateway.policies.route.registry import Router
+from weft_gateway.policies.route.router import Router
 from weft_gateway.policies.tags_sections import is_otherwise, sections, visible
 from weft_gateway.programs.table import ProcessTable
 
@@ -73,48 +72,40 @@ def counted_alone(call: Call) -> Counted | None:
     return call.counted if call.body.get("n") in (None, 1) else None
 
 
+@dataclass(slots=True, eq=False)
 class Placement:
-    """Proposes a replica for each call."""
+    """Proposes a replica for each call. retry_after_s: for clients whose call no replica can
+    take.
+    """
 
-    def __init__(
-        self,
-        router: Router,
-        registry: Registry,
-        table: ProcessTable,
-        counter: PromptCounter,
-        retry_after_s: int,
-        rng: Random | None = None,
-    ) -> None:
-        """retry_after_s: for clients whose call no replica can take."""
-        self._router = router
-        self._registry = registry
-        self._table = table
-        self._counter = counter
-        self._retry_after_s = retry_after_s
-        self._rng = rng or Random()
-        self._ordinals = itertools.count()
+    router: Router
+    registry: Registry
+    table: ProcessTable
+    counter: PromptCounter
+    retry_after_s: int
+    _rng: Random = field(default_factory=Random, init=False)
+    _ordinals: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     def place(self, call: Call, avoid: frozenset[str] = frozenset()) -> Placed:
         """Propose a replica. avoid: replicas that this call has just failed to reach. Raises
         ApiError if no replica can take the call.
         """
-        now = time()
-        tokens = self._counter.prompt_tokens(call)
-        registry, in_flight = self._registry, self._table.in_flight()
+        tokens = self.counter.prompt_tokens(call)
+        registry, in_flight = self.registry, self.table.in_flight()
         # By position: keywords would double the cost of each record.
         question = RouteRequest(
             call.model,
             tokens,
-            self._table.peek(call.identity.key),
+            self.table.peek(call.identity.key),
             registry.views(in_flight),
             avoid,
             next(self._ordinals),
             call.holder,
         )
-        decision = self._router.route(question, now, self._rng)
+        decision = self.router.route(question, self._rng)
         if not decision.replica:
             question = replace(question, replicas=registry.last_resort(in_flight))
-            decision = self._router.route(question, now, self._rng)
+            decision = self.router.route(question, self._rng)
             if not decision.replica:
                 raise self._nowhere(call)
         if call.prefill is not None and call.prefill.replica in decision.eligible:
@@ -123,16 +114,12 @@ class Placement:
                 call.prefill.replica, False, decision, tokens, "its prefill is there", None
             )
         prefix = None
-        if decision.new_home and call.endpoint.spoken and not call.skimmed:
-            decision, prefix = self._home(call, question, decision, now)
+        if decision.new_home and call.endpoint.is_text and not call.skimmed:
+            decision, prefix = self._home(call, question, decision)
         return Placed(decision.replica, decision.sticky, decision, tokens, "", prefix)
 
-    def settled(self, prefix: PromptPrefix, replica: str) -> None:
-        """Record that the process table sent a call with this prefix to `replica`."""
-        self._registry.prefixes.sent(replica, prefix)
-
     def _home(
-        self, call: Call, question: RouteRequest, decision: Decision, now: float
+        self, call: Call, question: RouteRequest, decision: Decision
     ) -> tuple[Decision, PromptPrefix | None]:
         """Decide again for a call that gives its program a home, with the replicas that hold the
         prompt's prefix. Returns the decision and the prefix.
@@ -140,19 +127,19 @@ class Placement:
         per_token = len(call.raw) / question.prompt_tokens
         prefix = prefix_of(call.body, call.model, call.caller.salt, per_token)
         if prefix is not None:
-            shared = self._registry.prefixes.shared(prefix, decision.eligible)
+            shared = self.registry.prefixes.shared(prefix, decision.eligible)
             if shared is not None:
-                decision = self._router.route(replace(question, shared=shared), now, self._rng)
+                decision = self.router.route(replace(question, shared=shared), self._rng)
         return decision, prefix
 
     def _nowhere(self, call: Call) -> ApiError:
         """Return the error for a call without a replica. The answer that it continues is lost with
         its replica, unless that replica may only be slow.
         """
-        holder = self._registry.get(call.holder)
+        holder = self.registry.get(call.holder)
         if call.holder and (holder is None or holder.circuit.alive or holder.circuit.dead):
             return errors.previous_response_not_found(call.body["previous_response_id"], 404)
-        return errors.no_replica(self._retry_after_s)
+        return errors.of("no_replica", retry_after_s=self.retry_after_s)
 
 
 def _raw_prompt_bytes(call: Call) -> int:

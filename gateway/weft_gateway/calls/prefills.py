@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from time import perf_counter, time
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from weft_gateway import errors
 from weft_gateway.calls import relay
 from weft_gateway.calls.call import PREFILL, Call, Caller
 from weft_gateway.calls.engines import Engines
-from weft_gateway.calls.lifecycle import Ask, Lifecycle, OpenCall
+from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import Observers
 from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
@@ -40,16 +41,13 @@ log = logging.getLogger(__name__)
 _HEADERS: Final = [(b"content-type", b"application/json")]
 # Spans are cut at the prompt's end, so a longer one covers the whole prompt.
 _WHOLE_PROMPT_PARTIAL: Final = (1 << 24, 5)
-_STATUS: Final = {
-    "prefill_prefix_mismatch": 409,
-}
 # Time that a turn waits for its running prefill, seconds. The blocks computed by then stay cached.
 _WAIT_S: Final = 0.25
 # Polling interval if another gateway computes the prefill, seconds.
 _LOOK_EVERY_S: Final = 0.05
 _LAST_WAIT_S: Final = 5.0
 # Tools that take longer are rare (Sutradhara 3.2), and the KV is held meanwhile.
-FORESEEN_TTL_S: Final = 60.0
+AUTO_PREFILL_TTL_S: Final = 60.0
 # The fields that determine the rendering of the messages, and so their tokens.
 PROMPT_FIELDS: Final = (
     "messages",
@@ -60,41 +58,31 @@ PROMPT_FIELDS: Final = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class PrefillManager:
-    """Starts prefills, assigns them to their turns, and releases unused ones."""
+    """Starts prefills, assigns them to their turns, and releases unused ones. spawner: runs work
+    beside the calls. most: maximum open prefills of all tenants.
+    """
 
-    def __init__(
-        self,
-        handles: HandleStore,
-        placement: Placement,
-        lifecycle: Lifecycle,
-        engines: Engines,
-        observers: Observers,
-        advisor: KvAdvisor,
-        ask: Ask,
-        spawner: Spawner,
-        next_call: Callable[[], str],
-        *,
-        most: int,
-        most_of_tenant: int,
-    ) -> None:
-        """ask: requests an engine's report on a call without one. spawner: runs work beside the
-        calls. most: maximum open prefills of all tenants.
-        """
-        self._handles = handles
-        self._placement = placement
-        self._lifecycle = lifecycle
-        self._engines = engines
-        self._observers = observers
-        self._advisor = advisor
-        self._ask = ask
-        self._spawn = spawner.spawn
-        self._next_call = next_call
-        self._most_of_tenant = most_of_tenant
-        self._running: dict[str, tuple[asyncio.Task[None], Exchange, Prefill]] = {}
-        # Prefills begun by this gateway, until they are used or expire.
-        self._own: dict[str, Prefill] = {}
-        self._room = FairLRU[str](most)
+    handles: HandleStore
+    placement: Placement
+    lifecycle: Lifecycle
+    engines: Engines
+    observers: Observers
+    advisor: KvAdvisor
+    spawner: Spawner
+    next_call: Callable[[], str]
+    most: int
+    most_of_tenant: int
+    _running: dict[str, tuple[asyncio.Task[None], Exchange, Prefill]] = field(
+        default_factory=dict, init=False
+    )
+    # Prefills begun by this gateway, until they are used or expire.
+    _own: dict[str, Prefill] = field(default_factory=dict, init=False)
+    _room: FairLRU[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._room = FairLRU(self.most)
 
     def __len__(self) -> int:
         """Prefills begun by this gateway that are neither used nor expired."""
@@ -111,10 +99,10 @@ class PrefillManager:
         by_itself: bool = False,
     ) -> Prefill:
         """Announce the prefix in `body`, whose model is known. by_itself: the gateway predicted the
-        turn. Raises ApiError, TableUnavailable.
+        turn. Raises ApiError, PrefillError, TableUnavailable.
         """
         call, prefix = self._call(caller, key, body, model)
-        opened = await self._lifecycle.open(call, self._placement.place(call))
+        opened = await self.lifecycle.open(call, self.placement.place(call))
         now = time()
         handle = new_id(key.program)
         prefill = Prefill.fresh(
@@ -122,13 +110,13 @@ class PrefillManager:
         )
         try:
             self._keep(prefill)
-            await self._handles.begin(key, handle, prefill.to_fields(), now, prefill.expires_s)
+            await self.handles.begin(key, handle, prefill.to_fields(), now, prefill.expires_s)
         except BaseException:
             self._let_go(prefill)
             call.outcome = Outcome.ABORTED
             async with opened:
                 raise
-        exchange = self._engines.exchange(call)
+        exchange = self.engines.exchange(call)
         task = asyncio.get_running_loop().create_task(self._run(prefill, opened, exchange))
         self._running[prefill.id] = task, exchange, prefill
         task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
@@ -136,14 +124,11 @@ class PrefillManager:
 
     async def claim(self, prefill: Prefill, model: str, body: Mapping[str, Any]) -> None:
         """Assign a turn to the prefill, and stop the prefill if it does not finish soon. Raises
-        ApiError 409 for a turn with another beginning.
+        PrefillError for a turn with another beginning.
         """
-        try:
-            prefill.take(model, body, time())
-        except PrefillError as error:
-            raise refusal(error) from None
+        prefill.take(model, body, time())
         taken = {"taken_s": prefill.taken_s}
-        self._spawn(self._update(prefill, taken))
+        self.spawner.spawn(self.handles.update(prefill.key, prefill.id, taken))
         running = self._running.get(prefill.id)
         if running is None:
             await self._wait_for_another_gateway(prefill)
@@ -153,9 +138,6 @@ class PrefillManager:
         if not task.done():
             exchange.cancel(ReplicaError("The turn has arrived."))
             await asyncio.wait((task,), timeout=_WAIT_S)
-
-    async def _update(self, prefill: Prefill, fields: Fields) -> None:
-        await self._handles.update(prefill.key, prefill.id, fields)
 
     async def _wait_for_another_gateway(self, prefill: Prefill) -> None:
         """Wait until the other gateway is done, at most as long as for a local prefill."""
@@ -174,8 +156,8 @@ class PrefillManager:
     ) -> None:
         """Prefill the predicted beginning of the program's next turn. Never raises."""
         try:
-            await self.submit(caller, key, body, model, FORESEEN_TTL_S, by_itself=True)
-        except (ApiError, TableUnavailable) as error:
+            await self.submit(caller, key, body, model, AUTO_PREFILL_TTL_S, by_itself=True)
+        except (ApiError, PrefillError, TableUnavailable) as error:
             log.debug("the next turn was not prefilled: %s", error)
 
     async def match(self, call: Call, program: Program) -> None:
@@ -186,14 +168,14 @@ class PrefillManager:
         if not has_handles(program, now):
             return
         call.matched = True
-        for fields in await self._handles.of_program(program.key, now):
+        for fields in await self.handles.of_program(program.key, now):
             prefill = self._live(_read(fields))
             if prefill is None:
                 continue
             try:
                 await self.claim(prefill, call.model, call.body)
                 call.prefill = prefill
-            except ApiError:
+            except PrefillError:
                 if prefill.by_itself and not prefill.taken_s:
                     await self.discard(prefill)
 
@@ -201,7 +183,7 @@ class PrefillManager:
         """Return a tenant's handle, from any gateway. Raises ApiError 404; TableUnavailable if only
         another gateway may know it.
         """
-        fields = await self._handles.find(tenant, prefill_id, time())
+        fields = await self.handles.find(tenant, prefill_id, time())
         prefill = None if fields is None else self._live(_read(fields))
         if prefill is None:
             raise ApiError(
@@ -213,16 +195,16 @@ class PrefillManager:
         """Add a prefill begun by this gateway. Over the limit of all tenants, the tenant with most
         prefills loses its oldest. Raises ApiError 429 if the tenant is at its own limit.
         """
-        if len([*self._room.of(prefill.key.tenant)]) >= self._most_of_tenant:
+        if len([*self._room.of(prefill.key.tenant)]) >= self.most_of_tenant:
             raise ApiError(
                 429,
                 "too_many_prefills",
-                f"At most {self._most_of_tenant} prefills may be open at once.",
+                f"At most {self.most_of_tenant} prefills may be open at once.",
             )
         self._own[prefill.id] = prefill
         gone = self._room.put(prefill.key.tenant, prefill.id)
         if gone is not None:
-            self._spawn(self.discard(self._own.pop(gone[1]), evicted=True))
+            self.spawner.spawn(self.discard(self._own.pop(gone[1]), evicted=True))
 
     def _let_go(self, prefill: Prefill) -> bool:
         """Stop tracking a prefill. Returns whether it was tracked by this gateway."""
@@ -236,7 +218,7 @@ class PrefillManager:
         evicted: another prefill has taken its place, in the store too.
         """
         self._let_go(prefill)
-        there = await self._handles.drop(prefill.key, prefill.id)
+        there = await self.handles.drop(prefill.key, prefill.id)
         running = self._running.get(prefill.id)
         if running is not None:
             running[1].cancel(ReplicaError("The prefill was discarded."))
@@ -251,18 +233,18 @@ class PrefillManager:
         """
         if prefill.used:
             self._let_go(prefill)
-            await self._handles.drop(prefill.key, prefill.id)
+            await self.handles.drop(prefill.key, prefill.id)
             if await self._was_last(prefill) and key != prefill.key:
-                self._spawn(self._give_up(prefill))
+                self.spawner.spawn(self._give_up(prefill))
 
     async def _was_last(self, prefill: Prefill) -> bool:
         """Whether a removed prefill was its program's only one. Otherwise, giving it up would also
         release the blocks of the others.
         """
-        return not await self._handles.of_program(prefill.key, time())
+        return not await self.handles.of_program(prefill.key, time())
 
     async def _give_up(self, prefill: Prefill) -> None:
-        await self._advisor.give_up(prefill.key, (prefill.replica,))
+        await self.advisor.advise(prefill.key, (prefill.replica,), "give_up")
 
     def _live(self, prefill: Prefill | None) -> Prefill | None:
         """Return the object of a prefill that runs here, because its outcome is written there."""
@@ -289,7 +271,7 @@ class PrefillManager:
     def _call(
         self, caller: Caller, key: ProgramKey, body: Mapping[str, Any], model: str
     ) -> tuple[Call, tuple[bytes, ...]]:
-        """Return the prefill's call, and the announced prefix. Raises ApiError."""
+        """Return the prefill's call, and the announced prefix. Raises ApiError, PrefillError."""
         chat = {
             **{name: body[name] for name in PROMPT_FIELDS if body.get(name) is not None},
             "model": model,
@@ -301,15 +283,13 @@ class PrefillManager:
         if chat.get("tools"):
             # The answer must not be parsed for tool calls.
             chat["tool_choice"] = "none"
-        hooks = self._observers.of(PREFILL)
-        call = Call(self._next_call(), PREFILL, _HEADERS, b"", perf_counter(), hooks)
+        hooks = self.observers.of(PREFILL)
+        call = Call(self.next_call(), PREFILL, _HEADERS, b"", perf_counter(), hooks)
         try:
             prefix = announced(body)
             call.raw = orjson.dumps(chat)
-        except PrefillError as error:
-            raise refusal(error) from None
         except TypeError:  # Each message is serializable, but the whole body is not.
-            raise errors.too_deep() from None
+            raise errors.of("too_deeply_nested") from None
         call.body, call.model, call.caller = chat, model, caller
         call.identity = Identity(key, "prefill", "", "prefill", ephemeral=False)
         call.target = PREFILL.path.encode()
@@ -323,7 +303,7 @@ class PrefillManager:
         """
         async with opened as call:
             try:
-                await self._engines.send(call, exchange)
+                await self.engines.send(call, exchange)
                 answer = await exchange.read_all()
                 relay.start(call, exchange.status, exchange.headers)
                 if call.status == 200:
@@ -339,9 +319,9 @@ class PrefillManager:
             finally:
                 exchange.close()
                 if call.report is None:
-                    call.report = await self._ask(call)
+                    call.report = await self.engines.ask_report(call)
                     prefill.report = prefill.report or call.report
-                there = await self._handles.update(prefill.key, prefill.id, prefill.outcome())
+                there = await self.handles.update(prefill.key, prefill.id, prefill.outcome())
                 if not there and self._let_go(prefill):
                     # Dropped through another gateway, which could not stop it.
                     await self._give_up(prefill)
@@ -353,8 +333,3 @@ def _read(fields: Fields) -> Prefill | None:
         return Prefill.from_fields(fields)
     except msgspec.ValidationError:
         return None
-
-
-def refusal(error: PrefillError) -> ApiError:
-    """Convert to an API error."""
-    return ApiError(_STATUS.get(error.code, 400), error.code, str(error))

@@ -15,7 +15,6 @@ from weft_gateway.engine.errors import ReplicaBadAnswer, ReplicaError, ReplicaWr
 from weft_gateway.engine.headers import for_client, header_safe
 from weft_gateway.engine.response import Headers
 from weft_gateway.engine.sse import StreamFilter, read_report
-from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
 
 # Header of a request that asks for the saved seconds, and of the answer that has them.
@@ -167,13 +166,13 @@ class StreamRelay:
         self._end(Outcome.ERROR, Step.OVER)
         if wrong:
             call.disowned, rest = True, b""
-        told = ApiError(error.status, error.code, str(error))
+        failure = errors.replica_failed(error)
         passed = self._unsent + rest
         if call.endpoint.chained:
             numbers = _SEQUENCE.findall(self._last + passed)
             after = int(numbers[-1]) + 1 if numbers else 0
-            return passed + told.response_events(call.response_id, after)
-        return passed + told.event(call.endpoint.errors)
+            return passed + failure.response_events(call.response_id, after)
+        return passed + failure.event(call.endpoint.errors)
 
     def _look(self, data: bytes) -> bytes:
         recorded = self._call.recorded

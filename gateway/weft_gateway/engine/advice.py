@@ -4,64 +4,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import httpx
 
 from weft_gateway.engine.engine_request import ReplicaKind, program_digest
-from weft_gateway.engine.fetch import fetch
-from weft_gateway.engine.health import secret_headers
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.model import ProgramKey
+
+Action = Literal["retain", "release", "give_up", "priority", "forget"]
 
 _TIMEOUT_S: Final = 2.0
 
 
 class KvAdvisor:
-    """Asks engines to keep, release or prioritise a program's blocks (Sutradhara, Table 1:
-    `set_reuse_priority`). Never raises: advice that is not delivered has no effect.
+    """Advises engines about a program's blocks (Sutradhara, Table 1: `set_reuse_priority`). Never
+    raises: advice that is not delivered has no effect.
+
+    retain: pin the blocks for `ttl_s` seconds; with `tokens`, only those of the first `tokens`
+    tokens of the context. release: release pins and prefill reservations. give_up: release the
+    reservations of prefills that will not be extended. priority: move the blocks `priority` tiers
+    up or down for `ttl_s` seconds; the engine enforces the expiry. forget: the program has ended,
+    and its blocks are evicted first among tagged ones.
     """
 
-    def __init__(self, registry: Registry, client: httpx.AsyncClient, secret: str) -> None:
+    def __init__(self, registry: Registry, client: EngineClient) -> None:
         self._registry = registry
         self._client = client
-        self._secret = secret
 
-    async def retain(
-        self, key: ProgramKey, names: Iterable[str], ttl_s: float, tokens: int | None = None
+    async def advise(
+        self, key: ProgramKey, names: Iterable[str], action: Action, **values: float | None
     ) -> dict[str, str]:
-        """Pin the program's blocks for `ttl_s` seconds; with `tokens`, only those of the first
-        `tokens` tokens of its context. Return the outcome per replica name.
-        """
-        message = {**_about(key), "action": "retain", "ttl_s": ttl_s}
-        return await self._all(names, message | ({"tokens": tokens} if tokens is not None else {}))
-
-    async def release(self, key: ProgramKey, names: Iterable[str]) -> dict[str, str]:
-        """Release the program's pins and its prefill reservations. Return the outcome per replica
-        name.
-        """
-        return await self._all(names, {**_about(key), "action": "release"})
-
-    async def give_up(self, key: ProgramKey, names: Iterable[str]) -> dict[str, str]:
-        """Release the reservations of prefills that will not be extended. Return the outcome per
-        replica name.
-        """
-        return await self._all(names, {**_about(key), "action": "give_up"})
-
-    async def priority(
-        self, key: ProgramKey, names: Iterable[str], priority: int, ttl_s: float
-    ) -> dict[str, str]:
-        """Move the program's blocks `priority` tiers up or down for `ttl_s` seconds. The engine
-        enforces the expiry. Return the outcome per replica name.
-        """
-        message = {**_about(key), "action": "priority", "priority": priority, "ttl_s": ttl_s}
-        return await self._all(names, message)
-
-    async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
-        """Report that the program has ended: engines evict its blocks first among tagged ones."""
-        await self._all(names, {**_about(key), "action": "forget"})
-
-    async def _all(self, names: Iterable[str], message: dict[str, Any]) -> dict[str, str]:
+        """Send advice to the replicas with these names. Return the outcome by replica name."""
+        given = {name: value for name, value in values.items() if value is not None}
+        message = {"program": program_digest(key), "action": action, **given}
         wanted = frozenset(names)
         replicas = [replica for replica in self._registry if replica.name in wanted]
         fates = await asyncio.gather(*(self._one(replica, message) for replica in replicas))
@@ -70,15 +47,10 @@ class KvAdvisor:
     async def _one(self, replica: Replica, message: dict[str, Any]) -> str:
         if replica.kind is not ReplicaKind.WEFT:
             return "ignored: the replica does not run the plugin"
-        url, headers = f"{replica.url}/weft/kv", secret_headers(replica, self._secret)
         try:
-            answer = await fetch(
-                self._client, url, headers, _TIMEOUT_S, method="POST", message=message
+            answer = await self._client.fetch(
+                replica, "/weft/kv", _TIMEOUT_S, method="POST", message=message
             )
         except httpx.HTTPError as error:
             return f"ignored: {type(error).__name__}"
         return "applied" if answer.status == 200 else f"ignored: {answer.status}"
-
-
-def _about(key: ProgramKey) -> dict[str, str]:
-    return {"program": program_digest(key)}

@@ -22,27 +22,27 @@ def models_of(answer: Any) -> list[dict[str, Any]]:
     """Return the well-formed models of a parsed `/v1/models` answer. Raises ValueError if it is not
     a list of models or has no well-formed model.
     """
-    told = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(told, list):
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(listed, list):
         raise ValueError("not a list of models")
-    cards = [card for card in map(_card, told[:MAX_MODELS]) if card is not None]
-    if told and not cards:
+    cards = [card for card in map(_card, listed[:MAX_MODELS]) if card is not None]
+    if listed and not cards:
         raise ValueError("no model has an id")
     return cards
 
 
-def _card(told: Any) -> dict[str, Any] | None:
-    if not isinstance(told, dict):
+def _card(card: Any) -> dict[str, Any] | None:
+    if not isinstance(card, dict):
         return None
-    name = told.get("id")
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_ID or not shallow(told):
+    name = card.get("id")
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_ID or not shallow(card):
         return None
-    if len(orjson.dumps(told)) > MAX_CARD_BYTES:
+    if len(orjson.dumps(card)) > MAX_CARD_BYTES:
         return None
-    length = told.get("max_model_len")
+    length = card.get("max_model_len")
     if type(length) is not int or length <= 0:
-        return {key: value for key, value in told.items() if key != "max_model_len"}
-    return told
+        return {key: value for key, value in card.items() if key != "max_model_len"}
+    return card
 
 
 def shallow(value: Any) -> bool:

@@ -18,8 +18,8 @@ class Endpoint:
 
     name: label in metrics. xargs, cache_salt: the body accepts these fields. terminals: prefixes of
     the line that ends a stream; () if unknown. errors: format of error bodies. chained: answers
-    have ids that later calls refer to (`previous_response_id`). spoken: calls and answers are text,
-    so programs can be recognised from their content.
+    have ids that later calls refer to (`previous_response_id`). is_text: calls and answers are
+    text, so programs can be recognised from their content.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Endpoint:
     terminals: tuple[bytes, ...] = (b"data: [DONE]",)
     errors: ErrorShape = "openai"
     chained: bool = False
-    spoken: bool = True
+    is_text: bool = True
 
 
 ENDPOINTS: Final = (
@@ -46,7 +46,7 @@ ENDPOINTS: Final = (
         chained=True,
     ),
     Endpoint("messages", "/v1/messages", terminals=(b"event: message_stop",), errors="anthropic"),
-    Endpoint("embeddings", "/v1/embeddings", xargs=False, terminals=(), spoken=False),
+    Endpoint("embeddings", "/v1/embeddings", xargs=False, terminals=(), is_text=False),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

@@ -89,13 +89,13 @@ def build_engine_request(
     clients. A client's `cache_salt` is hashed with the tenant's salt: it can divide the tenant's
     cache but cannot name another tenant's. Raises TooDeep.
     """
-    told = context.to_xargs() if context is not None and kind is ReplicaKind.WEFT else None
+    xargs = context.to_xargs() if context is not None and kind is ReplicaKind.WEFT else None
     added: dict[str, Any] = {}
-    if told is not None and endpoint.xargs:
-        added["vllm_xargs"] = told
+    if xargs is not None and endpoint.xargs:
+        added["vllm_xargs"] = xargs
     if salt and kind is not ReplicaKind.STOCK and endpoint.cache_salt:
         added["cache_salt"] = salt
-    header = orjson.dumps(told) if told is not None and not endpoint.xargs else b""
+    header = orjson.dumps(xargs) if xargs is not None and not endpoint.xargs else b""
     if must_be_written(body):
         try:
             return orjson.dumps(_rebuilt(body, added, kind, salt)), header

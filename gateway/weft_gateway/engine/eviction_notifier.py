@@ -51,9 +51,9 @@ class EvictionNotifier:
         # If a task fails, the group cancels the others, so that a restart begins with no tasks.
         async with asyncio.TaskGroup() as group:
             for _ in range(_AT_ONCE):
-                group.create_task(self._tell())
+                group.create_task(self._notify())
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         now = asyncio.get_running_loop().time
         while True:
             while not self._waiting:
@@ -61,7 +61,7 @@ class EvictionNotifier:
                 await self._come.wait()
             until, gone = self._waiting.popleft()
             if now() < until and not self._is_back(gone.key):
-                await self._advisor.forget(gone.key, gone.replicas)
+                await self._advisor.advise(gone.key, gone.replicas, "forget")
             else:
                 # Other tasks must run even while many entries are skipped.
                 await asyncio.sleep(0)

@@ -12,6 +12,11 @@ from typing import Any, Final, NamedTuple
 import httpx
 import orjson
 
+from weft_gateway.engine.registry import Replica
+
+SECRET_HEADER: Final = "x-weft-secret"
+# The routes of Weft's plugin. Only these get the secret.
+_OF_THE_PLUGIN: Final = "/weft/"
 # A list of several thousand models with their permissions is smaller.
 MAX_BYTES: Final = 4_194_304
 
@@ -29,33 +34,50 @@ class Fetched(NamedTuple):
         return orjson.loads(self.body)
 
 
-async def fetch(
-    client: httpx.AsyncClient,
-    url: str,
-    headers: dict[str, str],
-    within_s: float,
-    max_bytes: int = MAX_BYTES,
-    *,
-    method: str = "GET",
-    message: Any = None,
-) -> Fetched:
-    """Request `url`; `message` is sent as JSON. Raises httpx.HTTPError if the answer is unusable,
-    and httpx.TimeoutException if it is not complete within `within_s` seconds.
-    """
-    # A compressed answer has no size limit once it is decompressed.
-    headers = {**headers, "accept-encoding": "identity"}
-    try:
-        async with (
-            asyncio.timeout(within_s),
-            client.stream(method, url, headers=headers, json=message, timeout=within_s) as answer,
-        ):
-            if "content-encoding" in answer.headers:
-                raise httpx.DecodingError("compressed, although the request accepts no compression")
-            body = bytearray()
-            async for part in answer.aiter_bytes():
-                body += part
-                if len(body) > max_bytes:
-                    raise httpx.DecodingError(f"more than {max_bytes} bytes")
-            return Fetched(answer.status_code, bytes(body))
-    except TimeoutError:
-        raise httpx.ReadTimeout(f"no answer within {within_s} s") from None
+class EngineClient:
+    """Sends the gateway's own requests to replicas, with its credentials."""
+
+    def __init__(self, client: httpx.AsyncClient, secret: str = "") -> None:
+        """secret: for the routes of the plugin; "": none."""
+        self._client = client
+        self.secret = secret
+
+    async def fetch(
+        self,
+        replica: Replica,
+        path: str,
+        within_s: float,
+        max_bytes: int = MAX_BYTES,
+        *,
+        method: str = "GET",
+        message: Any = None,
+    ) -> Fetched:
+        """Request a path of a replica; `message` is sent as JSON. Raises httpx.HTTPError if the
+        answer is unusable, and httpx.TimeoutException if it is not complete within `within_s`
+        seconds.
+        """
+        # A compressed answer has no size limit once it is decompressed.
+        headers = {"accept-encoding": "identity"}
+        if replica.api_key:
+            headers["authorization"] = f"Bearer {replica.api_key}"
+        if self.secret and path.startswith(_OF_THE_PLUGIN):
+            headers[SECRET_HEADER] = self.secret
+        request = self._client.stream(
+            method, f"{replica.url}{path}", headers=headers, json=message, timeout=within_s
+        )
+        try:
+            async with asyncio.timeout(within_s), request as answer:
+                if "content-encoding" in answer.headers:
+                    raise httpx.DecodingError("compressed, although the request accepts none")
+                body = bytearray()
+                async for part in answer.aiter_bytes():
+                    body += part
+                    if len(body) > max_bytes:
+                        raise httpx.DecodingError(f"more than {max_bytes} bytes")
+                return Fetched(answer.status_code, bytes(body))
+        except TimeoutError:
+            raise httpx.ReadTimeout(f"no answer within {within_s} s") from None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()

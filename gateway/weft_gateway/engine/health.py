@@ -4,55 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
 
 from weft_gateway.engine.described import cache_room, models_of, owners, runs_plugin
 from weft_gateway.engine.engine_request import ReplicaKind
-from weft_gateway.engine.fetch import Fetched, fetch
+from weft_gateway.engine.fetch import EngineClient, Fetched
 from weft_gateway.engine.registry import Registry, Replica
 
 log = logging.getLogger(__name__)
 
-SECRET_HEADER: Final = "x-weft-secret"
 # Served models change rarely (LoRA adapters), so they are requested only every 15 checks.
 _LEARN_EVERY: Final = 15
 # Statuses of a server without /weft/state.
 _NO_ROUTE: Final = (404, 405, 501)
 
 
+@dataclass(slots=True, eq=False)
 class HealthLoop:
-    """Checks every replica each `interval_s` seconds, and earlier after a failed call."""
+    """Checks every replica each `interval_s` seconds, and earlier after a failed call. within_s:
+    timeout of one answer, from the connection to its last byte.
+    """
 
-    def __init__(
-        self,
-        registry: Registry,
-        client: httpx.AsyncClient,
-        interval_s: float,
-        secret: str = "",
-        within_s: float = 5.0,
-    ) -> None:
-        """within_s: timeout of one answer, from the connection to its last byte."""
-        self._registry = registry
-        self._client = client
-        self._interval_s = interval_s
-        self._secret = secret
-        self._within_s = within_s
-        self._round = 0
-        # Replicas whose models or kind are not fully known.
-        self._unsure: set[str] = set()
-        # Replicas with a logged warning about their unknown kind.
-        self._warned: set[str] = set()
+    registry: Registry
+    client: EngineClient
+    interval_s: float
+    within_s: float = 5.0
+    _round: int = field(default=0, init=False)
+    # Replicas whose models or kind are not fully known.
+    _unsure: set[str] = field(default_factory=set, init=False)
+    # Replicas with a logged warning about their unknown kind.
+    _warned: set[str] = field(default_factory=set, init=False)
 
     async def run(self) -> None:
         """Check until cancelled."""
-        suspicion = self._registry.suspicion
+        suspicion = self.registry.suspicion
         while True:
             try:
-                await asyncio.wait_for(suspicion.wait(), self._interval_s)
+                await asyncio.wait_for(suspicion.wait(), self.interval_s)
                 # One check per burst of failures, and no tight loop.
-                await asyncio.sleep(min(0.2, self._interval_s))
+                await asyncio.sleep(min(0.2, self.interval_s))
             except TimeoutError:
                 pass
             suspicion.clear()
@@ -62,7 +55,7 @@ class HealthLoop:
         """Check all replicas concurrently. Never raises."""
         learn = self._round % _LEARN_EVERY == 0
         self._round += 1
-        await asyncio.gather(*(self._check(replica, learn) for replica in self._registry))
+        await asyncio.gather(*(self._check(replica, learn) for replica in self.registry))
 
     async def _check(self, replica: Replica, learn: bool) -> None:
         before = replica.circuit
@@ -90,7 +83,7 @@ class HealthLoop:
             else:
                 log.warning("replica %s is down (%s)", replica.name, error)
             # The process may be a new one, with an empty cache.
-            self._registry.prefixes.forget(replica.name)
+            self.registry.prefixes.forget(replica.name)
         if before.alive and not replica.circuit.alive and replica.kind is ReplicaKind.STOCK:
             # It may be vLLM now, so calls must carry tenant salts until its kind is known.
             replica.kind = ReplicaKind.UNKNOWN
@@ -102,7 +95,7 @@ class HealthLoop:
         self._unsure.add(replica.name)
         try:
             models = await self._get(replica, "/v1/models")
-            self._tell_if_refused(
+            self._warn_if_refused(
                 replica,
                 models.status in (401, 403),
                 "api_key",
@@ -113,25 +106,25 @@ class HealthLoop:
                 return
             cards = models_of(models.json())
             replica.learn(cards)
-            state = await self._get(replica, "/weft/state", secret_headers(replica, self._secret))
-            self._tell_if_refused(
+            state = await self._get(replica, "/weft/state")
+            self._warn_if_refused(
                 replica,
                 state.status in (401, 403),
                 "engine_secret",
-                f"GET /weft/state: WEFT_ENGINE_SECRET {self._ours(self._secret)}. If the "
+                f"GET /weft/state: WEFT_ENGINE_SECRET {self._ours(self.client.secret)}. If the "
                 "replica runs Weft's plugin, set the variable to the same value on both sides; "
                 "until then the gateway treats the replica as one without the plugin",
             )
             kind = self._kind(replica.name, state, owners(cards))
         except (httpx.HTTPError, ValueError) as failure:
-            self._tell_if_unknown(replica, str(failure) or type(failure).__name__)
+            self._warn_if_unknown(replica, str(failure) or type(failure).__name__)
             return
         if kind is not ReplicaKind.UNKNOWN:
             replica.kind = kind
             self._warned.discard(replica.name)
             self._unsure.discard(replica.name)
         else:
-            self._tell_if_unknown(replica, f"GET /weft/state answered {state.status}")
+            self._warn_if_unknown(replica, f"GET /weft/state answered {state.status}")
 
     def _kind(self, name: str, state: Fetched, owners: frozenset[str | None]) -> ReplicaKind:
         """Return the kind according to both answers, UNKNOWN if they are inconclusive. Raises
@@ -143,7 +136,7 @@ class HealthLoop:
                 raise ValueError("GET /weft/state answered, but not with the plugin's state")
             room = cache_room(answer)
             if room is not None:
-                self._registry.prefixes.room(name, room)
+                self.registry.prefixes.room(name, room)
             return ReplicaKind.WEFT
         if state.status < 500 and "vllm" in owners:
             return ReplicaKind.VLLM
@@ -151,7 +144,7 @@ class HealthLoop:
             return ReplicaKind.STOCK
         return ReplicaKind.UNKNOWN
 
-    def _tell_if_unknown(self, replica: Replica, why: str) -> None:
+    def _warn_if_unknown(self, replica: Replica, why: str) -> None:
         """Warn once about a replica whose kind is unknown."""
         if replica.kind is ReplicaKind.UNKNOWN and replica.name not in self._warned:
             self._warned.add(replica.name)
@@ -163,7 +156,7 @@ class HealthLoop:
                 why,
             )
 
-    def _tell_if_refused(self, replica: Replica, refused: bool, what: str, why: str) -> None:
+    def _warn_if_refused(self, replica: Replica, refused: bool, what: str, why: str) -> None:
         """Warn once about a credential that a replica refuses. `replica.refuses` holds it until
         accepted.
         """
@@ -178,16 +171,5 @@ class HealthLoop:
     def _ours(value: str) -> str:
         return "differs from the replica's value" if value else "is not set on the gateway"
 
-    async def _get(
-        self, replica: Replica, path: str, headers: dict[str, str] | None = None
-    ) -> Fetched:
-        headers = headers or secret_headers(replica, "")
-        return await fetch(self._client, f"{replica.url}{path}", headers, self._within_s)
-
-
-def secret_headers(replica: Replica, secret: str) -> dict[str, str]:
-    """Return the headers that authenticate the gateway to a replica."""
-    headers = {SECRET_HEADER: secret} if secret else {}
-    if replica.api_key:
-        headers["authorization"] = f"Bearer {replica.api_key}"
-    return headers
+    async def _get(self, replica: Replica, path: str) -> Fetched:
+        return await self.client.fetch(replica, path, self.within_s)

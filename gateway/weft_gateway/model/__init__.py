@@ -12,8 +12,7 @@ from weft_gateway.model.program import (
     ProgramKey,
     Thread,
 )
-from weft_gateway.model.replica import ReplicaView
-from weft_gateway.model.routing import Decision, PromptPrefix, RouteRequest, Shared
+from weft_gateway.model.routing import Decision, PromptPrefix, ReplicaView, RouteRequest, Shared
 
 __all__ = [
     "Closing",

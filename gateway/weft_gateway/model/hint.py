@@ -9,22 +9,6 @@ from weft_gateway.model.tag import Tag
 
 
 @record
-class HintLimits:
-    """A tenant's limits on hints. max_retain_s: seconds for which KV blocks may be kept.
-    max_priority, max_reuse_priority: in both directions from 0. max_deadline_s: seconds from now.
-    max_tag: the highest tag for clients; PARTIAL_PREFILL is for prefills that the gateway
-    requested. max_tags: per call.
-    """
-
-    max_retain_s: float = 3600.0
-    max_priority: int = 8
-    max_reuse_priority: int = 4
-    max_deadline_s: float = 86_400.0
-    max_tag: Tag = Tag.SYSTEM_PROMPT
-    max_tags: int = 64
-
-
-@record
 class OwnTag:
     """A client's tag for messages, or else for the tokens from `start` up to but not including
     `end`. name: its place in the request, for its fate. message: index of the first message; -1 for

@@ -7,7 +7,18 @@ from dataclasses import field
 
 from weft_gateway.model.program import Program
 from weft_gateway.model.record import record
-from weft_gateway.model.replica import ReplicaView
+
+
+@record
+class ReplicaView:
+    """A snapshot of one replica. in_flight: its open calls, as known to this gateway: its own calls
+    are exact, other gateways' are as of the last round trip to the table.
+    """
+
+    name: str
+    models: frozenset[str]
+    healthy: bool
+    in_flight: int
 
 
 @record

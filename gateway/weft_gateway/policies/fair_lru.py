@@ -70,6 +70,10 @@ class FairLRU(Generic[_K]):
             del self._of[largest]
         return largest, oldest
 
+    def count(self, tenant: str) -> int:
+        """Return a tenant's number of entries."""
+        return len(self._of.get(tenant, ()))
+
     def oldest(self, tenant: str) -> _K | None:
         """Return a tenant's least recently used entry, None if it has no entries."""
         own = self._of.get(tenant)

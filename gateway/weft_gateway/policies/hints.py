@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from weft_gateway.model.hint import NO_HINTS, HintLimits, Hints, OwnTag
+from weft_gateway.model.hint import NO_HINTS, Hints, OwnTag
 from weft_gateway.policies import hints_values as values
 from weft_gateway.policies.tags_sections import PREAMBLE
 
-DEFAULT_LIMITS: Final = HintLimits()
 _MARK: Final = b'"cache_control"'
 # Maximum fates per call, which bounds the size of a receipt.
 _MAX_FATES: Final = 96
@@ -79,13 +78,8 @@ _FATES: Final = {
 }
 
 
-def read_hints(
-    body: Mapping[str, Any],
-    headers: Mapping[bytes, bytes],
-    limits: HintLimits = DEFAULT_LIMITS,
-    raw: bytes = b"",
-) -> Hints:
-    """Read all hints of a call, within a tenant's limits. Never raises.
+def read_hints(body: Mapping[str, Any], headers: Mapping[bytes, bytes], raw: bytes = b"") -> Hints:
+    """Read all hints of a call, within their limits. Never raises.
 
     body: parsed from `raw`. Without `raw`, marks of `cache_control` inside messages are not read.
     headers: names in lower case. Durations start now.
@@ -95,7 +89,7 @@ def read_hints(
         return NO_HINTS
     found: dict[str, Any] = {}
     fates: list[str] = []
-    tags = _own_tags(body, limits, fates)
+    tags = _own_tags(body, fates)
     winners: dict[str, str] = {}
     for row in _ROWS:
         value = _at(body, headers, row.place)
@@ -103,7 +97,7 @@ def read_hints(
             continue
         name = row.place.decode() if isinstance(row.place, bytes) else ".".join(row.place)
         try:
-            read, clamped = row.read(value, limits)
+            read, clamped = row.read(value)
         except ValueError as error:
             fates.append(f"{name}=ignored: {error}")
             continue
@@ -114,7 +108,7 @@ def read_hints(
         found[row.sets] = read
         fates.append(f"{name}={_FATES.get(row.sets, _APPLIED)}{', clamped' if clamped else ''}")
     if marked:
-        _read_marks(body, limits, found, winners, fates)
+        _read_marks(body, found, winners, fates)
     return Hints(**found, tags=tags, fates=tuple(fates[:_MAX_FATES]))
 
 
@@ -131,7 +125,7 @@ def _at(
     return value
 
 
-def _own_tags(body: Mapping[str, Any], limits: HintLimits, fates: list[str]) -> tuple[OwnTag, ...]:
+def _own_tags(body: Mapping[str, Any], fates: list[str]) -> tuple[OwnTag, ...]:
     """Return the client's tags, whose fates are known after their placement. Also reports the fates
     of malformed objects and unknown names.
     """
@@ -151,13 +145,13 @@ def _own_tags(body: Mapping[str, Any], limits: HintLimits, fates: list[str]) -> 
     if not isinstance(given, list):
         fates.append("weft.tags=ignored: must be a list")
         return ()
-    if len(given) > limits.max_tags:
-        fates.append(f"weft.tags=ignored from the {limits.max_tags + 1}th on: too many")
+    if len(given) > values.MAX_TAGS:
+        fates.append(f"weft.tags=ignored from the {values.MAX_TAGS + 1}th on: too many")
     tags = []
-    for number, value in enumerate(given[: limits.max_tags]):
+    for number, value in enumerate(given[: values.MAX_TAGS]):
         name = f"weft.tags[{number}]"
         try:
-            tags.append(values.own_tag(name, value, limits))
+            tags.append(values.own_tag(name, value))
         except ValueError as error:
             fates.append(f"{name}=ignored: {error}")
     return tuple(tags)
@@ -165,7 +159,6 @@ def _own_tags(body: Mapping[str, Any], limits: HintLimits, fates: list[str]) -> 
 
 def _read_marks(
     body: Mapping[str, Any],
-    limits: HintLimits,
     found: dict[str, Any],
     winners: Mapping[str, str],
     fates: list[str],
@@ -177,7 +170,7 @@ def _read_marks(
     wrong = ""
     for message, mark in _marks(body):
         try:
-            seconds, clamped = values.marked_retention(mark, limits)
+            seconds, clamped = values.marked_retention(mark)
         except ValueError as error:
             wrong = str(error)
             continue

@@ -1,5 +1,5 @@
-"""Readers of hint values: each returns a value clamped to the tenant's limits, or refuses it with a
-reason. Pure.
+"""Readers of hint values: each returns a value clamped to its limits, or refuses it with a reason.
+Pure.
 """
 
 from __future__ import annotations
@@ -7,20 +7,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from weft_gateway.model.hint import HintLimits, OwnTag
+from weft_gateway.model.hint import OwnTag
 from weft_gateway.model.tag import Tag
 
 # Returns a value within the limits, and whether it was clamped. Raises ValueError with the reason
 # for an invalid value.
-Read = Callable[[Any, HintLimits], tuple[Any, bool]]
+Read = Callable[[Any], tuple[Any, bool]]
+
+# Limits on hints. Priorities: in both directions from 0.
+MAX_PRIORITY: Final = 8
+MAX_REUSE_PRIORITY: Final = 4
+MAX_RETAIN_S: Final = 3600.0
+MAX_DEADLINE_S: Final = 86_400.0
+MAX_TAGS: Final = 64
+# The highest tag for clients. PARTIAL_PREFILL is for prefills that the gateway requested.
+MAX_TAG: Final = Tag.SYSTEM_PROMPT
+# Above the length of any prompt.
+MAX_TOKENS: Final = 1 << 30
 
 _FLAGS: Final = {
     "1": True, "true": True, "yes": True, "on": True,
     "0": False, "false": False, "no": False, "off": False,
 }  # fmt: skip
 _TAGS: Final = {tag.name: tag for tag in Tag}
-# Above the length of any prompt.
-_MOST_TOKENS: Final = 1 << 30
 _RETENTIONS: Final = {"24h": 86_400.0, "1h": 3600.0, "5m": 300.0}
 
 
@@ -44,28 +53,28 @@ def _whole(value: Any, low: int, high: int) -> tuple[int, bool]:
     return int(found), clamped
 
 
-def sooner(value: Any, limits: HintLimits) -> tuple[int, bool]:
+def sooner(value: Any) -> tuple[int, bool]:
     """Read a priority where higher is sooner: Dynamo, vllm-router, Weft."""
-    return _whole(value, -limits.max_priority, limits.max_priority)
+    return _whole(value, -MAX_PRIORITY, MAX_PRIORITY)
 
 
-def later(value: Any, limits: HintLimits) -> tuple[int, bool]:
+def later(value: Any) -> tuple[int, bool]:
     """Read a priority where lower is sooner: vLLM."""
-    found, clamped = sooner(value, limits)
+    found, clamped = sooner(value)
     return -found, clamped
 
 
-def tier(value: Any, limits: HintLimits) -> tuple[int, bool]:
+def tier(value: Any) -> tuple[int, bool]:
     """Read the number of eviction tiers by which KV blocks are kept longer, or shorter."""
-    return _whole(value, -limits.max_reuse_priority, limits.max_reuse_priority)
+    return _whole(value, -MAX_REUSE_PRIORITY, MAX_REUSE_PRIORITY)
 
 
-def retention(value: Any, limits: HintLimits) -> tuple[float, bool]:
+def retention(value: Any) -> tuple[float, bool]:
     """Read the seconds for which KV blocks are kept."""
-    return number(value, 0.0, limits.max_retain_s)
+    return number(value, 0.0, MAX_RETAIN_S)
 
 
-def named_retention(value: Any, limits: HintLimits) -> tuple[float | None, bool]:
+def named_retention(value: Any) -> tuple[float | None, bool]:
     """Read OpenAI's `prompt_cache_retention`, a name; None for `in_memory`, which requests no
     retention.
     """
@@ -73,25 +82,25 @@ def named_retention(value: Any, limits: HintLimits) -> tuple[float | None, bool]
         return None, False
     if not isinstance(value, str) or value not in _RETENTIONS:
         raise ValueError("must be in_memory or 24h")
-    return retention(_RETENTIONS[value], limits)
+    return retention(_RETENTIONS[value])
 
 
-def marked_retention(value: Any, limits: HintLimits) -> tuple[float, bool]:
+def marked_retention(value: Any) -> tuple[float, bool]:
     """Read Anthropic's `cache_control`."""
     if not isinstance(value, dict) or value.get("type") != "ephemeral":
         raise ValueError("must be of type ephemeral")
     ttl = value.get("ttl", "5m")
     if ttl not in ("5m", "1h"):
         raise ValueError("ttl must be 5m or 1h")
-    return retention(_RETENTIONS[ttl], limits)
+    return retention(_RETENTIONS[ttl])
 
 
-def deadline(value: Any, limits: HintLimits) -> tuple[float, bool]:
+def deadline(value: Any) -> tuple[float, bool]:
     """Read a deadline, seconds from now."""
-    return number(value, 0.0, limits.max_deadline_s)
+    return number(value, 0.0, MAX_DEADLINE_S)
 
 
-def flag(value: Any, limits: HintLimits) -> tuple[bool, bool]:
+def flag(value: Any) -> tuple[bool, bool]:
     """True or false."""
     if isinstance(value, bytes):
         value = _FLAGS.get(value.decode("latin-1").strip().lower())
@@ -100,7 +109,7 @@ def flag(value: Any, limits: HintLimits) -> tuple[bool, bool]:
     return value, False
 
 
-def own_tag(name: str, value: Any, limits: HintLimits) -> OwnTag:
+def own_tag(name: str, value: Any) -> OwnTag:
     """Read a client's tag for a message (an index), for several (`messages`: first index and end
     index), or for tokens from `start` up to but not including `end`.
     """
@@ -113,18 +122,18 @@ def own_tag(name: str, value: Any, limits: HintLimits) -> OwnTag:
         tag = Tag(tag)
     else:
         raise ValueError(f"tag must be one of {', '.join(_TAGS)}")
-    clamped = tag > limits.max_tag
-    tag = min(tag, limits.max_tag)
+    clamped = tag > MAX_TAG
+    tag = min(tag, MAX_TAG)
     if "message" in value:
-        message, outside = _whole(value["message"], -1, _MOST_TOKENS)
+        message, outside = _whole(value["message"], -1, MAX_TOKENS)
         if outside:
             raise ValueError("message must be an index")
         return OwnTag(name, tag, message, clamped=clamped)
     if "messages" in value:
         first, after = _range(value["messages"])
         return OwnTag(name, tag, first, clamped=clamped, messages=after - first)
-    start, early = _whole(value.get("start", 0), 0, _MOST_TOKENS)
-    end, late = _whole(value.get("end"), 0, _MOST_TOKENS)
+    start, early = _whole(value.get("start", 0), 0, MAX_TOKENS)
+    end, late = _whole(value.get("end"), 0, MAX_TOKENS)
     if start >= end:
         raise ValueError("needs a message, or a start before an end")
     return OwnTag(name, tag, None, start, end, clamped or early or late)
@@ -133,7 +142,7 @@ def own_tag(name: str, value: Any, limits: HintLimits) -> OwnTag:
 def _range(span: Any) -> tuple[int, int]:
     if not isinstance(span, list) or len(span) != 2:
         raise ValueError("messages must be two indices")
-    (first, early), (after, late) = (_whole(index, 0, _MOST_TOKENS) for index in span)
+    (first, early), (after, late) = (_whole(index, 0, MAX_TOKENS) for index in span)
     if early or late or first >= after:
         raise ValueError("messages must be a start before an end")
     return first, after

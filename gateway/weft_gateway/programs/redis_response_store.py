@@ -58,10 +58,15 @@ class RedisResponseStore(ResponseStore):
         packed = await self._read(rows.member(ProgramKey(tenant, response_id)))
         if packed is None:
             return None
+        try:
+            answer = msgspec.json.decode(packed, type=StoredResponse)
+        except msgspec.DecodeError:
+            # Another version wrote it.
+            return None
         owner = self._owners.get(response_id, tenant)
         if owner != tenant:
             self._drop(owner, response_id)
-        self._keep(tenant, response_id, msgspec.json.decode(packed, type=StoredResponse))
+        self._keep(tenant, response_id, answer)
         return self._known(tenant, response_id)
 
     async def forget(self, tenant: str, response_id: str) -> None:

@@ -5,7 +5,7 @@ queues. A slow listener loses its oldest events and receives the number of lost 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -71,7 +71,6 @@ class Listeners:
         self._per_tenant = per_tenant
         self._of: dict[ProgramKey, list[Listener]] = {}
         self._room = FairLRU[tuple[ProgramKey, Listener]](in_all)
-        self._tenants: Counter[str] = Counter()
         self._closed = False
 
     def __contains__(self, key: ProgramKey) -> bool:
@@ -81,7 +80,7 @@ class Listeners:
         """Whether the program or its tenant has reached its limit."""
         return (
             len(self._of.get(key, ())) >= self._limit
-            or self._tenants[key.tenant] >= self._per_tenant
+            or self._room.count(key.tenant) >= self._per_tenant
         )
 
     def add(self, key: ProgramKey) -> Listener | None:
@@ -92,7 +91,6 @@ class Listeners:
         if self._closed:
             listener.close()
         self._of.setdefault(key, []).append(listener)
-        self._tenants[key.tenant] += 1
         gone = self._room.put(key.tenant, (key, listener))
         if gone is not None:
             other, oldest = gone[1]
@@ -111,11 +109,8 @@ class Listeners:
         there.remove(listener)
         if not there:
             del self._of[key]
-        self._tenants[key.tenant] -= 1
-        if not self._tenants[key.tenant]:
-            del self._tenants[key.tenant]
 
-    def tell(self, key: ProgramKey, event: Mapping[str, Any]) -> None:
+    def publish(self, key: ProgramKey, event: Mapping[str, Any]) -> None:
         """Send an event of the program to all its listeners, as JSON."""
         there = self._of.get(key)
         if there:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from weft_engine.wire import CallReport
 
-from weft_gateway.telemetry.tallies import Distributions, Tallies
+from weft_gateway.telemetry.aggregates import Counters, Histograms
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
@@ -44,22 +45,14 @@ class CallMetrics:
         self.output = metrics.output.labels(replica)
         self.preemptions = metrics.preemptions.labels(replica)
 
-    def used(
-        self,
-        service_s: float,
-        waiting_s: float,
-        prompt: int,
-        cached: int,
-        output: int,
-        preemptions: int,
-    ) -> None:
+    def used(self, report: CallReport) -> None:
         """Add the usage of one call, as reported by its engine."""
-        self.service.value += service_s
-        self.waiting.value += waiting_s
-        self.prompt.value += prompt
-        self.cached.value += cached
-        self.output.value += output
-        self.preemptions.value += preemptions
+        self.service.value += report.service_s
+        self.waiting.value += report.waiting_s
+        self.prompt.value += report.prompt_tokens
+        self.cached.value += report.cached_tokens
+        self.output.value += report.output_tokens
+        self.preemptions.value += report.preemptions
 
 
 class Metrics:
@@ -70,67 +63,67 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         r = self.registry
-        self.calls = Tallies("weft_calls", "Calls closed", ("endpoint", "outcome", "replica"), r)
-        self.errors = Counter(
-            "weft_errors", "Errors that the gateway returned or detected", ("code",), registry=r
+        self.calls = Counters("weft_calls", "Calls closed", ("endpoint", "outcome", "replica"), r)
+        self.errors = Counters(
+            "weft_errors", "Errors that the gateway returned or detected", ("code",), r
         )
-        self.task_failures = Counter(
+        self.task_failures = Counters(
             "weft_task_failures",
             "Failures of background tasks (which restart) and of work after calls",
             ("task",),
-            registry=r,
+            r,
         )
         self.in_flight = Gauge(
             "weft_calls_in_flight", "Open calls, all gateways", ("replica",), registry=r
         )
-        self.latency = Distributions(
+        self.latency = Histograms(
             "weft_call_seconds",
             "Seconds from the request to the end of the answer",
             ("endpoint",),
             _LATENCY,
             r,
         )
-        self.first_byte = Distributions(
+        self.first_byte = Histograms(
             "weft_first_byte_seconds",
             "Seconds from the request to the first byte of the answer",
             ("endpoint",),
             _LATENCY,
             r,
         )
-        self.overhead = Distributions(
+        self.overhead = Histograms(
             "weft_overhead_seconds",
             "Seconds that the gateway spends on a call before it sends it to a replica",
             (),
             _OVERHEAD,
             r,
         ).labels()
-        self.service = Tallies(
+        self.service = Counters(
             "weft_service_seconds", "Attained service in seconds", ("replica",), r
         )
-        self.waiting = Tallies("weft_waiting_seconds", "Seconds in engine queues", ("replica",), r)
-        self.prompt = Tallies("weft_prompt_tokens", "Prompt tokens", ("replica",), r)
-        self.cached = Tallies(
+        self.waiting = Counters("weft_waiting_seconds", "Seconds in engine queues", ("replica",), r)
+        self.prompt = Counters("weft_prompt_tokens", "Prompt tokens", ("replica",), r)
+        self.cached = Counters(
             "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), r
         )
-        self.output = Tallies("weft_output_tokens", "Output tokens", ("replica",), r)
-        self.preemptions = Tallies("weft_preemptions", "Preemptions", ("replica",), r)
-        self.dropped = Tallies(
+        self.output = Counters("weft_output_tokens", "Output tokens", ("replica",), r)
+        self.preemptions = Counters("weft_preemptions", "Preemptions", ("replica",), r)
+        self.dropped = Counters(
             "weft_reports_dropped",
             "Engine reports that were malformed or named another call",
             ("replica",),
             r,
         )
-        self.saved = Tallies(
+        self.saved = Counters(
             "weft_saved_seconds",
             "Program seconds saved by overlapping tools with the engine",
             ("overlap",),
             r,
         )
         self.programs = Gauge("weft_programs", "Live programs, all gateways", registry=r)
-        self.begun = Tallies(
+        self.begun = Counters(
             "weft_programs_begun", "Programs started, all gateways", (), r
         ).labels()
-        self.ended = Tallies("weft_programs_ended", "Programs ended, all gateways", (), r).labels()
+        self.ended = Counters("weft_programs_ended", "Programs ended, all gateways", (), r).labels()
         self.local = Gauge(
             "weft_table_local",
             "1 while the process table's store is unreachable and this gateway uses its local view",

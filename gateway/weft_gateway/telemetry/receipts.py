@@ -48,7 +48,7 @@ class Receipt:
     predicted_tokens: int
     predicted_service_s: float | None
     reason: str = ""
-    told: CallContext | None = None  # The context sent to the engine.
+    context: CallContext | None = None  # The context sent to the engine.
     report: CallReport | None = None
     status: int = 0
     outcome: str = ""
@@ -139,14 +139,14 @@ class Receipt:
 
     def _order(self) -> dict[str, Any] | None:
         """Return the values by which the engine ordered the call."""
-        told, report = self.told, self.report
-        if told is None:
+        context, report = self.context, self.report
+        if context is None:
             return None
         return {
             "policy": report.policy if report is not None else None,
-            "program_service_s": told.service_s,
-            "program_waiting_s": told.waiting_s,
-            "program_critical_path_s": told.critical_path_s,
+            "program_service_s": context.service_s,
+            "program_waiting_s": context.waiting_s,
+            "program_critical_path_s": context.critical_path_s,
             "queues": list(report.queue_path) if report is not None else [],
         }
 
@@ -233,14 +233,12 @@ class Receipts:
         self._expire(tenant, now_s)
         return list(self._room.of(tenant))
 
-    def unlist(self, key: ProgramKey, now_s: float) -> bool:
+    def unlist(self, key: ProgramKey, now_s: float) -> None:
         """Remove a program's calls so far from the finished sessions, because its handle was
-        deleted. Return whether any call was listed.
+        deleted.
         """
-        listed = [one for one in self.story(key, now_s) if one.listed]
-        for receipt in listed:
+        for receipt in self.story(key, now_s):
             receipt.listed = False
-        return bool(listed)
 
     def _expire(self, tenant: str, now_s: float) -> None:
         """Drop a tenant's expired receipts before a query."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prometheus_client import Counter
+from weft_gateway.telemetry.aggregates import Counters
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Supervisor:
 
     def __init__(
         self,
-        failures: Counter,
+        failures: Counters,
         first_pause_s: float = FIRST_PAUSE_S,
         longest_pause_s: float = LONGEST_PAUSE_S,
         recovered_after_s: float = RECOVERED_AFTER_S,
@@ -141,13 +141,13 @@ class Spawner:
     which `failures` counts exceptions.
     """
 
-    def __init__(self, name: str, failures: Counter) -> None:
+    def __init__(self, name: str, failures: Counters) -> None:
         self._name = name
         self._failures = failures
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         failures.labels(name)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         """Run `work`. Its exceptions are logged and counted."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -158,7 +158,7 @@ class Spawner:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=timeout_s)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         error = None
         with contextlib.suppress(asyncio.CancelledError):

@@ -82,7 +82,7 @@ def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> dic
                 question = RouteRequest(
                     "m", shared_bytes // 4, None, views, shared=sent.shared(beginning, names)
                 )
-                decision = router.route(question, 0.0, draw)
+                decision = router.route(question, draw)
                 sent.sent(decision.replica, beginning)
         choose_s.append((thread_time() - begun) / _LOOPS)
         marks = max(len(one.marks) for one in beginnings if one is not None)

@@ -100,7 +100,7 @@ class Front:
         question = RouteRequest(
             _MODEL, prompt_tokens, self.table.peek(key), views, away, next(self._placed)
         )
-        decision = self._router.route(question, now, self._rng)
+        decision = self._router.route(question, self._rng)
         if not decision.replica:
             raise RuntimeError(f"no replica for {call}: {decision.reason}")
         sticky, beginning = decision.sticky, None
@@ -109,7 +109,7 @@ class Front:
         else:
             if decision.new_home:
                 beginning = beginning_of(parts)
-                decision = self._choose_home(question, decision, beginning, now)
+                decision = self._choose_home(question, decision, beginning)
             proposed = decision.replica
         opened = at_once(
             self.table.open_call(
@@ -135,14 +135,14 @@ class Front:
         )
 
     def _choose_home(
-        self, question: RouteRequest, decision: Decision, beginning: PromptPrefix | None, now: float
+        self, question: RouteRequest, decision: Decision, beginning: PromptPrefix | None
     ) -> Decision:
         if beginning is None:
             return decision
         shared = self._sent.shared(beginning, decision.eligible)
         if shared is None:
             return decision
-        return self._router.route(replace(question, shared=shared), now, self._rng)
+        return self._router.route(replace(question, shared=shared), self._rng)
 
     def close(self, report: CallReport, now: float, outcome: Outcome = Outcome.OK) -> None:
         """Close a call that was answered or stopped."""

@@ -179,7 +179,7 @@ async def test_long_response_ids_are_not_stored(engine: Any, weft: Any) -> None:
     async with engine(script=script) as stub, weft(stub) as gateway:
         for number in range(4):
             assert (await respond(gateway, MINE, stream=number % 2 == 0)).status_code == 200
-        responses = gateway.parts.chains
+        responses = gateway.parts.stores.chains
         assert (responses._answers, responses._owners) == ({}, {})
 
 

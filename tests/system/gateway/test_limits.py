@@ -106,7 +106,7 @@ async def test_a_failed_call_releases_its_place(
         else:
             body = {"model": "unknown"} if fault == "model" else {}
             assert (await gateway.call(body=body, headers=key("a"))).status_code >= 400
-        limiter = gateway.parts.limiter
+        limiter = gateway.parts.stores.limiter
         tenant = gateway.parts.auth.caller({b"authorization": b"Bearer a"}).tenant
         await until(lambda: limiter.in_flight(tenant) == 0)
 
@@ -181,7 +181,7 @@ async def test_a_background_response_keeps_its_place_until_its_end(
         if end == "unreachable":
             stub.refuse()
         response["status"] = end
-        limiter = gateway.parts.limiter
+        limiter = gateway.parts.stores.limiter
         tenant = gateway.parts.auth.caller({b"authorization": b"Bearer a"}).tenant
         await until(lambda: limiter.in_flight(tenant) == 0)
 
@@ -196,6 +196,6 @@ async def test_a_background_response_releases_its_place_after_the_call_timeout(
     async with engine(script=script) as stub, weft(stub, **settings) as gateway:
         body = {"input": "x", "background": True}
         assert (await gateway.call("/v1/responses", body=body, headers=key("a"))).status_code == 200
-        limiter = gateway.parts.limiter
+        limiter = gateway.parts.stores.limiter
         tenant = gateway.parts.auth.caller({b"authorization": b"Bearer a"}).tenant
         await until(lambda: limiter.in_flight(tenant) == 0)

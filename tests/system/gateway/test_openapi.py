@@ -37,7 +37,7 @@ def served(gateway: Any) -> set[tuple[str, str]]:
     """Return every method and path of the application, without the documentation pages."""
     found = {
         (method, route.path_format.replace(":path}", "}"))
-        for route in gateway.parts.app._others.routes
+        for route in gateway.parts.app.others.routes
         if isinstance(route, APIRoute) and route.include_in_schema
         for method in route.methods
     }
@@ -100,7 +100,7 @@ async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any) -
         weft(stub) as gateway,
     ):
         listed = operations((await gateway.client.get("/openapi.json")).json())
-        own = {route.name for route in gateway.parts.app._others.routes}
+        own = {route.name for route in gateway.parts.app.others.routes}
         # The engine receives the extension of a prefill as a chat completion.
         passed = set(listed) - own - {"extend_prefill"}
         for name in passed:

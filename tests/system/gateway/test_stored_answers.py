@@ -228,7 +228,7 @@ async def test_a_gateway_finds_its_own_responses_during_an_outage(
         assert (await right.client.get(path)).status_code == 503
         redis.start()
         await until(lambda: not (left.parts.table.local or right.parts.table.local))
-        await left.parts.chains.flush()
+        await left.parts.stores.chains.flush()
         assert (await right.client.get(path)).json() == second.json()
 
 

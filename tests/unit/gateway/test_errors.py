@@ -1,8 +1,11 @@
 """Errors in the formats of the APIs."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+import weft_gateway
 from weft_gateway import errors
 from weft_gateway.errors import ApiError
 
@@ -63,9 +66,18 @@ def test_failed_response_stream_ends_like_openais() -> None:
 
 
 def test_retryable_errors_have_retry_after() -> None:
-    for error in (errors.no_replica(7), errors.table_unavailable(7)):
-        assert error.status == 503
-        assert (b"retry-after", b"7") in error.headers
+    error = errors.of("no_replica", retry_after_s=7)
+    assert (error.status, error.code) == (503, "no_replica")
+    assert (b"retry-after", b"7") in error.headers
+
+
+def test_the_table_has_exactly_the_codes_in_use() -> None:
+    used = {
+        code
+        for file in Path(weft_gateway.__file__).parent.rglob("*.py")
+        for code in re.findall(r'errors\.of\(\s*"(\w+)"', file.read_text())
+    }
+    assert used == errors._ERRORS.keys()
 
 
 def test_wrong_method_lists_the_allowed_ones() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from weft_gateway.calls.background import BackgroundCalls
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.limits import TenantLimits
@@ -21,9 +19,10 @@ class LimitsObserver(CallObserver):
         self._counter = counter
         self._background = background
 
-    def arrived(self, call: Call) -> Awaitable[None]:
+    async def arrived(self, call: Call) -> None:
         """Admit the call. Raises ApiError 429 for a call over the limits."""
-        return self._admit(call)
+        tokens = self._counter.prompt_tokens(call)
+        call.admitted = await self._limits.admit(call.caller.tenant, tokens)
 
     def closed(self, call: Call) -> None:
         """Correct the tokens by the engine's count. A call that continues in the background keeps
@@ -43,7 +42,3 @@ class LimitsObserver(CallObserver):
         admitted, call.admitted = call.admitted, None
         if admitted is not None:
             self._limits.release(admitted)
-
-    async def _admit(self, call: Call) -> None:
-        tokens = self._counter.prompt_tokens(call)
-        call.admitted = await self._limits.admit(call.caller.tenant, tokens)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from time import time
 
 from weft_gateway.calls.call import PREFILL, Call
@@ -23,31 +24,24 @@ from weft_gateway.telemetry.tasks import Spawner
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class LineageObserver(CallObserver):
     """Joins calls without an identity to the programs whose messages they continue (row 5 of the
     alias table). If the store is away, a call stays a separate program.
+
+    receipts: moved if calls turn out to belong to another program. spawner: runs work beside the
+    calls.
     """
 
-    def __init__(
-        self,
-        lineage: Lineage,
-        table: ProcessTable,
-        turns: Turns,
-        receipts: Receipts,
-        spawner: Spawner,
-    ) -> None:
-        """receipts: moved if calls turn out to belong to another program. spawner: runs work beside
-        the calls.
-        """
-        self._lineage = lineage
-        self._table = table
-        self._turns = turns
-        self._receipts = receipts
-        self._spawn = spawner.spawn
+    lineage: Lineage
+    table: ProcessTable
+    turns: Turns
+    receipts: Receipts
+    spawner: Spawner
 
     def observes(self, endpoint: Endpoint) -> bool:
         """Observe calls whose messages can be recognised."""
-        return endpoint.spoken and endpoint is not PREFILL
+        return endpoint.is_text and endpoint is not PREFILL
 
     def arrived(self, call: Call) -> Awaitable[None] | None:
         """Find the call's program by its messages."""
@@ -80,14 +74,14 @@ class LineageObserver(CallObserver):
         return None if asked is None else self._failed(call, asked)
 
     async def _join_in_turn(self, call: Call) -> None:
-        await self._turns.take(call.key.tenant, len(call.raw))
+        await self.turns.take(call.key.tenant, len(call.raw))
         await self._join(call)
 
     async def _join(self, call: Call) -> None:
         own = call.identity
         tenant, fresh = own.key
         try:
-            asked = await self._lineage.ask(tenant, call.body, fresh, time())
+            asked = await self.lineage.ask(tenant, call.body, fresh, time())
         except TableUnavailable:
             return
         call.asked = asked
@@ -100,19 +94,19 @@ class LineageObserver(CallObserver):
             ephemeral=False,
         )
         for owner, into in verdict.folds:
-            self._receipts.move(tenant, owner, into, shown)
+            self.receipts.move(tenant, owner, into, shown)
             # Its next calls count for `into`, whose row holds the usage.
-            self._spawn(self._end(ProgramKey(tenant, owner)))
+            self.spawner.spawn(self._end(ProgramKey(tenant, owner)))
 
     async def _end(self, key: ProgramKey) -> None:
         with contextlib.suppress(TableUnavailable):
-            await self._table.end(key, time())
+            await self.table.end(key, time())
 
     async def _answered(self, call: Call, asked: Asked) -> None:
         answer = parse_answer(call.answer(), call.is_stream)
         with contextlib.suppress(TableUnavailable):
-            await self._lineage.answered(asked, answer, time())
+            await self.lineage.answered(asked, answer, time())
 
     async def _failed(self, call: Call, asked: Asked) -> None:
         with contextlib.suppress(TableUnavailable):
-            await self._lineage.failed(asked, time())
+            await self.lineage.failed(asked, time())

@@ -35,16 +35,8 @@ class MetricsObserver(CallObserver):
         """Count the outcome and the engine's report."""
         metrics = self._bind(call.endpoint.name, call.replica)
         metrics.outcomes[call.outcome].inc()
-        report = call.report
-        if report is not None:
-            metrics.used(
-                report.service_s,
-                report.waiting_s,
-                report.prompt_tokens,
-                report.cached_tokens,
-                report.output_tokens,
-                report.preemptions,
-            )
+        if call.report is not None:
+            metrics.used(call.report)
         if call.dropped:
             self._metrics.dropped.labels(call.replica).inc(call.dropped)
         if call.saved_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Any
 
 from weft_gateway.calls.call import Call
@@ -18,12 +19,12 @@ from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.tasks import Spawner
 
 
+@dataclass(slots=True, eq=False)
 class PrefillObserver(CallObserver):
     """Finds the prefill that a call extends, and computes the time that it saved."""
 
-    def __init__(self, prefills: PrefillManager, table: ProcessTable) -> None:
-        self._prefills = prefills
-        self._table = table
+    prefills: PrefillManager
+    table: ProcessTable
 
     def observes(self, endpoint: Endpoint) -> bool:
         """Only chats have prefills."""
@@ -35,16 +36,16 @@ class PrefillObserver(CallObserver):
         """
         if call.prefill_id:
             return self._extend(call)
-        known = self._table.peek(call.identity.key)
+        known = self.table.peek(call.identity.key)
         if known is not None and known.attributes:
-            return self._prefills.match(call, known)
+            return self.prefills.match(call, known)
         return None
 
     def opened(self, call: Call) -> Awaitable[None] | None:
         """Match prefills that this gateway did not know before the call opened."""
         if not call.program.attributes or call.matched or call.prefill:
             return None
-        return self._prefills.match(call, call.program)
+        return self.prefills.match(call, call.program)
 
     def closed(self, call: Call) -> None:
         """Record the time that the prefill saved, once: later turns use the cache of this one."""
@@ -57,14 +58,14 @@ class PrefillObserver(CallObserver):
 
     def ended(self, call: Call) -> Awaitable[None] | None:
         """An answered turn uses up its prefill."""
-        return None if call.prefill is None else self._prefills.done(call.prefill, call.key)
+        return None if call.prefill is None else self.prefills.done(call.prefill, call.key)
 
     async def _extend(self, call: Call) -> None:
         try:
-            prefill = await self._prefills.find(call.caller.tenant, call.prefill_id)
+            prefill = await self.prefills.find(call.caller.tenant, call.prefill_id)
         except TableUnavailable:
             return  # Another gateway may know the handle; the call is served without it.
-        await self._prefills.claim(prefill, call.model, call.body)
+        await self.prefills.claim(prefill, call.model, call.body)
         call.prefill = prefill
         asked = call.asked
         if call.identity.source == "none" or (asked is not None and asked.verdict.how is How.NEW):
@@ -75,18 +76,13 @@ class PrefillObserver(CallObserver):
             )
 
 
+@dataclass(slots=True, eq=False)
 class AutoPrefill(CallObserver):
     """Learns the sequence of turns, and prefills the next one while the tools run."""
 
-    def __init__(
-        self,
-        predictor: NextTurnPredictor,
-        prefills: PrefillManager,
-        spawner: Spawner,
-    ) -> None:
-        self._predictor = predictor
-        self._prefills = prefills
-        self._spawn = spawner.spawn
+    predictor: NextTurnPredictor
+    prefills: PrefillManager
+    spawner: Spawner
 
     def observes(self, endpoint: Endpoint) -> bool:
         """Only chats have prefills."""
@@ -104,11 +100,11 @@ class AutoPrefill(CallObserver):
             return
         key, thread = call.key, call.identity.thread
         cached = report.cached_tokens if call.prefill is None else None
-        self._predictor.came(key, thread, call.body, cached)
+        self.predictor.came(key, thread, call.body, cached)
         message = _message(call)
         if not message.get("tool_calls"):
             return
-        following = self._predictor.called(
+        following = self.predictor.called(
             key,
             thread,
             call.body,
@@ -118,7 +114,7 @@ class AutoPrefill(CallObserver):
         )
         if following is not None:
             body = {**call.body, **following}
-            self._spawn(self._prefills.auto_prefill(call.caller, key, body, call.model))
+            self.spawner.spawn(self.prefills.auto_prefill(call.caller, key, body, call.model))
 
 
 def _message(call: Call) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class ReceiptsObserver(CallObserver):
         if receipt is None:
             return
         receipt.overhead_s = call.overhead_s
-        receipt.told, receipt.predicted_service_s = call.context, call.expected_s
+        receipt.context, receipt.predicted_service_s = call.context, call.expected_s
         if call.fates:
             receipt.hints = _fates(call.fates, taken=call.context is not None)
         counted = counted_alone(call)

@@ -32,14 +32,14 @@ class ToolDispatchObserver(CallObserver):
         if names is None and not call.tool_dispatch:
             return None
         dispatch = ToolDispatch(insert=call.tool_dispatch, names=names, loads=orjson.loads)
-        told: list[tuple[str, float]] = []
-        call.dispatched = told
+        dispatched: list[tuple[str, float]] = []
+        call.dispatched = dispatched
 
         def tap(data: bytes) -> bytes:
             passed, complete = dispatch.feed(data)
             for tool in complete:
-                told.append((tool.name, perf_counter()))
-                self._tell(call, tool)
+                dispatched.append((tool.name, perf_counter()))
+                self._publish(call, tool)
             return passed
 
         return tap
@@ -62,11 +62,11 @@ class ToolDispatchObserver(CallObserver):
             except orjson.JSONDecodeError:
                 return
             for tool in calls_of(answer, names=names, loads=orjson.loads):
-                self._tell(call, tool)
+                self._publish(call, tool)
 
-    def _tell(self, call: Call, tool: ToolCall) -> None:
+    def _publish(self, call: Call, tool: ToolCall) -> None:
         about = {"request_id": call.request_id.decode(), **as_json(tool)}
-        self._listeners.tell(call.key, about)
+        self._listeners.publish(call.key, about)
 
 
 def tool_names(body: Mapping[str, Any]) -> frozenset[str]:

@@ -17,7 +17,7 @@ from weft_gateway.model import PromptPrefix, Shared
 _LAST: Final = 256
 
 
-class _Held:
+class _HeldPrefixes:
     """The prefixes that one replica received. marks: tokens of each, least recently used first."""
 
     __slots__ = ("_used", "marks")
@@ -32,15 +32,15 @@ class _Held:
         """
         return bisect_left(marks, True, key=self._lacks)
 
-    def sent(self, beginning: PromptPrefix, room: int) -> None:
+    def sent(self, prefix: PromptPrefix, room: int) -> None:
         """Add a prefix, and evict the oldest marks beyond `room` tokens."""
         marks = self.marks
-        for mark in reversed(beginning.marks):
+        for mark in reversed(prefix.marks):
             if mark in marks:
                 marks.move_to_end(mark)
             else:
-                marks[mark] = beginning.step_tokens
-                self._used += beginning.step_tokens
+                marks[mark] = prefix.step_tokens
+                self._used += prefix.step_tokens
         while self._used > room:
             self._used -= marks.popitem(last=False)[1]
 
@@ -59,19 +59,19 @@ class PrefixAffinityIndex:
             raise ValueError(f"room_tokens must not be negative, got {room_tokens}")
         self._room_tokens = room_tokens
         self._rooms: dict[str, int] = {}
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldPrefixes] = {}
         self._last: deque[PromptPrefix] = deque()
         # The number of recent programs that begin with each mark.
         self._asked: Counter[int] = Counter()
 
-    def shared(self, beginning: PromptPrefix, replicas: Collection[str]) -> Shared | None:
+    def shared(self, prefix: PromptPrefix, replicas: Collection[str]) -> Shared | None:
         """Return the tokens of a prefix held by these replicas; None if all replicas match equally.
 
         A prefix that many programs share is wanted on many replicas: of n replicas, a share s of
         all programs wants n * s. While fewer replicas hold it, it does not count, and the load
         decides.
         """
-        marks, step = beginning.marks, beginning.step_tokens
+        marks, step = prefix.marks, prefix.step_tokens
         known = {name: self._of(name).known(marks) for name in replicas}
         levels = sorted(known.values())
         if levels[0] == levels[-1]:
@@ -87,7 +87,7 @@ class PrefixAffinityIndex:
             worth.append(worth[-1] + (step if enough else 0))
         return Shared({name: worth[reach] for name, reach in known.items()})
 
-    def sent(self, replica: str, beginning: PromptPrefix) -> None:
+    def sent(self, replica: str, prefix: PromptPrefix) -> None:
         """Record that a program with this prefix got its home there."""
         if len(self._last) == _LAST:
             gone = self._last.popleft().marks
@@ -95,9 +95,9 @@ class PrefixAffinityIndex:
             for mark in gone:
                 if not self._asked[mark]:
                     del self._asked[mark]
-        self._last.append(beginning)
-        self._asked.update(beginning.marks)
-        self._of(replica).sent(beginning, self._rooms.get(replica, self._room_tokens))
+        self._last.append(prefix)
+        self._asked.update(prefix.marks)
+        self._of(replica).sent(prefix, self._rooms.get(replica, self._room_tokens))
 
     def room(self, replica: str, tokens: int) -> None:
         """Set the size of a replica's prefix cache, from its report."""
@@ -107,8 +107,8 @@ class PrefixAffinityIndex:
         """Forget a replica's prefixes after it has lost its cache."""
         self._held.pop(replica, None)
 
-    def _of(self, replica: str) -> _Held:
+    def _of(self, replica: str) -> _HeldPrefixes:
         held = self._held.get(replica)
         if held is None:
-            held = self._held[replica] = _Held()
+            held = self._held[replica] = _HeldPrefixes()
         return held

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from weft_gateway.policies.route.filters import Healthy, HoldsAnswer, NotAvoided, ServesModel
-from weft_gateway.policies.route.pickers import InTurn, MaxScore
-from weft_gateway.policies.route.protocols import Filter
+from weft_gateway.policies.route.filters import FILTERS
+from weft_gateway.policies.route.pickers import in_turn, max_score
 from weft_gateway.policies.route.router import Router
-from weft_gateway.policies.route.scorers import Home, LeastInFlight, SharedPrefix
+from weft_gateway.policies.route.scorers import home, least_used, shared_prefix
 
-__all__ = ["ROUTERS", "Router", "build"]
-
-_FILTERS: Final[tuple[Filter, ...]] = (Healthy(), ServesModel(), NotAvoided(), HoldsAnswer())
 # A home outweighs all other scores.
 _HOME_WEIGHT: Final = 10_000.0
 # The score of a shared prefix already includes the load: for a prompt of 100,000 tokens, a
@@ -22,24 +18,24 @@ _SHARED_WEIGHT: Final = 1000.0
 # Approximate work of one agent call: some new prompt tokens, and a short answer on a context of
 # thousands. Twice this value splits hot documents for random differences in load.
 _CALL_TOKENS: Final = 512
+_LEAST_USED: Final = {"least_used": (least_used, 1.0)}
 
 
 def _locality(threshold_tokens: int) -> Router:
-    scorers = ((Home(threshold_tokens), _HOME_WEIGHT), (LeastInFlight(), 1.0))
     return Router(
         "least_used",
-        _FILTERS,
-        scorers,
-        MaxScore(),
+        FILTERS,
+        {"home": (home(threshold_tokens), _HOME_WEIGHT), **_LEAST_USED},
+        max_score,
         threshold_tokens,
-        (SharedPrefix(_CALL_TOKENS), _SHARED_WEIGHT),
+        (shared_prefix(_CALL_TOKENS), _SHARED_WEIGHT),
     )
 
 
 ROUTERS: Final[dict[str, Callable[[int], Router]]] = {
     "locality": _locality,
-    "least_used": lambda _: Router("least_used", _FILTERS, ((LeastInFlight(), 1.0),), MaxScore()),
-    "round_robin": lambda _: Router("round_robin", _FILTERS, (), InTurn()),
+    "least_used": lambda _: Router("least_used", FILTERS, _LEAST_USED, max_score),
+    "round_robin": lambda _: Router("round_robin", FILTERS, {}, in_turn),
 }
 
 

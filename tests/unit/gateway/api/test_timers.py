@@ -158,3 +158,16 @@ def test_stall_timer_ends_with_the_wait():
     watch.stop()
     clock.pass_to(100)
     assert stalled == []
+
+
+def test_bytes_written_during_a_check_do_not_count_as_unread():
+    clock, transport, watch, stalled = a_watch()
+    transport.unread = 40_000
+    watch.start()
+    clock.pass_to(5)
+    watch.wrote(40_000)
+    transport.unread = 50_000
+    clock.pass_to(15)
+    assert stalled == []
+    clock.pass_to(100)
+    assert stalled == [20]

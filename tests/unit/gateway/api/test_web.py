@@ -129,7 +129,7 @@ async def start_headers(cors: Cors, path: str = "/v1/models", **headers: str) ->
         sent.append(message)
 
     kept = [(b"x", b"y")]
-    send_with_cors = cors.told(scope("GET", path, **headers), send)
+    send_with_cors = cors.wrap(scope("GET", path, **headers), send)
     await send_with_cors({"type": "http.response.start", "status": 200, "headers": kept})
     await send_with_cors({"type": "http.response.body", "body": b""})
     assert kept == [(b"x", b"y")]

@@ -1,7 +1,7 @@
 """Opening and closing of calls on the real memory table."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -9,13 +9,14 @@ from weft_engine.wire import CallReport
 from weft_gateway.calls.call import Call, Placed
 from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import CallObserver, Observers
-from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.engine.errors import ClientGone
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.pool import Timeouts
 from weft_gateway.engine.registry import Registry
 from weft_gateway.model import Decision, Outcome, ProgramKey
+from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.programs.identity import Identity
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.telemetry.metrics import Metrics
@@ -26,13 +27,6 @@ pytestmark = pytest.mark.anyio
 KEY = ProgramKey("tenant", "run")
 USED = CallReport(call="c1", service_s=2.0, prompt_tokens=500)
 PLACED = Placed("r0", False, Decision("r0", False, frozenset({"r0"}), "only one"), 1, "", None)
-
-
-class NoPlacement:
-    """Records the placement of calls."""
-
-    def settled(self, placed: Placed, replica: str) -> None:
-        assert replica == "r0"
 
 
 class Counts(CallObserver):
@@ -65,9 +59,9 @@ class House:
 
         self.lifecycle = Lifecycle(
             self.table,
-            cast(Placement, NoPlacement()),
+            PrefixAffinityIndex(0),
             # The advisor has no replica to notify.
-            KvAdvisor(Registry({}, Timeouts(1.0, 1.0, 1.0)), httpx.AsyncClient(), ""),
+            KvAdvisor(Registry({}, Timeouts(1.0, 1.0, 1.0)), EngineClient(httpx.AsyncClient())),
             ask,
             self.spawner,
             metrics.error,

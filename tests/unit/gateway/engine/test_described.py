@@ -19,8 +19,10 @@ from weft_gateway.engine.described import (
 
 CARD = {"id": "m", "owned_by": "vllm", "max_model_len": 4096, "permission": [{"id": "p"}]}
 
+# The values that orjson returns.
+numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none() | st.booleans() | numbers | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=8,
 )

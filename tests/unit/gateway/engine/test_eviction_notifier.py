@@ -23,8 +23,8 @@ class Engines:
         self.go = asyncio.Event()
         self._active = 0
 
-    async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
-        assert list(names) == ["r0"]
+    async def advise(self, key: ProgramKey, names: Iterable[str], action: str) -> None:
+        assert (list(names), action) == (["r0"], "forget")
         self._active += 1
         self.most = max(self.most, self._active)
         try:

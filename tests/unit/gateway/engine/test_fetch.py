@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from weft_gateway.engine.fetch import Fetched, fetch
+from weft_gateway.engine.fetch import EngineClient, Fetched
+from weft_gateway.engine.pool import Timeouts
+from weft_gateway.engine.registry import Registry
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +30,8 @@ class Endless(httpx.AsyncByteStream):
 
 async def ask(answer: httpx.Response, within_s: float = 20, max_bytes: int = 10_000) -> Fetched:
     async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: answer)) as client:
-        return await fetch(client, "http://engine/x", {}, within_s, max_bytes)
+        replica = Registry({"r0": "http://engine"}, Timeouts(1, 1, 1))["r0"]
+        return await EngineClient(client).fetch(replica, "/x", within_s, max_bytes)
 
 
 async def test_answer_is_returned() -> None:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 import respx
 from weft_gateway.engine.engine_request import ReplicaKind
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.health import HealthLoop
 from weft_gateway.engine.pool import Timeouts, Upstream
 from weft_gateway.engine.registry import Registry, Replica
@@ -21,7 +22,7 @@ CARD = {"id": "m", "owned_by": "vllm"}
 async def checked(router: respx.Router, rounds: int = 1, secret: str = "") -> Replica:
     registry = Registry({"r0": URL}, Timeouts(1, 1, 1), api_key="sk-replica")
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
-        loop = HealthLoop(registry, client, 1.0, secret)
+        loop = HealthLoop(registry, EngineClient(client, secret), 1.0)
         for _ in range(rounds):
             await loop.check_all()
     return registry["r0"]
@@ -127,7 +128,9 @@ async def test_endless_answer_times_out_without_delaying_other_checks() -> None:
 
     registry = Registry({"r0": "http://drips", "r1": URL}, Timeouts(1, 1, 1))
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        await asyncio.wait_for(HealthLoop(registry, client, 1.0, within_s=0.1).check_all(), 20)
+        await asyncio.wait_for(
+            HealthLoop(registry, EngineClient(client), 1.0, within_s=0.1).check_all(), 20
+        )
     assert registry["r0"].circuit.last_error == "health_check: ReadTimeout"
     assert registry["r1"].circuit.healthy
 
@@ -285,7 +288,7 @@ async def test_cache_room_is_the_reported_or_configured_one(engines: object, roo
     router.get(f"{URL}/weft/state").respond(200, json={"weft": {}, "engines": engines})
     registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=2048)
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
-        await HealthLoop(registry, client, 1.0).check_all()
+        await HealthLoop(registry, EngineClient(client), 1.0).check_all()
     assert registry["r0"].kind is ReplicaKind.WEFT
     prefix = PromptPrefix(tuple(range(100)), 512)
     registry.prefixes.sent("r0", prefix)
@@ -303,7 +306,7 @@ async def test_restarted_replica_has_an_empty_cache() -> None:
     registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=9000)
     prefix = PromptPrefix((1, 2), 512)
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
-        loop = HealthLoop(registry, client, 1.0)
+        loop = HealthLoop(registry, EngineClient(client), 1.0)
         await loop.check_all()
         registry.prefixes.sent("r0", prefix)
         await loop.check_all()

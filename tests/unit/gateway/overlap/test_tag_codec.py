@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_gateway.model.hint import HintLimits, OwnTag
+from weft_gateway.model.hint import OwnTag
 from weft_gateway.model.tag import Tag
 from weft_gateway.overlap.tag_codec import decode, encode
 from weft_gateway.policies.hints_values import own_tag
@@ -15,7 +15,7 @@ def test_decoding_restores_every_kind_of_tag():
         {"messages": [4, 7], "tag": "TOOL_OUTPUT"},
         {"start": 3, "end": 64, "tag": "PARTIAL_PREFILL"},
     ]
-    tags = tuple(own_tag(f"tags[{n}]", value, HintLimits()) for n, value in enumerate(given))
+    tags = tuple(own_tag(f"tags[{n}]", value) for n, value in enumerate(given))
     assert tags[2].clamped
     assert decode(encode(tags)) == tags
     assert decode(encode(tags))[0].tag is Tag.SYSTEM_PROMPT

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weft_gateway.model.hint import NO_HINTS, HintLimits, Hints
+from weft_gateway.model.hint import NO_HINTS, Hints
 from weft_gateway.model.tag import Tag
+from weft_gateway.policies import hints_values as values
 from weft_gateway.policies.hints import read_hints
 
 Headers = dict[bytes, bytes]
@@ -122,11 +123,10 @@ def test_malformed_hint_falls_back_to_the_next() -> None:
     )
 
 
-def test_limits_of_the_tenant_apply() -> None:
-    limits = HintLimits(max_retain_s=10, max_priority=1, max_deadline_s=5)
-    body = {"weft": {"priority": -9, "retain_s": 1e9, "deadline_s": 60}}
-    hints = read_hints(body, {}, limits)
-    assert said(hints) == {"priority": -1, "retain_s": 10.0, "deadline_s": 5.0}
+def test_values_beyond_their_limits_are_clamped() -> None:
+    body = {"weft": {"priority": -9, "retain_s": 1e9, "deadline_s": 1e9}}
+    hints = read_hints(body, {})
+    assert said(hints) == {"priority": -8, "retain_s": 3600.0, "deadline_s": 86_400.0}
     assert all(fate.endswith(", clamped") for fate in hints.fates)
 
 
@@ -221,28 +221,21 @@ HEADERS = st.dictionaries(
                      b"x-vllm-priority"]),
     st.binary(max_size=8) | NUMBER.map(lambda n: str(n).encode()),
 )  # fmt: skip
-LIMITS = st.builds(
-    HintLimits,
-    max_retain_s=st.floats(0, 1e6), max_priority=st.integers(0, 100),
-    max_reuse_priority=st.integers(0, 4), max_deadline_s=st.floats(0, 1e6),
-    max_tag=st.sampled_from(Tag),
-    max_tags=st.integers(0, 3),
-)  # fmt: skip
 
 
 @settings(deadline=None)
-@given(BODIES, HEADERS, LIMITS, st.booleans())
+@given(BODIES, HEADERS, st.booleans())
 def test_no_input_raises_or_exceeds_the_limits(
-    body: dict[str, Any], headers: Headers, limits: HintLimits, look_inside: bool
+    body: dict[str, Any], headers: Headers, look_inside: bool
 ) -> None:
-    hints = read_hints(body, headers, limits, b'"cache_control"' if look_inside else b"")
-    assert abs(hints.priority or 0) <= limits.max_priority
-    assert abs(hints.reuse_priority or 0) <= limits.max_reuse_priority
-    assert 0 <= (hints.retain_s or 0.0) <= limits.max_retain_s
-    assert 0 <= (hints.deadline_s or 0.0) <= limits.max_deadline_s
-    assert len(hints.tags) <= limits.max_tags
+    hints = read_hints(body, headers, b'"cache_control"' if look_inside else b"")
+    assert abs(hints.priority or 0) <= values.MAX_PRIORITY
+    assert abs(hints.reuse_priority or 0) <= values.MAX_REUSE_PRIORITY
+    assert 0 <= (hints.retain_s or 0.0) <= values.MAX_RETAIN_S
+    assert 0 <= (hints.deadline_s or 0.0) <= values.MAX_DEADLINE_S
+    assert len(hints.tags) <= values.MAX_TAGS
     for tag in hints.tags:
-        assert tag.tag <= limits.max_tag
+        assert tag.tag <= values.MAX_TAG
         assert tag.message is not None or 0 <= tag.start < tag.end
     assert type(hints.prefill_next) in (bool, type(None))
     for fate in hints.fates:

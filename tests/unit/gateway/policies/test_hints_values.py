@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from weft_gateway.model.hint import HintLimits
 from weft_gateway.policies import hints_values as values
-
-LIMITS = HintLimits()
 
 
 @pytest.mark.parametrize(
@@ -30,11 +27,11 @@ def test_other_types_than_numbers_are_refused(value: Any) -> None:
 
 
 def test_vllms_priorities_are_inverted() -> None:
-    assert values.sooner(2, LIMITS) == (2, False)
-    assert values.later(2, LIMITS) == (-2, False)
-    assert values.later(-99, LIMITS) == (8, True)
+    assert values.sooner(2) == (2, False)
+    assert values.later(2) == (-2, False)
+    assert values.later(-99) == (8, True)
     with pytest.raises(ValueError, match="whole"):
-        values.sooner(1.5, LIMITS)
+        values.sooner(1.5)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +39,10 @@ def test_vllms_priorities_are_inverted() -> None:
     [(True, True), (False, False), (b"1", True), (b" Off ", False), (b"yes", True)],
 )
 def test_flags_are_parsed(value: Any, wanted: bool) -> None:
-    assert values.flag(value, LIMITS) == (wanted, False)
+    assert values.flag(value) == (wanted, False)
 
 
 @pytest.mark.parametrize("value", [1, "true", b"maybe", b"\xff", None])
 def test_other_values_than_flags_are_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="true or false"):
-        values.flag(value, LIMITS)
+        values.flag(value)

@@ -1,5 +1,6 @@
 """Exposed metrics."""
 
+from weft_engine.wire import CallReport
 from weft_gateway.telemetry.metrics import Metrics
 
 
@@ -8,7 +9,7 @@ def test_call_is_counted() -> None:
     bound = metrics.bind("chat", "r0")
     bound.outcomes["ok"].inc()
     bound.latency.observe(0.2)
-    bound.used(1.5, 0.25, 100, 60, 20, 1)
+    bound.used(CallReport("c", 1.5, 0.25, 1, 100, 60, 20))
     metrics.error("replica_closed")
     text = metrics.render().decode()
     assert 'weft_calls_total{endpoint="chat",outcome="ok",replica="r0"} 1.0' in text

@@ -79,7 +79,7 @@ def test_tenant_evicts_only_its_own_receipts():
 def test_receipt_shows_place_order_figures_and_hints():
     one = receipt(1)
     assert one.to_json()["outcome"] == "in_flight"
-    one.told = CallContext("call-1", "d", service_s=3.0, waiting_s=1.0, critical_path_s=2.0)
+    one.context = CallContext("call-1", "d", service_s=3.0, waiting_s=1.0, critical_path_s=2.0)
     one.report = CallReport(
         "call-1", service_s=0.4, prompt_tokens=90, cached_tokens=64, queue_path=(1, 2),
         policy="plas", hints=("weft_tags=applied", "weft_retain=ignored: no blocks"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from weft_gateway.model import ReplicaView, RouteRequest
-from weft_gateway.policies.route.filters import Healthy, HoldsAnswer, NotAvoided, ServesModel
+from weft_gateway.policies.route.filters import healthy, holds_answer, not_avoided, serves_model
 
 
-def replica(models=("m",), healthy=True):
-    return ReplicaView("r0", frozenset(models), healthy, 0)
+def replica(models=("m",), up=True):
+    return ReplicaView("r0", frozenset(models), up, 0)
 
 
 def request(model="m", avoid=()):
@@ -16,8 +16,8 @@ def request(model="m", avoid=()):
 
 
 def test_only_healthy_replicas_stay():
-    assert Healthy().keeps(request(), replica())
-    assert not Healthy().keeps(request(), replica(healthy=False))
+    assert healthy(request(), replica())
+    assert not healthy(request(), replica(up=False))
 
 
 @pytest.mark.parametrize(
@@ -30,16 +30,16 @@ def test_only_healthy_replicas_stay():
     ],
 )
 def test_replica_of_another_model_is_rejected(model, models, keeps):
-    assert ServesModel().keeps(request(model), replica(models)) is keeps
+    assert serves_model(request(model), replica(models)) is keeps
 
 
 def test_replica_that_failed_this_call_is_rejected():
-    assert NotAvoided().keeps(request(avoid=["r1"]), replica())
-    assert not NotAvoided().keeps(request(avoid=["r0"]), replica())
+    assert not_avoided(request(avoid=["r1"]), replica())
+    assert not not_avoided(request(avoid=["r0"]), replica())
 
 
 @pytest.mark.parametrize(("holder", "kept"), [("", {"r0", "r1"}), ("r1", {"r1"}), ("gone", set())])
 def test_continued_answer_pins_its_call_to_the_storing_replica(holder, kept):
     replicas = (replica(), ReplicaView("r1", frozenset({"m"}), True, 0))
     asked = RouteRequest("m", 1, None, replicas, frozenset(), holder=holder)
-    assert {r.name for r in replicas if HoldsAnswer().keeps(asked, r)} == kept
+    assert {r.name for r in replicas if holds_answer(asked, r)} == kept

@@ -26,7 +26,7 @@ def route(
         ordinal,
         shared=None if sent is None else Shared(sent),
     )
-    return build(router, 2048).route(request, 0.0, Random(seed))
+    return build(router, 2048).route(request, Random(seed))
 
 
 def test_short_calls_go_to_the_least_used_replica_even_away_from_home():

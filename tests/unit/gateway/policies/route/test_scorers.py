@@ -5,21 +5,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.model import Program, ProgramKey, ReplicaView, RouteRequest, Shared
-from weft_gateway.policies.route.scorers import Home, LeastInFlight, SharedPrefix
+from weft_gateway.policies.route.scorers import home, least_used, shared_prefix
 
 
 def replicas(*in_flight):
     return [ReplicaView(f"r{i}", frozenset(), True, n) for i, n in enumerate(in_flight)]
 
 
-def request(tokens=5000, home=None):
-    program = None if home is None else Program(ProgramKey("t", "p"), 0.0, home=home)
+def request(tokens=5000, home_=None):
+    program = None if home_ is None else Program(ProgramKey("t", "p"), 0.0, home=home_)
     return RouteRequest("m", tokens, program, ())
 
 
 @given(st.lists(st.integers(-1, 10_000), min_size=2, max_size=9))
 def test_fewer_calls_in_flight_score_higher(counts):
-    scores = LeastInFlight().scores(request(), replicas(*counts))
+    scores = least_used(request(), replicas(*counts))
     assert all(0.0 < score <= 1.0 for score in scores.values())
     # A negative count is invalid and counts as zero.
     best = min(max(0, n) for n in counts)
@@ -29,11 +29,11 @@ def test_fewer_calls_in_flight_score_higher(counts):
 
 
 def test_home_scores_one_only_for_the_home_of_a_long_call():
-    home = Home(threshold_tokens=2048)
-    assert home.scores(request(2049, "r1"), replicas(0, 0)) == {"r0": 0.0, "r1": 1.0}
-    assert home.scores(request(2048, "r1"), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
-    assert home.scores(request(2049, ""), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
-    assert home.scores(request(2049), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
+    scores = home(threshold_tokens=2048)
+    assert scores(request(2049, "r1"), replicas(0, 0)) == {"r0": 0.0, "r1": 1.0}
+    assert scores(request(2048, "r1"), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
+    assert scores(request(2049, ""), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
+    assert scores(request(2049), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
 
 
 def shared(*tokens, prompt=10_000):
@@ -41,27 +41,27 @@ def shared(*tokens, prompt=10_000):
     return RouteRequest("m", prompt, None, (), shared=sent)
 
 
-PREFIX = SharedPrefix(call_tokens=1000)
+PREFIX = shared_prefix(call_tokens=1000)
 
 
 def test_unknown_shared_prefix_scores_zero():
-    assert PREFIX.scores(request(), replicas(0, 9)) == {"r0": 0.0, "r1": 0.0}
+    assert PREFIX(request(), replicas(0, 9)) == {"r0": 0.0, "r1": 0.0}
 
 
 def test_shared_prefix_scores_its_saving_over_the_least_used():
-    assert PREFIX.scores(shared(8000, 0), replicas(0, 0)) == {"r0": 0.8, "r1": 0.0}
-    assert PREFIX.scores(shared(8000, 2000), replicas(0, 0)) == {"r0": 0.6, "r1": 0.0}
-    assert PREFIX.scores(shared(8000), replicas(0, 0)) == {"r0": 0.8, "r1": 0.0}
+    assert PREFIX(shared(8000, 0), replicas(0, 0)) == {"r0": 0.8, "r1": 0.0}
+    assert PREFIX(shared(8000, 2000), replicas(0, 0)) == {"r0": 0.6, "r1": 0.0}
+    assert PREFIX(shared(8000), replicas(0, 0)) == {"r0": 0.8, "r1": 0.0}
 
 
 def test_longer_queue_lowers_the_score_to_zero():
-    assert PREFIX.scores(shared(8000, 0), replicas(5, 0)) == {"r0": 0.3, "r1": 0.0}
-    assert PREFIX.scores(shared(8000, 0), replicas(8, 0)) == {"r0": 0.0, "r1": 0.0}
-    assert PREFIX.scores(shared(8000, 0), replicas(25, 20)) == {"r0": 0.3, "r1": 0.0}
+    assert PREFIX(shared(8000, 0), replicas(5, 0)) == {"r0": 0.3, "r1": 0.0}
+    assert PREFIX(shared(8000, 0), replicas(8, 0)) == {"r0": 0.0, "r1": 0.0}
+    assert PREFIX(shared(8000, 0), replicas(25, 20)) == {"r0": 0.3, "r1": 0.0}
 
 
 def test_shorter_queue_scores_higher_with_equal_prefixes():
-    scores = PREFIX.scores(shared(8000, 8000, 0), replicas(3, 2, 0))
+    scores = PREFIX(shared(8000, 8000, 0), replicas(3, 2, 0))
     assert scores == {"r0": 0.5, "r1": 0.6, "r2": 0.0}
 
 
@@ -71,7 +71,7 @@ def test_shorter_queue_scores_higher_with_equal_prefixes():
 )
 def test_best_score_has_the_largest_saving(rows, prompt):
     tokens, in_flight = zip(*rows, strict=True)
-    scores = PREFIX.scores(shared(*tokens, prompt=prompt), replicas(*in_flight))
+    scores = PREFIX(shared(*tokens, prompt=prompt), replicas(*in_flight))
     assert all(0.0 <= score <= 1.0 for score in scores.values())
     worth = [n - 1000 * max(0, calls) for n, calls in rows]
     best = scores[f"r{worth.index(max(worth))}"]

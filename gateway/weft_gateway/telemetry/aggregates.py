@@ -19,7 +19,7 @@ from prometheus_client.utils import floatToGoString
 _INF: Final = float("inf")
 
 
-class Tally:
+class Counter:
     """A sum that only grows."""
 
     __slots__ = ("created_s", "value")
@@ -33,7 +33,7 @@ class Tally:
         self.value += amount
 
 
-class Distribution:
+class Histogram:
     """Number of observed values per bucket, and their sum."""
 
     __slots__ = ("_bounds", "_counts", "created_s", "sum")
@@ -56,21 +56,21 @@ class Distribution:
         return list(zip(bounds, accumulate(map(float, self._counts)), strict=True))
 
 
-class Tallies(Collector):
+class Counters(Collector):
     """One counter metric with its labelled children."""
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry
     ) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
-        self._parts: dict[tuple[str, ...], Tally] = {}
+        self._parts: dict[tuple[str, ...], Counter] = {}
         registry.register(self)
 
-    def labels(self, *values: str) -> Tally:
+    def labels(self, *values: str) -> Counter:
         """Return the child with these label values, in the order of the labels."""
         part = self._parts.get(values)
         if part is None:
-            part = self._parts[values] = Tally()
+            part = self._parts[values] = Counter()
         return part
 
     def collect(self) -> Iterator[CounterMetricFamily]:
@@ -81,7 +81,7 @@ class Tallies(Collector):
         yield family
 
 
-class Distributions(Collector):
+class Histograms(Collector):
     """One histogram metric with its labelled children. Without labels, `labels()` returns its only
     child.
     """
@@ -96,14 +96,14 @@ class Distributions(Collector):
     ) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
         self._bounds = tuple(bounds)
-        self._parts: dict[tuple[str, ...], Distribution] = {}
+        self._parts: dict[tuple[str, ...], Histogram] = {}
         registry.register(self)
 
-    def labels(self, *values: str) -> Distribution:
+    def labels(self, *values: str) -> Histogram:
         """Return the child with these label values, in the order of the labels."""
         part = self._parts.get(values)
         if part is None:
-            part = self._parts[values] = Distribution(self._bounds)
+            part = self._parts[values] = Histogram(self._bounds)
         return part
 
     def collect(self) -> Iterator[HistogramMetricFamily]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from weft_gateway.telemetry.tallies import Distributions, Tallies
+from weft_gateway.telemetry.aggregates import Counters, Histograms
 
 BOUNDS = (0.1, 0.5, 1)
 
@@ -18,7 +18,7 @@ def exposed(registry: CollectorRegistry) -> str:
 def test_counter_has_the_exposition_of_prometheus_client() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     for counter in (
-        Tallies("calls", "Calls", ("endpoint", "replica"), ours),
+        Counters("calls", "Calls", ("endpoint", "replica"), ours),
         Counter("calls", "Calls", ("endpoint", "replica"), registry=theirs),
     ):
         counter.labels("chat", "r0").inc()
@@ -31,7 +31,7 @@ def test_counter_has_the_exposition_of_prometheus_client() -> None:
 def test_histogram_has_the_exposition_of_prometheus_client() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     for histogram in (
-        Distributions("time", "Time", ("endpoint",), BOUNDS, ours),
+        Histograms("time", "Time", ("endpoint",), BOUNDS, ours),
         Histogram("time", "Time", ("endpoint",), buckets=BOUNDS, registry=theirs),
     ):
         for value in (0.0, 0.1, 0.10001, 0.5, 1.0, 1.5, 1e9):
@@ -42,13 +42,13 @@ def test_histogram_has_the_exposition_of_prometheus_client() -> None:
 
 def test_histogram_may_have_no_labels() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    Distributions("time", "Time", (), BOUNDS, ours).labels().observe(0.2)
+    Histograms("time", "Time", (), BOUNDS, ours).labels().observe(0.2)
     Histogram("time", "Time", buckets=BOUNDS, registry=theirs).observe(0.2)
     assert exposed(ours) == exposed(theirs)
 
 
 def test_labelled_children_are_kept() -> None:
     registry = CollectorRegistry()
-    calls = Tallies("calls", "Calls", ("replica",), registry)
+    calls = Counters("calls", "Calls", ("replica",), registry)
     assert calls.labels("r0") is calls.labels("r0")
     assert calls.labels("r0") is not calls.labels("r1")

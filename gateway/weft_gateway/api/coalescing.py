@@ -13,7 +13,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
-class CorkedTransport:
+class CoalescingTransport:
     """A transport that sends collected writes after the running callbacks.
 
     All other methods are those of the wrapped transport. Closing sends collected writes first.
@@ -49,10 +49,10 @@ class CorkedTransport:
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
-class CorkedProtocol(HttpToolsProtocol):
+class CoalescingProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol on a coalescing transport."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set up a new connection."""
-        corked = CorkedTransport(cast(asyncio.Transport, transport), self.loop)
-        super().connection_made(cast(asyncio.Transport, corked))
+        coalescing = CoalescingTransport(cast(asyncio.Transport, transport), self.loop)
+        super().connection_made(cast(asyncio.Transport, coalescing))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from weft_gateway.api.cork import CorkedTransport
+from weft_gateway.api.coalescing import CoalescingTransport
 
 
 class Loop:
@@ -41,33 +41,33 @@ class Transport:
         return f"the {name}"
 
 
-def corked() -> tuple[Any, Transport, Loop]:
+def coalescing() -> tuple[Any, Transport, Loop]:
     transport, loop = Transport(), Loop()
-    return CorkedTransport(transport, loop), transport, loop  # type: ignore[arg-type]
+    return CoalescingTransport(transport, loop), transport, loop  # type: ignore[arg-type]
 
 
 def test_writes_of_one_loop_iteration_are_coalesced() -> None:
-    cork, transport, loop = corked()
-    cork.write(b"head")
-    cork.write(b"body")
+    coalesced, transport, loop = coalescing()
+    coalesced.write(b"head")
+    coalesced.write(b"body")
     assert transport.writes == []
     loop.turn()
     assert transport.writes == [b"headbody"]
 
 
 def test_each_loop_iteration_writes_once() -> None:
-    cork, transport, loop = corked()
+    coalesced, transport, loop = coalescing()
     for part in (b"1", b"2"):
-        cork.write(part)
+        coalesced.write(part)
         loop.turn()
     assert transport.writes == [b"1", b"2"]
     assert loop.soon == []
 
 
 def test_close_flushes_first() -> None:
-    cork, transport, loop = corked()
-    cork.write(b"last words")
-    cork.close()
+    coalesced, transport, loop = coalescing()
+    coalesced.write(b"last words")
+    coalesced.close()
     assert transport.writes == [b"last words"]
     assert transport.closed
     loop.turn()
@@ -75,14 +75,14 @@ def test_close_flushes_first() -> None:
 
 
 def test_lost_connection_drops_buffered_bytes() -> None:
-    cork, transport, loop = corked()
-    cork.write(b"dropped")
+    coalesced, transport, loop = coalescing()
+    coalesced.write(b"dropped")
     transport.closed = True
     loop.turn()
     assert transport.writes == []
 
 
 def test_other_attributes_are_those_of_the_transport() -> None:
-    cork, _, _ = corked()
-    assert cork.get_extra_info("peername") == "the peername"
-    assert not cork.is_closing()
+    coalesced, _, _ = coalescing()
+    assert coalesced.get_extra_info("peername") == "the peername"
+    assert not coalesced.is_closing()
