@@ -18,7 +18,7 @@ from weft_gateway.overlap.dispatch import HEADER
 from weft_gateway.overlap.tool_calls import ToolCall
 
 from weft import tools as tools_module
-from weft.hints import AsyncHints, Prefill
+from weft.hints import AsyncHints, Json, Prefill
 from weft.message import Message
 from weft.stream import ToolCalls
 from weft.tools import Tool, ToolRun
@@ -52,65 +52,45 @@ class Run:
     extended: int = 0
 
 
-async def run(
-    client: openai.AsyncOpenAI,
-    session_id: str,
-    model: str,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Tool],
-    *,
-    max_turns: int = 8,
-    tool_choice: Any = "auto",
-    prefill: bool = True,
-    prefill_ttl_s: float | None = None,
-    on_call: Callable[[ToolCall], object] | None = None,
-    on_chunk: Callable[[Any], object] | None = None,
-    **options: Any,
-) -> Run:
-    """Call the model and run the tools that it calls; see Session.run_tools."""
-    if max_turns < 1:
-        raise ValueError(f"max_turns must be at least 1, got {max_turns}")
-    if not {"n", "stream", "messages", "tools"}.isdisjoint(options):
-        raise ValueError("the loop sets n, stream, messages and tools itself")
-    hints = _NextPrefill(AsyncHints(client, session_id), prefill_ttl_s) if prefill else None
-    loop = _Loop(client, hints, {tool.name: tool for tool in tools}, on_call, on_chunk)
-    body = {"model": model, "stream": True, **options}
-    if tools:
-        body["tools"] = [tool.as_json() for tool in tools]
-    result = Run([dict(message) for message in messages])
-    try:
-        for turn in range(1, max_turns + 1):
-            if tools:
-                body["tool_choice"] = tool_choice if turn == 1 else "auto"
-                if turn == max_turns:
-                    body["tool_choice"] = "none"
-            more = await loop.turn(body, result)
-            if not more:
-                break
-    finally:
-        if hints is not None:
-            await hints.discard()
-    return result
-
-
-class _Loop:
-    """The parts that all turns share."""
+class Loop:
+    """An agent loop; see Session.run_tools."""
 
     def __init__(
         self,
         client: openai.AsyncOpenAI,
-        hints: _NextPrefill | None,
-        tools: dict[str, Tool],
+        tools: Sequence[Tool],
+        prefills: NextPrefill | None,
         on_call: Callable[[ToolCall], object] | None,
         on_chunk: Callable[[Any], object] | None,
     ) -> None:
         self._client = client
-        self._hints = hints
-        self._tools = tools
+        self._prefills = prefills
+        self._tools = {tool.name: tool for tool in tools}
         self._on_call = on_call
         self._on_chunk = on_chunk
 
-    async def turn(self, body: dict[str, Any], result: Run) -> bool:
+    async def run(
+        self, body: dict[str, Any], messages: Sequence[Json], tool_choice: Any, max_turns: int
+    ) -> Run:
+        """Make the calls and run the tools. body: the members of every call."""
+        body["stream"] = True
+        if self._tools:
+            body["tools"] = [tool.as_json() for tool in self._tools.values()]
+        result = Run([dict(message) for message in messages])
+        try:
+            for turn in range(1, max_turns + 1):
+                if self._tools:
+                    body["tool_choice"] = tool_choice if turn == 1 else "auto"
+                    if turn == max_turns:
+                        body["tool_choice"] = "none"
+                if not await self._turn(body, result):
+                    break
+        finally:
+            if self._prefills is not None:
+                await self._prefills.discard()
+        return result
+
+    async def _turn(self, body: dict[str, Any], result: Run) -> bool:
         """Make one model call and run its tools. Returns whether another turn follows."""
         # Lets the gateway's receipt contain the head start of the tools.
         headers = {DISPATCH_HEADER: "1", **(body.get("extra_headers") or {})}
@@ -133,8 +113,8 @@ class _Loop:
                 result.finished = message.finish_reason == "stop"
                 return False
             tasks = [task for _, task in running.values()]
-            if self._hints is not None and not all(task.done() for task in tasks):
-                self._hints.submit(body | {"messages": list(result.messages)})
+            if self._prefills is not None and not all(task.done() for task in tasks):
+                self._prefills.submit(body | {"messages": list(result.messages)})
             await asyncio.gather(*tasks)
         finally:
             await _cancel([task for _, task in running.values() if not task.done()])
@@ -150,15 +130,15 @@ class _Loop:
         return True
 
     async def _open(self, body: dict[str, Any], result: Run) -> Any:
-        if self._hints is not None:
-            stream = await self._hints.extend(body)
+        if self._prefills is not None:
+            stream = await self._prefills.extend(body)
             if stream is not None:
                 result.extended += 1
                 return stream
         return await self._client.chat.completions.create(**body)
 
 
-class _NextPrefill:
+class NextPrefill:
     """The prefill of the next prompt: submitted while tools run, then extended or discarded. If
     any of this fails, the call is made without it."""
 

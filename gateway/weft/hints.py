@@ -44,29 +44,47 @@ def _tags(spans: Iterable[tuple[int, int, str]]) -> list[dict[str, Any]]:
 _OPTIONS: Final = {"extra_headers": "headers", "extra_query": "params", "timeout": "timeout"}
 
 
-def _split(call: Json) -> tuple[dict[str, Any], Any]:
-    """The body and the options of a call with the arguments of `chat.completions.create`."""
-    body = {k: v for k, v in call.items() if k not in _OPTIONS and k != "extra_body"}
-    options = {name: call[k] for k, name in _OPTIONS.items() if call.get(k) is not None}
-    return body | dict(call.get("extra_body") or {}), options
-
-
-def _without_none(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def _at(prefill: Prefill | str, *rest: str) -> str:
     name = prefill.id if isinstance(prefill, Prefill) else prefill
     return "/".join(("/hints/prefill", quote(name, safe=""), *rest))
 
 
-class Hints:
-    """Hints through a blocking client. session_id: the program of tags and priorities."""
+class _Requests:
+    """The requests of both classes. client: of `openai`. Each method returns what the client's
+    methods return: the answer, or an awaitable of it."""
 
-    def __init__(self, client: openai.OpenAI, session_id: str) -> None:
+    def __init__(self, client: Any, session_id: str) -> None:
         self._client = client
         self._quick = client.with_options(max_retries=0, timeout=TIMEOUT_S)
         self._session_id = session_id
+
+    def _post(self, path: str, **fields: Any) -> Any:
+        body = {name: value for name, value in fields.items() if value is not None}
+        return self._quick.post(path, cast_to=object, body=body)
+
+    def _extend(self, prefill: Prefill | str, call: Json, stream_cls: Any) -> Any:
+        from openai.types.chat import ChatCompletion
+
+        body = {k: v for k, v in call.items() if k not in _OPTIONS and k != "extra_body"}
+        body |= call.get("extra_body") or {}
+        return self._client.with_options(max_retries=0).post(
+            _at(prefill, "extend"),
+            cast_to=ChatCompletion,
+            body=body,
+            options={name: call[k] for k, name in _OPTIONS.items() if call.get(k) is not None},
+            stream=bool(body.get("stream")),
+            stream_cls=stream_cls,
+        )
+
+    def _discard(self, prefill: Prefill | str) -> Any:
+        return self._quick.delete(_at(prefill), cast_to=object)
+
+
+class Hints(_Requests):
+    """Hints through a blocking client. session_id: the program of tags and priorities."""
+
+    def __init__(self, client: openai.OpenAI, session_id: str) -> None:
+        super().__init__(client, session_id)
 
     def submit_partial_prefill(
         self,
@@ -79,31 +97,23 @@ class Hints:
         """Prefill the messages that the next call will begin with (Sutradhara 4.1). Returns at
         once, while the prefill runs. ttl_s: the server keeps it at most this long, in seconds.
         fields: other members of the call that change its prompt, as `chat_template_kwargs`."""
-        body = _without_none(
-            model=model, messages=list(messages), tools=tools, ttl_s=ttl_s, **fields
+        answer = self._post(
+            "/hints/prefill", model=model, messages=[*messages], tools=tools, ttl_s=ttl_s, **fields
         )
-        return Prefill.from_json(self._quick.post("/hints/prefill", cast_to=object, body=body))
+        return Prefill.from_json(answer)
 
     def extend_prefill(self, prefill: Prefill | str, **call: Any) -> Any:
         """Make the call: a chat completion (`model`, `messages`, `stream`, ...) whose messages
         begin with the prefilled ones. Returns what `chat.completions.create` returns. Errors: 409
         if the messages begin otherwise, 404 if the handle is unknown or expired."""
         import openai
-        from openai.types.chat import ChatCompletion, ChatCompletionChunk
+        from openai.types.chat import ChatCompletionChunk
 
-        body, options = _split(call)
-        return self._client.with_options(max_retries=0).post(
-            _at(prefill, "extend"),
-            cast_to=ChatCompletion,
-            body=body,
-            options=options,
-            stream=bool(body.get("stream")),
-            stream_cls=openai.Stream[ChatCompletionChunk],
-        )
+        return self._extend(prefill, call, openai.Stream[ChatCompletionChunk])
 
     def discard_prefill(self, prefill: Prefill | str) -> None:
         """Cancel a prefill: the call will not come."""
-        self._quick.delete(_at(prefill), cast_to=object)
+        self._discard(prefill)
 
     def tag_kv_blocks(
         self, spans: Iterable[tuple[int, int, str]], ttl_s: float | None = None
@@ -111,23 +121,21 @@ class Hints:
         """Tag the messages of the program's next calls (Sutradhara 4.3). spans: (first, end, tag),
         without the message `end`; the tag is `SYSTEM_PROMPT`, `USER_QUERY`, `TOOL_OUTPUT` or
         `RESPONSE`. ttl_s: how long the tags hold, in seconds."""
-        body = _without_none(session_id=self._session_id, tags=_tags(spans), ttl_s=ttl_s)
-        self._quick.post("/hints/tags", cast_to=object, body=body)
+        tags = _tags(spans)
+        self._post("/hints/tags", session_id=self._session_id, tags=tags, ttl_s=ttl_s)
 
     def set_reuse_priority(self, priority: int, ttl_s: float | None = None) -> None:
         """Set how long the program's cached blocks stay: those of a higher priority stay longer.
         ttl_s: how long the priority holds, in seconds."""
-        body = _without_none(session_id=self._session_id, priority=priority, ttl_s=ttl_s)
-        self._quick.post("/hints/priority", cast_to=object, body=body)
+        session_id = self._session_id
+        self._post("/hints/priority", session_id=session_id, priority=priority, ttl_s=ttl_s)
 
 
-class AsyncHints:
+class AsyncHints(_Requests):
     """Hints through an async client; methods as in Hints."""
 
     def __init__(self, client: openai.AsyncOpenAI, session_id: str) -> None:
-        self._client = client
-        self._quick = client.with_options(max_retries=0, timeout=TIMEOUT_S)
-        self._session_id = session_id
+        super().__init__(client, session_id)
 
     async def submit_partial_prefill(
         self,
@@ -138,39 +146,30 @@ class AsyncHints:
         **fields: Any,
     ) -> Prefill:
         """As in Hints."""
-        body = _without_none(
-            model=model, messages=list(messages), tools=tools, ttl_s=ttl_s, **fields
+        answer = await self._post(
+            "/hints/prefill", model=model, messages=[*messages], tools=tools, ttl_s=ttl_s, **fields
         )
-        answer = await self._quick.post("/hints/prefill", cast_to=object, body=body)
         return Prefill.from_json(answer)
 
     async def extend_prefill(self, prefill: Prefill | str, **call: Any) -> Any:
         """As in Hints."""
         import openai
-        from openai.types.chat import ChatCompletion, ChatCompletionChunk
+        from openai.types.chat import ChatCompletionChunk
 
-        body, options = _split(call)
-        return await self._client.with_options(max_retries=0).post(
-            _at(prefill, "extend"),
-            cast_to=ChatCompletion,
-            body=body,
-            options=options,
-            stream=bool(body.get("stream")),
-            stream_cls=openai.AsyncStream[ChatCompletionChunk],
-        )
+        return await self._extend(prefill, call, openai.AsyncStream[ChatCompletionChunk])
 
     async def discard_prefill(self, prefill: Prefill | str) -> None:
         """As in Hints."""
-        await self._quick.delete(_at(prefill), cast_to=object)
+        await self._discard(prefill)
 
     async def tag_kv_blocks(
         self, spans: Iterable[tuple[int, int, str]], ttl_s: float | None = None
     ) -> None:
         """As in Hints."""
-        body = _without_none(session_id=self._session_id, tags=_tags(spans), ttl_s=ttl_s)
-        await self._quick.post("/hints/tags", cast_to=object, body=body)
+        tags = _tags(spans)
+        await self._post("/hints/tags", session_id=self._session_id, tags=tags, ttl_s=ttl_s)
 
     async def set_reuse_priority(self, priority: int, ttl_s: float | None = None) -> None:
         """As in Hints."""
-        body = _without_none(session_id=self._session_id, priority=priority, ttl_s=ttl_s)
-        await self._quick.post("/hints/priority", cast_to=object, body=body)
+        session_id = self._session_id
+        await self._post("/hints/priority", session_id=session_id, priority=priority, ttl_s=ttl_s)

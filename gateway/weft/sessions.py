@@ -137,26 +137,19 @@ class Session:
         default: a new one. options: further members of the chat completion, as `temperature`.
         Raises the client's errors; the model sees the errors of tools.
         """
+        if max_turns < 1:
+            raise ValueError(f"max_turns must be at least 1, got {max_turns}")
+        if not {"n", "stream"}.isdisjoint(options):
+            raise ValueError("the loop sets n and stream itself")
         async with contextlib.AsyncExitStack() as stack:
             if client is None:
                 from openai import AsyncOpenAI
 
                 own = AsyncOpenAI(**self._options(None, {}))
                 client = await stack.enter_async_context(own)
-            return await agent.run(
-                client,
-                self.id,
-                model,
-                messages,
-                tools,
-                max_turns=max_turns,
-                tool_choice=tool_choice,
-                prefill=prefill,
-                prefill_ttl_s=prefill_ttl_s,
-                on_call=on_call,
-                on_chunk=on_chunk,
-                **options,
-            )
+            hints = agent.NextPrefill(self.async_hints(client), prefill_ttl_s) if prefill else None
+            loop = agent.Loop(client, tools, hints, on_call, on_chunk)
+            return await loop.run({"model": model, **options}, messages, tool_choice, max_turns)
 
     def __enter__(self) -> Self:
         with httpx.Client(timeout=_TIMEOUT_S) as http:

@@ -9,6 +9,7 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,12 +79,7 @@ async def run(tool: Tool | None, call: ToolCall) -> ToolRun:
 async def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call a function in a daemon thread. The event loop's pool limits the number of threads, and
     the program could not exit while a function in it hangs."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[tuple[Any, Exception | None]] = loop.create_future()
-
-    def finish(result: Any, error: Exception | None) -> None:
-        if not done.done():
-            done.set_result((result, error))
+    done: Future[tuple[Any, Exception | None]] = Future()
 
     def work() -> None:
         result, error = None, None
@@ -93,12 +89,12 @@ async def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) ->
             error = raised
         except BaseException as raised:  # SystemExit in a tool must not end the agent.
             error = RuntimeError(repr(raised))
-        with contextlib.suppress(RuntimeError):  # The event loop may be closed by now.
-            loop.call_soon_threadsafe(finish, result, error)
+        with contextlib.suppress(InvalidStateError):  # The call was cancelled.
+            done.set_result((result, error))
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name="tool", daemon=True).start()
-    result, error = await done
+    result, error = await asyncio.wrap_future(done)
     if error is not None:
         raise error
     return result

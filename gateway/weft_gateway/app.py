@@ -56,13 +56,13 @@ from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model.limits import TenantRules
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.route import registry as routers
-from weft_gateway.programs.handles import HandleStore, MemoryHandles
-from weft_gateway.programs.identity import ResponseStore
+from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.store import LineageStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
@@ -104,31 +104,22 @@ class Stores(NamedTuple):
     """State beside the process table: in memory, or on the table's Redis."""
 
     chains: ResponseStore
-    handles: HandleStore
     limiter: Limiter
     lineage: LineageStore
 
 
 def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
     """Create the stores. link: the process table's Redis client, if it has one."""
-    s = settings
     if link is None:
         return Stores(
-            ResponseStore(keep_s=s.answer_keep_s),
-            MemoryHandles(s.prefills_per_tenant, s.prefills),
-            MemoryLimiter(),
-            MemoryLineage(),
+            ResponseStore(keep_s=settings.answer_keep_s), MemoryLimiter(), MemoryLineage()
         )
     from weft_gateway.programs.lineage.redis import RedisLineage
-    from weft_gateway.programs.redis_handles import SHARED_TIMES, RedisHandles
     from weft_gateway.programs.redis_limits import RedisLimiter
     from weft_gateway.programs.redis_response_store import RedisResponseStore
 
     return Stores(
-        RedisResponseStore(link, s.answer_keep_s),
-        RedisHandles(link, s.prefills_per_tenant, SHARED_TIMES * s.prefills, s.prefills),
-        RedisLimiter(link),
-        RedisLineage(link),
+        RedisResponseStore(link, settings.answer_keep_s), RedisLimiter(link), RedisLineage(link)
     )
 
 
@@ -202,8 +193,7 @@ class Gateway:
             attempts=s.attempts_per_call,
         )
         self.prefills = prefills = PrefillManager(
-            stores.handles,
-            table,
+            HandleStore(table),
             placement,
             lifecycle,
             engines,
@@ -321,7 +311,6 @@ class Gateway:
                 gone = await self.table.expire(time(), idle_s)
                 notifier.add(gone)
                 await self.stores.chains.flush()
-                await self.stores.handles.flush(time())
                 await self.stores.limiter.refresh()
             except TableUnavailable as error:
                 log.warning("the process table is unreachable: %s", error)

@@ -246,14 +246,13 @@ class Settings(BaseSettings):
     )
     receipts_age_s: float = Field(3600.0, gt=0, description="maximum age of receipts, seconds")
     prefills_per_tenant: int = Field(
-        256, ge=1, le=65_536, description="maximum open prefills per tenant"
+        256, ge=1, le=65_536, description="maximum open prefills per tenant and gateway"
     )
     prefills: int = Field(
         8192,
         ge=1,
         le=1_000_000,
-        description="maximum open prefills per gateway, shared fairly by tenants; on Redis, which "
-        "gateways share, 8 times as many",
+        description="maximum open prefills per gateway, shared fairly by tenants",
     )
     listeners_per_session: int = Field(
         64, ge=1, le=65_536, description="maximum event streams per session and gateway"

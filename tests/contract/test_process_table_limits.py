@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.table import closing, opening, scenario
@@ -126,9 +125,3 @@ def test_random_sequences_keep_the_same_programs_as_in_memory(make_table, action
             await table.close_call(closing(o, now=100.0))
 
     scenario(partial(make_table, per_tenant=3), steps)
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-def test_the_limit_is_at_least_one_program(limit):
-    with pytest.raises(ValueError, match="per_tenant"):
-        MemoryTable(per_tenant=limit)

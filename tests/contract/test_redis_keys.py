@@ -6,13 +6,12 @@ import time
 
 from support.redis_rows import age_leases, monitored
 from support.redis_table import run
-from support.table import KEY, closing, opening
+from support.table import closing, opening
 from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.programs.lineage.marks import Entry, Mark
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.redis import RedisLineage
 from weft_gateway.programs.redis import RedisTable
-from weft_gateway.programs.redis_handles import RedisHandles
 from weft_gateway.programs.redis_response_store import RedisResponseStore
 
 
@@ -23,10 +22,9 @@ def test_scripts_declare_every_key_that_they_touch(redis_server):
         prefix = table._store.keys.base.decode()[1:-2]
         small = RedisTable(redis_server.url, prefix, timeout_s=20.0, per_tenant=2)
         responses = RedisResponseStore(table.link, keep_s=100.0, limit=2)
-        handles = RedisHandles(table.link)
         lineage = RedisLineage(small.link, limit=4)
         with monitored(redis_server.port) as monitor:
-            await run_every_script(small, responses, handles, lineage)
+            await run_every_script(small, responses, lineage)
             await table._store.redis.echo("the end of this test")
             scripts = declared = 0
             keys: set[bytes] = set()
@@ -44,7 +42,7 @@ def test_scripts_declare_every_key_that_they_touch(redis_server):
     run(redis_server, steps)
 
 
-async def run_every_script(table, responses, handles, lineage) -> None:
+async def run_every_script(table, responses, lineage) -> None:
     """Run every script, including each branch that touches other keys."""
     calls = [opening(ProgramKey("t", f"p{n}"), now=float(n + 1), sticky=True) for n in range(5)]
     for o in calls:
@@ -70,15 +68,11 @@ async def run_every_script(table, responses, handles, lineage) -> None:
     await table.expire(60.0, 10.0)
     key = ProgramKey("t", "replayed")
     await table.reopen([o := opening(key, now=61.0)])
-    await table.close_all([closing(o, now=62.0)])
+    await table.close_call(closing(o, now=62.0))
     await table.end(key, 63.0)
     for number in range(5):
         await responses.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")
     await responses.forget("t0", "resp_4")
-    await handles.begin(KEY, "h", {"a": "b"}, 1.0, 99.0)
-    await handles.update(KEY, "h", {"a": "c"})
-    assert [dict(each) for each in await handles.of_program(KEY, 2.0)] == [{"a": "c"}]
-    await handles.drop(KEY, "h")
     for number in range(6):
         mark = Mark(f"p{number}", "main", 1, time.time(), 1, 1)
         entries = [Entry(number * 2, mark), Entry(number * 2 + 1, mark)]

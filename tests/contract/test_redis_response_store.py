@@ -117,7 +117,9 @@ def test_the_oldest_responses_are_evicted_by_number_and_age(redis_server):
         left._clock = right._clock = lambda: 120.0
         assert await right.find("t", "resp_7") is None
         await left.remember(KEY, "resp_8", "r0")
-        assert await right._link.redis.zrange(right._link.keys.answer_ages, 0, -1) == [b"t/resp_8"]
+        assert await right._link.redis.zrange(right._link.keys.of_answers[1], 0, -1) == [
+            b"t/resp_8"
+        ]
 
     run(redis_server, steps, limit=3, keep_s=10.0)
 

@@ -12,10 +12,12 @@ from random import Random
 
 import pytest
 from support.redis_proxy import Line, RedisProxy
+from support.redis_rows import age_leases
 from support.redis_server import RedisServer
 from support.table import KEY, KEYS, closing, opening
 from support.waiting import back
 from weft_gateway.model import ProgramKey
+from weft_gateway.programs import resilient
 from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.resilient import ResilientTable
 
@@ -265,6 +267,28 @@ def test_no_call_is_lost_or_counted_twice_with_random_outages(redis_server):
             assert sum(p.service_s for p in found) <= closed
 
         run_through_proxy(redis_server, steps)
+
+
+def test_a_call_whose_closing_was_dropped_is_closed_by_its_lease(redis_server, monkeypatch):
+    monkeypatch.setattr(resilient, "_MAX_CHANGES", 2)
+
+    async def steps(proxy, direct, table):
+        calls = [opening(key, now=1.0) for key in KEYS]
+        for o in calls:
+            await table.open_call(o)
+        proxy.set(Line.CUT)
+        for o in calls:
+            await table.close_call(closing(o))
+        proxy.set(Line.OPEN)
+        await back(table)
+        assert sum((await direct.count()).values()) == 2
+        await age_leases(direct, 1000.0)
+        direct._grace_until_s = 0.0
+        await table.expire(3.0, 1e9)
+        await direct.expire(3.0, 1e9)
+        assert await direct.count() == {}
+
+    run_through_proxy(redis_server, steps)
 
 
 def test_session_changes_during_an_outage_are_applied_afterwards(redis_server):

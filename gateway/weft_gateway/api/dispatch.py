@@ -24,7 +24,7 @@ _PROGRAM = b"/p/"
 _SESSIONS = b"/v1/sessions/"
 # Resources below a session. In an id with such an ending, the slash is encoded.
 _PARTS = (b"/story", b"/events")
-_EXTEND = re.compile(r"/v1/hints/prefill/([^/]{1,64})/extend")
+_EXTEND = re.compile(r"/v1/hints/prefill/([^/]{1,512})/extend")
 _CHAT = BY_PATH["/v1/chat/completions"]
 
 

@@ -17,6 +17,7 @@ from weft_gateway.api.body import check_depth, described, read_model
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.config import Settings
 from weft_gateway.model import Program, ProgramKey
+from weft_gateway.programs.handles import PREFIX
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry.finished import finished, known_by, regrouped
@@ -30,6 +31,14 @@ class NewSession(BaseModel):
         None, description="opaque text of at most 256 bytes; the gateway generates one if missing"
     )
     metadata: dict[str, Any] | None = Field(None, description="returned, not stored")
+
+
+def _told(program: Program) -> dict[str, Any]:
+    """Return until when each hint holds. All prefills together are one hint."""
+    return {
+        "prefills" if told.name.startswith(PREFIX) else told.name: {"until": told.until_s}
+        for told in sorted(program.attributes, key=lambda told: told.until_s)
+    }
 
 
 def session_json(program: Program, known_by: str | None = None) -> dict[str, Any]:
@@ -71,7 +80,7 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
             }
             for thread in program.threads
         ],
-        "told": {each.name: {"until": each.until_s} for each in program.attributes},
+        "told": _told(program),
         "last_call_arrival": program.last_arrival_s or None,
         "last_call_completion": program.last_completion_s or None,
     }

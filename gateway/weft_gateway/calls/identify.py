@@ -12,8 +12,8 @@ from weft_gateway.calls.call import Call
 from weft_gateway.engine.registry import Registry
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.families import fold, has_parent
-from weft_gateway.programs.identity import Identity, IdentityError, resolve
-from weft_gateway.programs.ids import is_response_id
+from weft_gateway.programs.identity import Identity, resolve
+from weft_gateway.programs.ids import IdentityError, is_response_id
 from weft_gateway.programs.response_store import ResponseStore
 
 

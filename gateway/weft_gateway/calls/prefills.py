@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from time import perf_counter, time
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from weft_gateway import errors
@@ -27,12 +28,12 @@ from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.errors import ApiError
-from weft_gateway.model import Outcome, Program, ProgramAttribute, ProgramKey
-from weft_gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
+from weft_gateway.model import Outcome, Program, ProgramKey
+from weft_gateway.overlap.prefill import Prefill, PrefillError, PrefillState, announced
 from weft_gateway.policies.fair_lru import FairLRU
-from weft_gateway.programs.handles import Fields, HandleStore
+from weft_gateway.programs.handles import Fields, HandleStore, has_handles, new_id
 from weft_gateway.programs.identity import Identity
-from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.telemetry.tasks import Spawner
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,6 @@ class PrefillManager:
     """
 
     handles: HandleStore
-    table: ProcessTable
     placement: Placement
     lifecycle: Lifecycle
     engines: Engines
@@ -84,6 +84,10 @@ class PrefillManager:
     def __post_init__(self) -> None:
         self._room = FairLRU(self.most)
 
+    def __len__(self) -> int:
+        """Prefills begun by this gateway that are neither used nor expired."""
+        return len(self._own)
+
     async def submit(
         self,
         caller: Caller,
@@ -100,29 +104,22 @@ class PrefillManager:
         call, prefix = self._call(caller, key, body, model)
         opened = await self.lifecycle.open(call, self.placement.place(call))
         now = time()
+        handle = new_id(key.program)
+        prefill = Prefill.fresh(
+            handle, key, model, prefix, call.replica, now, ttl_s, by_itself=by_itself
+        )
         try:
-            prefill = Prefill.fresh(
-                key, model, prefix, call.replica, now, ttl_s, by_itself=by_itself
-            )
-            if not await self.handles.begin(
-                key, prefill.id, prefill.to_fields(), now, prefill.expires_s
-            ):
-                raise ApiError(
-                    429,
-                    "too_many_prefills",
-                    f"At most {self.most_of_tenant} prefills may be open at once.",
-                )
+            self._keep(prefill)
+            await self.handles.begin(key, handle, prefill.to_fields(), now, prefill.expires_s)
         except BaseException:
+            self._let_go(prefill)
             call.outcome = Outcome.ABORTED
             async with opened:
                 raise
-        self._keep(prefill)
         exchange = self.engines.exchange(call)
         task = asyncio.get_running_loop().create_task(self._run(prefill, opened, exchange))
         self._running[prefill.id] = task, exchange, prefill
         task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
-        # Marks the program, so that any gateway compares its next calls with the prefill.
-        await self.table.set_attribute(key, ProgramAttribute(MARK, "1", prefill.expires_s), now)
         return prefill
 
     async def claim(self, prefill: Prefill, model: str, body: Mapping[str, Any]) -> None:
@@ -130,7 +127,7 @@ class PrefillManager:
         PrefillError for a turn with another beginning.
         """
         prefill.take(model, body, time())
-        taken = {"taken": repr(prefill.taken_s)}
+        taken = {"taken_s": prefill.taken_s}
         self.spawner.spawn(self.handles.update(prefill.key, prefill.id, taken))
         running = self._running.get(prefill.id)
         if running is None:
@@ -167,12 +164,12 @@ class PrefillManager:
         """Match an ordinary call with the prefills of its program. The call claims the prefills
         that it begins with. Predicted prefills that do not match are discarded.
         """
-        now, tenant = time(), program.key.tenant
-        if not program.attribute(MARK, now):
+        now = time()
+        if not has_handles(program, now):
             return
         call.matched = True
         for fields in await self.handles.of_program(program.key, now):
-            prefill = self._live(_read(tenant, fields))
+            prefill = self._live(_read(fields))
             if prefill is None:
                 continue
             try:
@@ -187,7 +184,7 @@ class PrefillManager:
         another gateway may know it.
         """
         fields = await self.handles.find(tenant, prefill_id, time())
-        prefill = None if fields is None else self._live(_read(tenant, fields))
+        prefill = None if fields is None else self._live(_read(fields))
         if prefill is None:
             raise ApiError(
                 404, "prefill_not_found", f"No prefill with id {prefill_id!r}, or it has expired."
@@ -195,9 +192,15 @@ class PrefillManager:
         return prefill
 
     def _keep(self, prefill: Prefill) -> None:
-        """Add a prefill begun by this gateway. Over the limit, the tenant with most prefills loses
-        its oldest.
+        """Add a prefill begun by this gateway. Over the limit of all tenants, the tenant with most
+        prefills loses its oldest. Raises ApiError 429 if the tenant is at its own limit.
         """
+        if len([*self._room.of(prefill.key.tenant)]) >= self.most_of_tenant:
+            raise ApiError(
+                429,
+                "too_many_prefills",
+                f"At most {self.most_of_tenant} prefills may be open at once.",
+            )
         self._own[prefill.id] = prefill
         gone = self._room.put(prefill.key.tenant, prefill.id)
         if gone is not None:
@@ -238,13 +241,7 @@ class PrefillManager:
         """Whether a removed prefill was its program's only one. Otherwise, giving it up would also
         release the blocks of the others.
         """
-        now = time()
-        if await self.handles.of_program(prefill.key, now):
-            return False
-        # If a prefill begins at this moment, its mark is removed, too. It is then reachable only by
-        # its handle.
-        await self.table.set_attribute(prefill.key, ProgramAttribute(MARK, "", 0.0), now)
-        return True
+        return not await self.handles.of_program(prefill.key, time())
 
     async def _give_up(self, prefill: Prefill) -> None:
         await self.advisor.advise(prefill.key, (prefill.replica,), "give_up")
@@ -330,9 +327,9 @@ class PrefillManager:
                     await self._give_up(prefill)
 
 
-def _read(tenant: str, fields: Fields) -> Prefill | None:
+def _read(fields: Fields) -> Prefill | None:
     """Parse a handle; None for one of another release that this one cannot read."""
     try:
-        return Prefill.from_fields(tenant, fields)
-    except (KeyError, ValueError, TypeError):
+        return Prefill.from_fields(fields)
+    except msgspec.ValidationError:
         return None

@@ -13,7 +13,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import orjson
 
@@ -30,9 +30,19 @@ _MAX_HEAD_BYTES: Final = 1 << 18
 _MAX_HEADS_BYTES: Final = 1 << 24
 _HEAD_ROLES: Final = ("system", "developer")
 
-Head = tuple[Any, tuple[Mapping[str, Any], ...]]
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+
+
+class Head(NamedTuple):
+    """The tools and the leading system messages of a chat, with a hash of both and their size as
+    JSON.
+    """
+
+    tools: Any
+    system: tuple[Mapping[str, Any], ...]
+    digest: bytes
+    size: int
 
 
 class _Bounded(OrderedDict[_K, _V], Generic[_K, _V]):
@@ -60,7 +70,7 @@ class _Bounded(OrderedDict[_K, _V], Generic[_K, _V]):
 @dataclass(slots=True)
 class _Turn:
     """The last turn of a thread that called tools. kind: hash of the head and the tools called.
-    held: tokens of its prompt and answer, which are cached.
+    head: hash of the head. held: tokens of its prompt and answer, which are cached.
     """
 
     kind: bytes
@@ -79,7 +89,6 @@ class _Kind:
     turns: int = 0
     lost: float = 0.0
     head: Head | None = None
-    digest: bytes = b""
     nexts: int = 0
 
 
@@ -109,14 +118,14 @@ class NextTurnPredictor:
         if head is None or not isinstance(messages, list) or len(messages) <= turn.messages:
             return
         kind = self._kinds.get(turn.kind) or _Kind()
-        digest = _digest(head)
-        kind.nexts = kind.nexts + 1 if digest == kind.digest else 1
-        kind.head, kind.digest = head, digest
-        if digest == turn.head and cached_tokens is not None:
+        same = kind.head is not None and kind.head.digest == head.digest
+        kind.nexts = kind.nexts + 1 if same else 1
+        kind.head = head
+        if head.digest == turn.head and cached_tokens is not None:
             lost = max(0, turn.held - cached_tokens)
             kind.lost += (lost - kind.lost) * (_WEIGHT if kind.turns else 1.0)
             kind.turns += 1
-        self._kinds.put(turn.kind, kind, len(_written(head)))
+        self._kinds.put(turn.kind, kind, head.size)
 
     def called(
         self,
@@ -136,25 +145,23 @@ class NextTurnPredictor:
         messages = body.get("messages")
         if head is None or not isinstance(messages, list):
             return None
-        digest = _digest(head)
-        names = sorted(_names(answer))
-        kind_key = b"\0".join((key.tenant.encode(), digest, *names))
-        self._turns.put((key, thread), _Turn(kind_key, digest, len(messages), held))
+        kind_key = b"\0".join((key.tenant.encode(), head.digest, *_names(answer)))
+        self._turns.put((key, thread), _Turn(kind_key, head.digest, len(messages), held))
         kind = self._kinds.get(kind_key)
         following = head
         gain = 0.0
         if kind is not None and kind.head is not None and kind.nexts >= _SEEN_BEFORE:
             following = kind.head
-            gain = held if kind.digest != digest else kind.lost
-            if kind.digest == digest and kind.turns < _SEEN_BEFORE:
-                gain = 0.0
+            if following.digest != head.digest:
+                gain = held
+            elif kind.turns >= _SEEN_BEFORE:
+                gain = kind.lost
         if gain < self.min_gain and not (wanted and held >= self.min_gain):
             return None
-        tools, system = following
-        rest = messages[len(head[1]) :]
-        ahead: dict[str, Any] = {"messages": [*system, *rest, said_again(answer)]}
-        if tools:
-            ahead["tools"] = tools
+        rest = messages[len(head.system) :]
+        ahead: dict[str, Any] = {"messages": [*following.system, *rest, said_again(answer)]}
+        if following.tools:
+            ahead["tools"] = following.tools
         return ahead
 
     def __len__(self) -> int:
@@ -162,9 +169,7 @@ class NextTurnPredictor:
 
 
 def head_of(body: Mapping[str, Any]) -> Head | None:
-    """Return the tools and the leading system messages of a chat; None if the body is no chat or
-    the head is too long.
-    """
+    """Return the head of a chat; None if the body is no chat, or the head is too long or deep."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return None
@@ -173,11 +178,14 @@ def head_of(body: Mapping[str, Any]) -> Head | None:
         if not isinstance(message, dict) or message.get("role") not in _HEAD_ROLES:
             break
         system.append(message)
-    head = (body.get("tools"), tuple(system))
+    tools = body.get("tools")
     try:
-        return head if len(_digest(head)) else None
-    except ValueError:
+        raw = orjson.dumps([tools, system], option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
         return None
+    if len(raw) > _MAX_HEAD_BYTES:
+        return None
+    return Head(tools, tuple(system), hashlib.blake2b(raw, digest_size=16).digest(), len(raw))
 
 
 def said_again(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,24 +196,8 @@ def said_again(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {name: answer[name] for name in kept if answer.get(name) is not None}
 
 
-def _digest(head: Head) -> bytes:
-    """Return a hash of the head. Raises ValueError like `_written`."""
-    return hashlib.blake2b(_written(head), digest_size=16).digest()
-
-
-def _written(head: Head) -> bytes:
-    """Return canonical bytes of the head. Raises ValueError if it is too long or too deep."""
-    try:
-        raw = orjson.dumps([head[0], list(head[1])], option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONEncodeError as error:
-        raise ValueError("too deep") from error
-    if len(raw) > _MAX_HEAD_BYTES:
-        raise ValueError("too long")
-    return raw
-
-
 def _names(answer: Mapping[str, Any]) -> Sequence[bytes]:
-    """Return the names of the tools that an answer calls, without duplicates."""
+    """Return the sorted names of the tools that an answer calls, without duplicates."""
     names = set()
     calls = answer.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
@@ -213,4 +205,4 @@ def _names(answer: Mapping[str, Any]) -> Sequence[bytes]:
         name = function.get("name") if isinstance(function, dict) else None
         if isinstance(name, str):
             names.add(name.encode("utf-8", "surrogatepass"))
-    return tuple(names)
+    return sorted(names)

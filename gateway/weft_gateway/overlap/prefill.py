@@ -2,28 +2,29 @@
 
 `submit_partial_prefill` announces the messages that do not depend on the tools, and returns a
 handle; `extend_prefill` sends the whole turn. A handle stores digests of the announced messages, to
-check that the turn begins with them, and the cost of the prefill, to compute the saving. Its form
-is texts, so that any gateway can read it. No I/O and no clock.
+check that the turn begins with them, and the cost of the prefill, to compute the saving. It has a
+JSON form, so that any gateway can read it. No I/O and no clock.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+import msgspec
 import orjson
 from weft_engine.wire import CallReport
 
 from weft_gateway.model import ProgramKey
 
 MAX_TTL_S: Final = 300.0
-# Attribute in the process table of a program that has handles.
-MARK: Final = "prefills"
-_DIGEST_BYTES: Final = 8
+# A false match costs a prefill and never changes an answer, so short digests are enough.
+_DIGEST_BYTES: Final = 4
+# Messages that are compared with a turn's. An attribute of a program limits the stored text.
+_MOST_MESSAGES: Final = 1024
 
 
 class PrefillState(StrEnum):
@@ -69,6 +70,7 @@ class Prefill:
     @classmethod
     def fresh(
         cls,
+        id: str,
         key: ProgramKey,
         model: str,
         prefix: tuple[bytes, ...],
@@ -80,47 +82,23 @@ class Prefill:
     ) -> Prefill:
         """Create a handle that lives `ttl_s` seconds, at most MAX_TTL_S."""
         expires_s = now_s + min(max(ttl_s, 0.0), MAX_TTL_S)
-        name = f"pf_{secrets.token_hex(12)}"
-        return cls(name, key, model, prefix, replica, now_s, expires_s, by_itself=by_itself)
+        prefix = prefix[: 1 + _MOST_MESSAGES]
+        return cls(id, key, model, prefix, replica, now_s, expires_s, by_itself=by_itself)
 
-    def to_fields(self) -> dict[str, str]:
-        """Return the handle as named texts, without the tenant."""
-        return {
-            "id": self.id,
-            "program": self.key.program,
-            "model": self.model,
-            "prefix": b"".join(self.prefix).hex(),
-            "replica": self.replica,
-            "created": repr(self.created_s),
-            "expires": repr(self.expires_s),
-            "by_itself": "1" if self.by_itself else "",
-            "taken": repr(self.taken_s),
-            **self.outcome(),
-        }
+    def to_fields(self) -> dict[str, Any]:
+        """Return the handle as members of a JSON object."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
-    def outcome(self) -> dict[str, str]:
-        """Return the texts of the prefill's outcome."""
-        report = self.report.to_json() if self.report is not None else ""
-        return {"state": self.state.value, "report": report, "detail": self.detail}
+    def outcome(self) -> dict[str, Any]:
+        """Return the members that the prefill's end sets."""
+        fields = self.to_fields()
+        return {name: fields[name] for name in ("state", "report", "detail")}
 
     @classmethod
-    def from_fields(cls, tenant: str, fields: Mapping[str, str]) -> Prefill:
-        """The reverse of `to_fields`."""
-        flat, report = bytes.fromhex(fields["prefix"]), fields["report"]
-        return cls(
-            fields["id"],
-            ProgramKey(tenant, fields["program"]),
-            fields["model"],
-            tuple(flat[at : at + _DIGEST_BYTES] for at in range(0, len(flat), _DIGEST_BYTES)),
-            fields["replica"],
-            float(fields["created"]),
-            float(fields["expires"]),
-            PrefillState(fields["state"]),
-            bool(fields["by_itself"]),
-            float(fields["taken"]),
-            report=CallReport.from_json(report) if report else None,
-            detail=fields["detail"],
-        )
+    def from_fields(cls, fields: Mapping[str, Any]) -> Prefill:
+        """The reverse of `to_fields`. Raises msgspec.ValidationError."""
+        return msgspec.convert(fields, cls)
 
     def take(self, model: str, body: Mapping[str, Any], now_s: float) -> None:
         """Assign the turn to the handle. Raises PrefillError, without a change, if the turn does
@@ -179,7 +157,7 @@ class Prefill:
 
 
 def announced(body: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """Return digests of 8 bytes: of the body's tools and template settings, then of each message.
+    """Return short digests: of the body's tools and template settings, then of each message.
     Turns that are equal for an engine have equal digests. Raises PrefillError if the body is no
     chat.
     """

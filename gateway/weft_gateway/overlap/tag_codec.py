@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-import orjson
+import msgspec
 
 from weft_gateway.model.hint import OwnTag
-from weft_gateway.model.tag import Tag
 
 # Attribute in the process table that stores the tags.
 TAGS: Final = "tags"
@@ -17,14 +16,7 @@ TAGS: Final = "tags"
 
 def encode(tags: Sequence[OwnTag]) -> str:
     """Return the text; "" for no tags."""
-    if not tags:
-        return ""
-    return orjson.dumps(
-        [
-            (tag.name, int(tag.tag), tag.message, tag.start, tag.end, tag.clamped, tag.messages)
-            for tag in tags
-        ]
-    ).decode()
+    return msgspec.json.encode(tags).decode() if tags else ""
 
 
 @lru_cache(maxsize=1024)
@@ -33,6 +25,6 @@ def decode(text: str) -> tuple[OwnTag, ...]:
     yields no tags.
     """
     try:
-        return tuple(OwnTag(name, Tag(tag), *rest) for name, tag, *rest in orjson.loads(text))
-    except (ValueError, TypeError):
+        return msgspec.json.decode(text, type=tuple[OwnTag, ...])
+    except msgspec.DecodeError:
         return ()

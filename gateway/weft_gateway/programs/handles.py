@@ -1,149 +1,118 @@
-"""Handles that clients hold for prefills of a program: the protocol, and the implementation in
-memory.
+"""Handles that clients hold for prefills. A handle is an attribute of its program in the process
+table, so all gateways on one table know it, and it ends with its program.
 
-A handle maps names to texts; the name `end` is reserved. Two implementations, `memory` and
-`redis_handles`, pass one contract suite.
+The id of a handle contains its program, which tells any gateway the row to look in.
 """
 
 from __future__ import annotations
 
+import asyncio
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from time import time
+from typing import Any, Final
 
-from weft_gateway.model import ProgramKey
-from weft_gateway.policies.fair_lru import FairLRU
+import orjson
 
-PER_TENANT: Final = 256
-IN_ALL: Final = 8192
-# Expired handles are kept for this time, seconds. The client that made one can still drop it and
-# learns whether it was used.
-GRACE_S: Final = 60.0
+from weft_gateway.model import Program, ProgramAttribute, ProgramKey
+from weft_gateway.programs.table import ProcessTable, TableUnavailable
 
-Fields = Mapping[str, str]
+# An id consists of this prefix and random digits, which name the attribute, and of the program.
+PREFIX: Final = "pf_"
+_RANDOM_BYTES: Final = 12
+_NAME_LENGTH: Final = len(PREFIX) + 2 * _RANDOM_BYTES
+
+Fields = Mapping[str, Any]
 
 
-class HandleStore(Protocol):
-    """Handles by tenant and id. Times are Unix times in seconds. While a shared store is away, this
-    gateway's own data is used, and only `find` raises.
+def new_id(program: str) -> str:
+    """Return an unused id for a handle of this program."""
+    owner = urlsafe_b64encode(program.encode()).decode().rstrip("=")
+    return f"{PREFIX}{secrets.token_hex(_RANDOM_BYTES)}{owner}"
+
+
+def has_handles(program: Program, now_s: float) -> bool:
+    """Whether a program has an unexpired handle."""
+    return bool(_live(program, now_s))
+
+
+class HandleStore:
+    """The prefill handles of all tenants, each with the members of a JSON object. Times are Unix
+    times in seconds.
     """
 
-    def __len__(self) -> int:
-        """Handles in this process's memory."""
-        ...
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
+        # Changes read before they write. Without this lock, an update could restore a handle that a
+        # concurrent drop removes.
+        self._change = asyncio.Lock()
 
     async def begin(
         self, key: ProgramKey, handle: str, fields: Fields, now_s: float, expires_s: float
-    ) -> bool:
-        """Add a handle to a program. Returns False, without a change, if the tenant is at its
-        limit. If all tenants together are at the limit, the tenant with most handles loses one of
-        its oldest; this can be the same tenant.
-        """
-        ...
+    ) -> None:
+        """Add a handle to a program."""
+        await self._table.set_attribute(key, _attribute(handle, fields, expires_s), now_s)
 
     async def update(self, key: ProgramKey, handle: str, fields: Fields) -> bool:
-        """Replace the texts of these names. Returns False if the handle does not exist."""
-        ...
+        """Replace these members. Returns False if the handle does not exist."""
+        async with self._change:
+            known = await self._known(key, handle)
+            if known is None:
+                return False
+            changed = _attribute(handle, {**_fields(known), **fields}, known.until_s)
+            await self._table.set_attribute(key, changed, time())
+            return True
 
     async def find(self, tenant: str, handle: str, now_s: float) -> Fields | None:
         """Return a tenant's handle, None if no unexpired one exists. Raises TableUnavailable if the
-        store is away and this gateway does not have the handle.
+        table is in local mode and does not have the handle.
         """
-        ...
+        try:
+            # Surplus padding is ignored.
+            program = urlsafe_b64decode(f"{handle[_NAME_LENGTH:]}==").decode()
+        except ValueError:
+            return None
+        known = await self._known(ProgramKey(tenant, program), handle)
+        if known is None and self._table.local:
+            raise TableUnavailable("another gateway may know the handle")
+        return _fields(known) if known is not None and known.until_s > now_s else None
 
     async def of_program(self, key: ProgramKey, now_s: float) -> Sequence[Fields]:
         """Return a program's unexpired handles, first to expire first."""
-        ...
+        program = await self._table.get(key)
+        live = [] if program is None else _live(program, now_s)
+        return [_fields(each) for each in sorted(live, key=lambda each: each.until_s)]
 
     async def drop(self, key: ProgramKey, handle: str) -> bool:
-        """Remove a handle. Returns whether it existed; of concurrent callers, exactly one gets
-        True.
+        """Remove a handle. Returns whether it existed."""
+        async with self._change:
+            known = await self._known(key, handle)
+            if known is not None:
+                await self._table.set_attribute(key, ProgramAttribute(known.name, "", 0.0), time())
+            return known is not None
+
+    async def _known(self, key: ProgramKey, handle: str) -> ProgramAttribute | None:
+        """Return a handle's attribute, even if it has expired. An ended program has no handles:
+        a change to one of its attributes would begin it again.
         """
-        ...
+        program = await self._table.get(key)
+        if program is None or program.ended:
+            return None
+        name = handle[:_NAME_LENGTH]
+        return next((each for each in program.attributes if each.name == name), None)
 
-    async def flush(self, now_s: float) -> None:
-        """Write the changes that could not reach the shared store. Raises TableUnavailable."""
-        ...
+
+def _attribute(handle: str, fields: Fields, until_s: float) -> ProgramAttribute:
+    return ProgramAttribute(handle[:_NAME_LENGTH], orjson.dumps(fields).decode(), until_s)
 
 
-class MemoryHandles:
-    """See HandleStore."""
+def _live(program: Program, now_s: float) -> list[ProgramAttribute]:
+    return [
+        each for each in program.attributes if each.name.startswith(PREFIX) and each.until_s > now_s
+    ]
 
-    def __init__(self, per_tenant: int = PER_TENANT, in_all: int = IN_ALL) -> None:
-        self._per_tenant = per_tenant
-        self._in_all = in_all
-        self._room = FairLRU[str](in_all)
-        # By tenant: program, texts and expiry of each handle.
-        self._of: dict[str, dict[str, tuple[str, dict[str, str], float]]] = {}
 
-    def __len__(self) -> int:
-        return len(self._room)
-
-    async def begin(
-        self, key: ProgramKey, handle: str, fields: Fields, now_s: float, expires_s: float
-    ) -> bool:
-        """See HandleStore."""
-        known = self._of.get(key.tenant, {})
-        if handle not in known:
-            if len(known) >= self._per_tenant or len(self) >= self._in_all:
-                self._forget_ended(now_s)
-            if len(self._of.get(key.tenant, ())) >= self._per_tenant:
-                return False
-        self._of.setdefault(key.tenant, {})[handle] = key.program, dict(fields), expires_s
-        gone = self._room.put(key.tenant, handle)
-        if gone is not None:
-            self._forget(*gone)
-        return True
-
-    async def update(self, key: ProgramKey, handle: str, fields: Fields) -> bool:
-        """See HandleStore."""
-        found = self._of.get(key.tenant, {}).get(handle)
-        if found is not None:
-            found[1].update(fields)
-        return found is not None
-
-    async def find(self, tenant: str, handle: str, now_s: float) -> Fields | None:
-        """See HandleStore."""
-        _, fields, expires_s = self._of.get(tenant, {}).get(handle, ("", None, 0.0))
-        return fields if expires_s > now_s else None
-
-    async def of_program(self, key: ProgramKey, now_s: float) -> Sequence[Fields]:
-        """See HandleStore."""
-        found = [
-            (expires_s, fields)
-            for program, fields, expires_s in self._of.get(key.tenant, {}).values()
-            if program == key.program and expires_s > now_s
-        ]
-        return [fields for _, fields in sorted(found, key=lambda each: each[0])]
-
-    async def drop(self, key: ProgramKey, handle: str) -> bool:
-        """See HandleStore."""
-        there = handle in self._of.get(key.tenant, ())
-        if there:
-            self._room.drop(key.tenant, handle)
-            self._forget(key.tenant, handle)
-        return there
-
-    async def flush(self, now_s: float) -> None:
-        """See HandleStore. Memory is always available."""
-
-    def known(self, tenant: str, handle: str) -> tuple[Fields, float] | None:
-        """Return a handle's texts and its expiry, even if it has expired."""
-        found = self._of.get(tenant, {}).get(handle)
-        return None if found is None else found[1:]
-
-    def _forget(self, tenant: str, handle: str) -> None:
-        known = self._of[tenant]
-        del known[handle]
-        if not known:
-            del self._of[tenant]
-
-    def _forget_ended(self, now_s: float) -> None:
-        ended = [
-            (tenant, handle)
-            for tenant, known in self._of.items()
-            for handle, (_, _, end_s) in known.items()
-            if end_s <= now_s
-        ]
-        for tenant, handle in ended:
-            self._room.drop(tenant, handle)
-            self._forget(tenant, handle)
+def _fields(attribute: ProgramAttribute) -> dict[str, Any]:
+    fields: dict[str, Any] = orjson.loads(attribute.text)
+    return fields

@@ -11,10 +11,8 @@ from typing import Any, Final
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.record import record
 from weft_gateway.programs.aliases import BODY, HEADERS, TRACEPARENT
-from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
+from weft_gateway.programs.ids import from_bytes, from_json
 from weft_gateway.programs.response_store import ResponseStore
-
-__all__ = ["Identity", "IdentityError", "ResponseStore", "resolve", "tenant_of"]
 
 MAIN_THREAD: Final = "main"
 _TRUE: Final = frozenset({b"1", b"true", b"yes", b"on"})

@@ -59,11 +59,7 @@ class MemoryLimiter:
         self._in_flight: dict[str, int] = {}
 
     async def admit(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
-        """See Limiter."""
-        return self.decide(tenant, rules, tokens)
-
-    def decide(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
-        """Decide like `admit`, synchronously."""
+        """See Limiter. Does not wait."""
         now_s = self._clock()
         requests, of_tokens = rules.requests_per_minute, rules.tokens_per_minute
         requests_left = refilled(self._requests.get(tenant), requests, now_s)

@@ -59,9 +59,6 @@ class MemoryTable:
     def __init__(
         self, max_programs: int = _MAX_PROGRAMS, per_tenant: int = rules.MAX_PER_TENANT
     ) -> None:
-        for name, limit in (("max_programs", max_programs), ("per_tenant", per_tenant)):
-            if limit < 1:
-                raise ValueError(f"{name} must be positive, got {limit}")
         self._max_programs = max_programs
         self._per_tenant = per_tenant
         self._programs: dict[ProgramKey, Program] = {}
@@ -78,7 +75,6 @@ class MemoryTable:
         return self._opened(opening)
 
     def _opened(self, opening: Opening) -> Opened:
-        rules.check_opening(opening)
         if opening.call in self._open:
             raise ValueError(f"call {opening.call} is open already")
         before = self._programs.get(opening.key)
@@ -92,7 +88,6 @@ class MemoryTable:
 
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""
-        rules.check_closing(closing)
         call = self._open.get(closing.call)
         if call is None or call.key != closing.key:
             return None
@@ -112,7 +107,6 @@ class MemoryTable:
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
         """See ProcessTable."""
-        rules.check_instant(now_s)
         row = self._programs.get(key)
         if row is None:
             program = rules.fresh(key, now_s, ephemeral=False)
@@ -200,28 +194,13 @@ class MemoryTable:
 
     async def check(self) -> Sequence[str]:
         """See ProcessTable."""
-        found: list[str] = []
-        counts: dict[str, int] = {}
-        calls = set()
-        named: dict[str, set[str]] = {}
-        idle: dict[str, set[str]] = {}
-        for program in self._programs.values():
-            found += rules.violations(program)
-            if not program.ephemeral:
-                named.setdefault(program.key.tenant, set()).add(program.key.program)
-                if not program.threads:
-                    idle.setdefault(program.key.tenant, set()).add(program.key.program)
-            for thread in program.threads:
-                counts[thread.replica] = counts.get(thread.replica, 0) + 1
-                calls.add(thread.call)
-        if counts != self._in_flight:
-            found.append(f"in flight {self._in_flight}, but threads give {counts}")
-        if calls != set(self._open):
-            found.append(f"open calls differ from threads: {calls ^ set(self._open)}")
-        if named != {tenant: there.ids for tenant, there in self._named.items()}:
-            found.append("the lists of names differ from the programs that have one")
-        if idle != {tenant: set(t.idle) for tenant, t in self._named.items() if t.idle}:
-            found.append("the lists of idle programs differ from those without a call")
+        found = rules.inconsistencies(
+            self._programs.values(),
+            {(call.key, name): call.replica for name, call in self._open.items()},
+            self._in_flight,
+            {tenant: named.ids for tenant, named in self._named.items()},
+            {tenant: {*named.idle} for tenant, named in self._named.items() if named.idle},
+        )
         if self._activity.keys() != self._programs.keys():
             found.append("the activity index differs from the programs")
         return found

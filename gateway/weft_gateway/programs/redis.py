@@ -71,7 +71,6 @@ class RedisTable:
         """See ProcessTable. If Redis ran the script and the reply was lost, this raises, and the
         call's lease runs out.
         """
-        rules.check_opening(opening)
         replica, created, program, in_flight, over = await self._store.open(opening)
         self._leases.add(rows.lease(opening.key, opening.call))
         self._in_flight = in_flight
@@ -82,14 +81,12 @@ class RedisTable:
 
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""
-        rules.check_closing(closing)
         # Before the round trip: a call whose closing fails must not be renewed forever.
         self._leases.discard(rows.lease(closing.key, closing.call))
         return self._closed(await self._store.close(closing))
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
         """See ProcessTable."""
-        rules.check_instant(now_s)
         program, created, over = await self._store.start(key, now_s)
         self._saw(program)
         if over:
@@ -109,7 +106,6 @@ class RedisTable:
         self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
     ) -> Program | None:
         """See ProcessTable."""
-        rules.check_instant(now_s)
         rules.check_attribute(attribute)
         program, over = await self._store.set_attribute(key, attribute, now_s)
         if program is not None:
@@ -149,7 +145,6 @@ class RedisTable:
         """See ProcessTable. Also renews the leases of this gateway's calls, and closes calls with
         expired leases as aborted.
         """
-        rules.check_instant(now_s)
         await self._renew()
         return [*await self._close_lapsed(now_s), *await self._remove_idle(now_s - idle_s)]
 
@@ -172,20 +167,13 @@ class RedisTable:
         """The gateway's Redis client, shared with other stores."""
         return self._store
 
-    async def give_up(self) -> None:
-        """Redis does not reply: requests that wait for a connection fail now."""
-        await self._store.give_up()
-
     async def reopen(self, openings: Sequence[Opening]) -> None:
-        """Open these calls of this gateway, except open ones."""
+        """Open these calls, except open ones. They are all open calls of this gateway: leases of
+        other calls, whose closing was lost, are not renewed any more.
+        """
         for first in range(0, len(openings), _BATCH):
             await self._store.open_all(openings[first : first + _BATCH])
-        self._leases.update(rows.lease(opening.key, opening.call) for opening in openings)
-
-    async def close_all(self, closings: Sequence[Closing]) -> None:
-        """Close these calls, except closed ones."""
-        for first in range(0, len(closings), _BATCH):
-            await self._store.close_all(closings[first : first + _BATCH])
+        self._leases = {rows.lease(opening.key, opening.call) for opening in openings}
 
     async def refresh(self) -> None:
         """After an outage: renew this gateway's leases, give other gateways time to renew theirs,

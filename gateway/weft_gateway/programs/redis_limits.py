@@ -32,8 +32,8 @@ class RedisLimiter:
         self._own = os.urandom(6).hex()
         self._local = MemoryLimiter()
         self._script = link.script("limits")
-        # Calls admitted by Redis that have not ended, by tenant, with the tenant's rules.
-        self._running: dict[str, tuple[int, TenantRules]] = {}
+        # The rules of tenants that have calls in flight.
+        self._running: dict[str, TenantRules] = {}
         # By tenant: rules, token corrections and ended calls that are not written to Redis yet.
         self._changed: dict[str, tuple[TenantRules, int, int]] = {}
         # Pending admission requests to Redis, by tenant; and tenants whose count in Redis may be
@@ -44,8 +44,6 @@ class RedisLimiter:
 
     async def admit(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
         """See Limiter."""
-        if self._link.away:
-            return self._admit_alone(tenant, rules, tokens)
         self._asking[tenant] += 1
         # Include ended calls in this request, so that their places are free at once.
         _, pending, ended = self._changed.pop(tenant, (rules, 0, 0))
@@ -56,7 +54,7 @@ class RedisLimiter:
         except TableUnavailable:
             self._unsure.add(tenant)
             self._changed.setdefault(tenant, (rules, 0, 0))
-            return self._admit_alone(tenant, rules, tokens)
+            return await self._admit_alone(tenant, rules, tokens)
         except BaseException:
             # Redis may have counted the call.
             self._unsure.add(tenant)
@@ -70,12 +68,11 @@ class RedisLimiter:
             self._count(tenant, rules, 1)
         return quota
 
-    def _admit_alone(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
-        quota = self._local.decide(tenant, rules, tokens)
+    async def _admit_alone(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
+        quota = await self._local.admit(tenant, rules, tokens)
         if not quota.refused:
             self._unsure.add(tenant)
-            self._local.release(tenant, rules)
-            self._count(tenant, rules, 1)
+            self._running[tenant] = rules
         return quota
 
     def release(self, tenant: str, rules: TenantRules) -> None:
@@ -92,7 +89,7 @@ class RedisLimiter:
 
     async def refresh(self) -> None:
         """See Limiter."""
-        for tenant, (_, rules) in self._running.items():
+        for tenant, rules in self._running.items():
             if rules.calls_in_flight:
                 self._unsure.add(tenant)
                 self._write(tenant, rules)
@@ -106,13 +103,12 @@ class RedisLimiter:
 
     def in_flight(self, tenant: str) -> int:
         """Return a tenant's calls admitted by this gateway that have not ended."""
-        return self._running.get(tenant, (0, None))[0]
+        return self._local.in_flight(tenant)
 
     def _count(self, tenant: str, rules: TenantRules, change: int) -> None:
         self._local.count(tenant, change)
-        count = self.in_flight(tenant) + change
-        if count > 0:
-            self._running[tenant] = count, rules
+        if self.in_flight(tenant):
+            self._running[tenant] = rules
         else:
             self._running.pop(tenant, None)
 

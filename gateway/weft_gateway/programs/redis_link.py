@@ -1,18 +1,19 @@
 """A gateway's one Redis client: a bounded pool, one kind of error, one `away` state.
 
-The process table, stored responses, prefill handles, limits and lineage share it. A request without
-a reply is reported to `on_loss`. The table then sets `away`, probes the server, and resets `away`
-once it has written the waiting changes. While `away` is set, all of them work from memory.
+The process table, stored responses, limits and lineage share it. A request without a reply is
+reported to `on_loss`. The table then sets `away`, probes the server, and resets `away` when the
+server replies. While `away` is set, all other requests fail at once, and all of them work from
+memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import urlsplit
 
 from redis.asyncio import ConnectionPool, Redis
@@ -27,14 +28,11 @@ from weft_gateway.programs import rows
 from weft_gateway.programs.table import TableUnavailable
 
 _CONNECTIONS: Final = 32
-_T = TypeVar("_T")
 
 
 class RedisLink:
-    """Connections to one server, and the keys under one prefix. Inside `reaching`, TableUnavailable
-    with the server's name is raised if the server refuses or does not reply within `timeout_s`
-    seconds. away: whether the server is known not to reply. on_loss: called if a request gets no
-    reply.
+    """Connections to one server, and the keys under one prefix. away: whether the server is known
+    not to reply. on_loss: called if a request gets no reply.
     """
 
     def __init__(self, url: str, prefix: str, timeout_s: float) -> None:
@@ -52,11 +50,10 @@ class RedisLink:
         # redis-py's blocking pool, a waiter can starve while others take connections repeatedly.
         self._turn = asyncio.Semaphore(_CONNECTIONS)
         self._timeout_s = timeout_s
-        self._outages = 0
         self.away = False
         self.on_loss: Callable[[TableUnavailable], object] = lambda error: None
         self._where = _without_credentials(url)
-        self.keys = rows.Keys.of(prefix)
+        self.keys = rows.Keys(prefix)
 
     def script(self, *names: str) -> AsyncScript:
         """Register the script that consists of these files of `lua/`, concatenated."""
@@ -70,63 +67,47 @@ class RedisLink:
         async with self.reaching():
             await self.redis.ping()
 
-    async def give_up(self) -> None:
-        """The server does not reply. Requests that wait for a free connection fail now, and
-        connections from before are not used again.
-        """
-        self._outages += 1
-        await self._drop_idle()
-
     async def aclose(self) -> None:
         """Close every connection."""
         await self.redis.aclose()
 
     @asynccontextmanager
-    async def reaching(self) -> AsyncIterator[None]:
-        """Wait for a free connection and hold it for the body of the context."""
+    async def reaching(self, *, probe: bool = False) -> AsyncIterator[None]:
+        """Wait for a free connection and hold it for the body of the context. Inside,
+        TableUnavailable with the server's name is raised if the server refuses, does not reply
+        within `timeout_s` seconds, or is away. probe: try even if it is away.
+        """
+        if self.away and not probe:
+            raise self._unavailable("does not reply")
         await self._take_turn()
         try:
+            if self.away and not probe:  # Lost while this request waited.
+                raise self._unavailable("does not reply")
             yield
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             # Idle connections are probably broken, too.
-            await self._drop_idle()
-            lost = TableUnavailable(
-                f"the process table at {self._where} cannot be reached: {error}"
-            )
+            with contextlib.suppress(RedisError, OSError):
+                await self.redis.connection_pool.disconnect(inuse_connections=False)
+            lost = self._unavailable(f"cannot be reached: {error}")
             self.on_loss(lost)
             raise lost from error
         except RedisError as error:
-            raise TableUnavailable(f"the process table at {self._where}: {error}") from error
+            raise self._unavailable(f"refused: {error}") from error
         finally:
             self._turn.release()
-
-    async def _drop_idle(self) -> None:
-        with contextlib.suppress(RedisError, OSError):
-            await self.redis.connection_pool.disconnect(inuse_connections=False)
 
     async def _take_turn(self) -> None:
         if not self._turn.locked():  # No wait, so no timer is needed.
             await self._turn.acquire()
             return
-        outages = self._outages
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._turn.acquire()
         except TimeoutError:
-            raise TableUnavailable(
-                f"the process table at {self._where} is too slow: no free connection"
-            ) from None
-        if self._outages != outages:
-            self._turn.release()
-            raise TableUnavailable(f"the process table at {self._where} does not answer")
+            raise self._unavailable("is too slow: no free connection") from None
 
-
-async def twice(ask: Callable[[], Awaitable[_T]]) -> _T:
-    """Ask again once: after a server restart, the first request may use a broken connection."""
-    try:
-        return await ask()
-    except TableUnavailable:
-        return await ask()
+    def _unavailable(self, what: str) -> TableUnavailable:
+        return TableUnavailable(f"the process table at {self._where} {what}")
 
 
 def _without_credentials(url: str) -> str:

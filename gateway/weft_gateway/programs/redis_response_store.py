@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from typing import Any, Final, cast
-from urllib.parse import quote, unquote
+
+import msgspec
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs import rows
-from weft_gateway.programs.redis_link import RedisLink, twice
+from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.response_store import DEFAULT_KEEP_S, ResponseStore, StoredResponse
 from weft_gateway.programs.table import TableUnavailable
 
@@ -42,30 +43,30 @@ class RedisResponseStore(ResponseStore):
         remembered.
         """
         answer = self.record(key, response_id, replica, thread)
-        if answer is None:
-            return
-        member = rows.member(ProgramKey(key.tenant, response_id))
-        self._unwritten[member] = _packed(answer)
-        try:
-            await self.flush()
-        except TableUnavailable:
-            return
+        if answer is not None:
+            self._unwritten[rows.member(ProgramKey(key.tenant, response_id))] = msgspec.json.encode(
+                answer
+            )
+            with contextlib.suppress(TableUnavailable):
+                await self.flush()
 
     async def find(self, tenant: str, response_id: str) -> StoredResponse | None:
         """See ResponseStore."""
         known = self._known(tenant, response_id)
         if known is not None:
             return known
-        if self._link.away:
-            raise TableUnavailable("the response store is away")
-        member = rows.member(ProgramKey(tenant, response_id))
-        packed = await twice(lambda: self._read(member))
+        packed = await self._read(rows.member(ProgramKey(tenant, response_id)))
         if packed is None:
+            return None
+        try:
+            answer = msgspec.json.decode(packed, type=StoredResponse)
+        except msgspec.DecodeError:
+            # Another version wrote it.
             return None
         owner = self._owners.get(response_id, tenant)
         if owner != tenant:
             self._drop(owner, response_id)
-        self._keep(tenant, response_id, _unpacked(packed))
+        self._keep(tenant, response_id, answer)
         return self._known(tenant, response_id)
 
     async def forget(self, tenant: str, response_id: str) -> None:
@@ -75,17 +76,16 @@ class RedisResponseStore(ResponseStore):
         await super().forget(tenant, response_id)
         member = rows.member(ProgramKey(tenant, response_id))
         self._unwritten.pop(member, None)
-        if not self._link.away:
-            with contextlib.suppress(TableUnavailable):
-                async with self._link.reaching():
-                    await self._forget_answer(self._link.keys.of_answers, [member])
+        with contextlib.suppress(TableUnavailable):
+            async with self._link.reaching():
+                await self._forget_answer(self._link.keys.of_answers, [member])
 
     async def flush(self) -> None:
         """See ResponseStore."""
-        if self._link.away or not self._unwritten:
+        if not self._unwritten:
             return
         written = dict(self._unwritten)
-        others = await twice(lambda: self._write(written))
+        others = await self._write(written)
         for member, packed in written.items():
             if self._unwritten.get(member) == packed:
                 del self._unwritten[member]
@@ -109,16 +109,3 @@ class RedisResponseStore(ResponseStore):
         async with self._link.reaching():
             reply = await self._store_answers(self._link.keys.of_answers, [*head, *flat])
         return cast("list[bytes]", reply)
-
-
-def _packed(answer: StoredResponse) -> bytes:
-    # A thread may contain any character, and a newline would end its field.
-    thread = quote(answer.thread, safe="")
-    head = f"{rows.number(answer.stored_s)}\n{answer.replica}\n{thread}\n"
-    return rows.encode(head + answer.program)
-
-
-def _unpacked(packed: bytes) -> StoredResponse:
-    # Only the program's id, which is last, may contain a newline.
-    stored, replica, thread, program = rows.decode(packed).split("\n", 3)
-    return StoredResponse(program, replica, float(stored), unquote(thread))

@@ -137,13 +137,6 @@ class RedisStore(RedisLink):
                 if isinstance(reply, Exception) and not _refused(reply):
                     raise reply
 
-    async def close_all(self, closings: Iterable[Closing]) -> None:
-        """Close these calls, except those that are not open. One round trip."""
-        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
-            for closing in closings:
-                await self._close(*self._closing(closing, None), client=pipe)
-            await pipe.execute()
-
     async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[EndedProgram]:
         """End those of these programs that have no open call and were last active before `before`.
         The script checks again, because calls may have arrived since the lookup.
@@ -189,9 +182,9 @@ class RedisStore(RedisLink):
 
     async def identity(self) -> bytes:
         """Return the table's random name. The first caller sets it. A changed name means that the
-        rows were lost.
+        rows were lost. Also works as a probe of a server that is away.
         """
-        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
+        async with self.reaching(probe=True), self.redis.pipeline(transaction=False) as pipe:
             pipe.set(self.keys.table, os.urandom(12).hex(), nx=True)
             pipe.get(self.keys.table)
             _, name = await pipe.execute()

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _PROBE_S: Final = 0.25
 # The last attempt to write at shutdown, seconds.
 _LAST_WRITE_S: Final = 2.0
-# Changes to sessions that wait for Redis. Above this number, the oldest are dropped.
+# Changes that wait for Redis. Above this number, the oldest are dropped.
 _MAX_CHANGES: Final = 10_000
 
 _T = TypeVar("_T")
@@ -66,8 +66,7 @@ class ResilientTable:
         # This gateway's open calls, and those of them that Redis has not been asked to open.
         self._open: dict[str, Opening] = {}
         self._unasked: set[str] = set()
-        # Changes not written to Redis: closings, and the last change of each session and attribute.
-        self._closings: list[Closing] = []
+        # Changes not written to Redis: the last one of each call, session and attribute.
         self._changes: dict[tuple[ProgramKey, str], Callable[[], Awaitable[Any]]] = {}
 
     @property
@@ -122,7 +121,9 @@ class ResilientTable:
         if closing.call in self._unasked:
             self._unasked.discard(closing.call)
         else:
-            self._closings.append(closing)
+            self._write_later(
+                (closing.key, f"call {closing.call}"), partial(self._shared.close_call, closing)
+            )
         return program
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
@@ -226,11 +227,17 @@ class ResilientTable:
             except TableUnavailable as error:
                 view = self._leave(error)
         done = await change(view)
-        self._changes.pop((key, name), None)
-        self._changes[key, name] = partial(change, self._shared)
+        self._write_later((key, name), partial(change, self._shared))
+        return done
+
+    def _write_later(
+        self, name: tuple[ProgramKey, str], change: Callable[[], Awaitable[Any]]
+    ) -> None:
+        """Keep a change for Redis in place of an earlier one of this name."""
+        self._changes.pop(name, None)
+        self._changes[name] = change
         if len(self._changes) > _MAX_CHANGES:
             del self._changes[next(iter(self._changes))]
-        return done
 
     async def _turned(self) -> None:
         while self._turning is not None:
@@ -245,9 +252,9 @@ class ResilientTable:
 
     def _leave(self, error: TableUnavailable) -> MemoryTable:
         """Enter local mode and return the view."""
+        self._shared.link.away = True
         if self._view is None:
             log.warning("using a local view: %s", error)
-            self._shared.link.away = True
             self._view = MemoryTable()
             self._view.adopt(self._shared.seen(), self._open.values())
             self._probe = asyncio.get_running_loop().create_task(self._probe_until_back())
@@ -255,7 +262,6 @@ class ResilientTable:
 
     async def _probe_until_back(self) -> None:
         begun = monotonic()
-        await self._shared.give_up()
         while True:
             try:
                 await self._come_back()
@@ -273,30 +279,31 @@ class ResilientTable:
         interruption the next attempt starts again.
         """
         name = await self._shared.identity()
+        self._shared.link.away = False
+        # Most changes are written while calls continue, so that calls wait only for the rest.
+        await self._write_changes()
         self._turning = asyncio.get_running_loop().create_future()
         try:
             written = None
-            # Calls that fail meanwhile may add changes.
-            while written != (waiting := self._waiting()):
-                written = waiting
-                self._unasked.clear()
-                await self._shared.reopen(list(self._open.values()))
-                for change in list(self._changes.values()):
-                    await change()
-                await self._shared.close_all(list(self._closings))
-                await self._shared.refresh()
+            # Calls that fail meanwhile may add to both.
+            while self._changes or written != list(self._open):
+                written = list(self._open)
+                await self._write_changes()
+            await self._shared.refresh()
             self._identity = name
-            self._closings.clear()
-            self._changes.clear()
             self._view = None
-            self._shared.link.away = False
         finally:
             self._turning.set_result(None)
             self._turning = None
 
-    def _waiting(self) -> tuple[list[str], int, list[tuple[ProgramKey, str]]]:
-        """Return the changes not written to Redis, for comparison."""
-        return list(self._open), len(self._closings), list(self._changes)
+    async def _write_changes(self) -> None:
+        """Write the open calls and the waiting changes to Redis."""
+        self._unasked.clear()
+        await self._shared.reopen(list(self._open.values()))
+        for name, change in list(self._changes.items()):
+            await change()
+            if self._changes.get(name) is change:
+                del self._changes[name]
 
 
 def _settled(opening: Opening, replica: str) -> Opening:

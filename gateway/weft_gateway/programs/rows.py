@@ -21,7 +21,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from weft_gateway.model import Program, ProgramAttribute, ProgramKey, Thread
@@ -40,67 +39,26 @@ def decode(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogatepass")
 
 
-@dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one table. The prefix is a hash tag, so a cluster keeps a table in one slot and a
-    script can change a row, the counts and the indexes together.
+    """The keys of one table, named as above. The prefix is a hash tag, so a cluster keeps a table
+    in one slot and a script can change a row, the counts and the indexes together. of_answers: all
+    keys of stored answers.
     """
 
-    base: bytes
-
-    @classmethod
-    def of(cls, prefix: str) -> Keys:
-        """Keys that begin with `prefix`. Raises ValueError if it would break the hash tag."""
-        if not prefix or "{" in prefix or "}" in prefix:
-            raise ValueError(f"invalid key prefix: {prefix!r}")
-        return cls(b"{" + encode(prefix) + b"}:")
-
-    @property
-    def in_flight(self) -> bytes:
-        """Open calls by replica."""
-        return self.base + b"in_flight"
-
-    @property
-    def calls(self) -> bytes:
-        """Open calls and their replicas."""
-        return self.base + b"calls"
-
-    @property
-    def activity(self) -> bytes:
-        """Programs by last activity."""
-        return self.base + b"activity"
-
-    @property
-    def leases(self) -> bytes:
-        """Open calls by last renewal."""
-        return self.base + b"leases"
-
-    @property
-    def totals(self) -> bytes:
-        """Programs created and ended."""
-        return self.base + b"totals"
-
-    @property
-    def table(self) -> bytes:
-        """The table's random name."""
-        return self.base + b"table"
-
-    @property
-    def answers(self) -> bytes:
-        """Stored answers."""
-        return self.base + b"answers"
-
-    @property
-    def answer_ages(self) -> bytes:
-        """Stored answers by age."""
-        return self.base + b"answer_ages"
-
-    @property
-    def of_answers(self) -> list[bytes]:
-        """All keys of stored answers."""
-        base = self.base
-        others = (b"answer_order", b"answer_counts", b"answer_owners")
-        return [self.answers, self.answer_ages, *(base + name for name in others)]
+    def __init__(self, prefix: str) -> None:
+        """prefix: without braces, which would break the hash tag."""
+        self.base = base = b"{" + encode(prefix) + b"}:"
+        self.calls = base + b"calls"
+        self.in_flight = base + b"in_flight"
+        self.activity = base + b"activity"
+        self.leases = base + b"leases"
+        self.totals = base + b"totals"
+        self.table = base + b"table"
+        self.answers = base + b"answers"
+        self.of_answers = [
+            self.answers,
+            *(base + b"answer_" + name for name in (b"ages", b"order", b"counts", b"owners")),
+        ]
 
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import inf
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from weft_gateway.model import (
@@ -15,8 +16,6 @@ from weft_gateway.model import (
     Thread,
 )
 
-# Far above the usage of any call, and low enough that a program's sums fit 64 bits.
-_MOST: Final = 2**48
 # Default limit of named programs per tenant.
 MAX_PER_TENANT: Final = 100_000
 # Maximum programs ended when one new program exceeds the limit, so that calls do not wait.
@@ -119,43 +118,10 @@ def _holding(known: tuple[ProgramAttribute, ...], now_s: float) -> tuple[Program
 
 def check_attribute(attribute: ProgramAttribute) -> None:
     """Validate an attribute. Raises ValueError."""
-    check_instant(attribute.until_s)
     if not attribute.name or "\n" in attribute.name or len(attribute.name) > _MOST_NAME:
         raise ValueError(f"invalid attribute name: {attribute.name!r}")
     if len(attribute.text) > _MOST_TEXT:
         raise ValueError(f"{attribute.name}: at most {_MOST_TEXT} characters are allowed")
-
-
-def check_opening(opening: Opening) -> None:
-    """Validate an opening. Raises ValueError."""
-    if not opening.call or "\n" in opening.call:
-        raise ValueError(f"invalid call id: {opening.call!r}")
-    if not opening.candidate or "\n" in opening.candidate:
-        raise ValueError(f"call {opening.call}: invalid replica name: {opening.candidate!r}")
-    check_instant(opening.now_s)
-
-
-def check_closing(closing: Closing) -> None:
-    """Validate a closing: times and token counts must not be negative. Raises ValueError."""
-    check_instant(closing.now_s)
-    for seconds in (closing.service_s, closing.waiting_s):
-        # This form also refuses NaN.
-        if not 0 <= seconds <= _MOST:
-            raise ValueError(f"a time must not be negative, got {closing}")
-    for count in (
-        closing.prompt_tokens,
-        closing.cached_tokens,
-        closing.output_tokens,
-        closing.preemptions,
-    ):
-        if not isinstance(count, int) or not 0 <= count <= _MOST:
-            raise ValueError(f"tokens and preemptions must be counts, got {closing}")
-
-
-def check_instant(now_s: float) -> None:
-    """Validate a Unix time. Raises ValueError."""
-    if not 0 <= now_s < inf:  # Also False for NaN.
-        raise ValueError(f"now_s must be a Unix time, got {now_s}")
 
 
 def goes(program: Program) -> bool:
@@ -183,4 +149,39 @@ def violations(program: Program) -> list[str]:
         found.append(f"{program.key}: an ephemeral program has no call")
     if not program.threads and program.ended:
         found.append(f"{program.key}: an ended program without calls has not been removed")
+    return found
+
+
+def inconsistencies(
+    programs: Iterable[Program],
+    calls: Mapping[tuple[ProgramKey, str], str],
+    in_flight: Mapping[str, int],
+    named: Mapping[str, set[str]],
+    idle: Mapping[str, set[str]],
+) -> list[str]:
+    """Return the violated invariants of all rows, and differences between the rows and a table's
+    indexes, as messages. calls: the replica of each open call. in_flight: calls by replica. named,
+    idle: named programs by tenant, and those without a call.
+    """
+    found: list[str] = []
+    threads: dict[tuple[ProgramKey, str], str] = {}
+    names: dict[str, set[str]] = {}
+    quiet: dict[str, set[str]] = {}
+    for program in programs:
+        found += violations(program)
+        threads |= {(program.key, thread.call): thread.replica for thread in program.threads}
+        if not program.ephemeral:
+            tenant, name = program.key
+            names.setdefault(tenant, set()).add(name)
+            if not program.threads:
+                quiet.setdefault(tenant, set()).add(name)
+    if calls != threads:
+        differing = sorted(calls.items() ^ threads.items())
+        found.append(f"open calls differ from threads: {differing}")
+    if in_flight != (counts := Counter(calls.values())):
+        found.append(f"in flight {in_flight}, but open calls give {dict(counts)}")
+    if named != names:
+        found.append("the lists of names differ from the programs that have one")
+    if idle != quiet:
+        found.append("the lists of idle programs differ from those without a call")
     return found

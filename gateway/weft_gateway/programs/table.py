@@ -8,7 +8,7 @@ Contracts of all implementations:
   Exception: if the reply of the store is lost, TableUnavailable is raised although the change may
   be stored. A later `expire` closes such a call as aborted.
 - Closing a call twice, or closing one that was never opened, changes nothing and returns None.
-- Times only grow: negative service or waiting raises ValueError before any change.
+- Values are not checked: usage comes from reports that were checked when they were parsed.
 - The number of named programs per tenant is limited. Over the limit, the tenant's program that has
   been idle longest is ended before the method returns. Programs with open calls stay, so a tenant
   can exceed the limit if all its programs have open calls.

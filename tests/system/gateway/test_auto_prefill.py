@@ -16,7 +16,7 @@ def kv(stub: Any) -> list[Any]:
 
 
 def handles(gateway: Any) -> set[str]:
-    return {name for known in gateway.parts.stores.handles._of.values() for name in known}
+    return set(gateway.parts.prefills._own)
 
 
 TOOLS = [{"type": "function", "function": {"name": "far", "parameters": {"type": "object"}}}]
@@ -47,9 +47,9 @@ def agent_engine(prefilled: list[Any], cached: int):
 async def run_agent(gateway: Any, name: str, until: Any) -> Any:
     """Run two turns and return the receipt of the second. Its system prompt mentions the tool."""
     headers = {"x-session-id": name}
-    before = len(gateway.parts.stores.handles)
+    before = len(gateway.parts.prefills)
     await gateway.call(body={"messages": [SYSTEM, USER], "tools": TOOLS}, headers=headers)
-    await until(lambda: len(gateway.parts.stores.handles) >= before)
+    await until(lambda: len(gateway.parts.prefills) >= before)
     await until(lambda: gateway.in_flight() == 0)
     after = {"role": "system", "content": "Read what the tool said."}
     got = await gateway.call(
@@ -78,7 +78,7 @@ async def test_a_next_turn_is_prefilled_after_enough_similar_turns(
         assert "reasoning_content" not in prefill["messages"][2]
         assert (prefill["tools"], prefill["tool_choice"]) == (TOOLS, "none")
         # The turn is an ordinary call and claims the prefill.
-        assert len(gateway.parts.stores.handles) == 0
+        assert len(gateway.parts.prefills) == 0
 
 
 async def test_a_wrong_prediction_releases_its_prefill(engine: Any, weft: Any, until: Any) -> None:
@@ -91,7 +91,7 @@ async def test_a_wrong_prediction_releases_its_prefill(engine: Any, weft: Any, u
             await run_agent(gateway, f"run-{number}", until)
         headers = {"x-session-id": "run-2"}
         await gateway.call(body={"messages": [SYSTEM, USER], "tools": TOOLS}, headers=headers)
-        await until(lambda: len(gateway.parts.stores.handles) == 1)
+        await until(lambda: len(gateway.parts.prefills) == 1)
         (predicted,) = handles(gateway)
         other = {"role": "user", "content": "Never mind."}
         await gateway.call(body={"messages": [SYSTEM, other], "tools": TOOLS}, headers=headers)

@@ -61,7 +61,7 @@ async def test_a_tenants_objects_do_not_exist_for_another_tenant(
             session = (await client.get("/v1/sessions/run", headers=MINE)).json()
             trace = (await client.get("/v1/sessions/run/story", headers=MINE)).json()
             assert "tags" in session["told"]
-            return session, trace, len(gateway.parts.stores.handles)
+            return session, trace, len(gateway.parts.prefills)
 
         async with asyncio.timeout(10):
             while (await client.get(f"/v1/hints/prefill/{handle}", headers=MINE)).json()[

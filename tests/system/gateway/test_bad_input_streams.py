@@ -87,7 +87,7 @@ async def test_a_stream_cut_inside_a_tool_call_dispatches_only_complete_calls(
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["errors"], session["calls_in_flight"]) == (2, 2, 0)
         # A broken turn predicts no next turn.
-        assert len(gateway.parts.stores.handles) == len(gateway.parts.next_turns) == 0
+        assert len(gateway.parts.prefills) == len(gateway.parts.next_turns) == 0
         assert len(stub.requests) == 2
         await until(lambda: not gateway.parts.listeners._of)
 
@@ -122,7 +122,7 @@ async def test_a_client_that_disconnects_inside_a_hint_starts_no_work(
         await gateway.call(body={"session_id": "other"})
         listed = (await gateway.client.get("/v1/sessions")).json()["data"]
         assert [session["id"] for session in listed] == ["other"]
-        assert len(gateway.parts.stores.handles) == 0
+        assert len(gateway.parts.prefills) == 0
         assert len(stub.requests) == 1
 
 
@@ -143,7 +143,7 @@ async def test_a_prefill_completes_after_its_client_disconnects(
         go.set()
         await until(lambda: gateway.in_flight() == 0)
         # The handle is not used: it expires, and the engine releases its blocks.
-        await until(lambda: len(gateway.parts.stores.handles) == 0)
+        await until(lambda: len(gateway.parts.prefills) == 0)
         await until(lambda: [r.json["action"] for r in stub.other if "kv" in r.target])
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 0)
@@ -180,7 +180,7 @@ async def test_an_extension_is_aborted_when_its_client_disconnects(
         assert [r["outcome"] for r in trace["receipts"]] == ["aborted", "aborted"]
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["errors"], session["calls_in_flight"]) == (3, 0, 0)
-        assert len(gateway.parts.stores.handles) == 1
+        assert len(gateway.parts.prefills) == 1
         assert len(gateway.parts.next_turns) == 0
 
 

@@ -85,7 +85,7 @@ async def test_prefills_are_limited_per_tenant(engine: Any, weft: Any) -> None:
             headers = {"authorization": f"Bearer {key}"}
             got = await gateway.client.get(f"/v1/hints/prefill/{name}", headers=headers)
             assert got.status_code == 200
-        assert len(gateway.parts.stores.handles) == 8
+        assert len(gateway.parts.prefills) == 8
 
 
 async def test_evicted_prefills_are_released_in_the_engine(
@@ -103,7 +103,7 @@ async def test_evicted_prefills_are_released_in_the_engine(
         commands = lambda: [r.json for r in stub.other if r.target == "/weft/kv"]  # noqa: E731
         await until(lambda: [t["action"] for t in commands()].count("give_up") == 16)
         assert len({t["program"] for t in commands()}) == 16
-        assert len(gateway.parts.stores.handles) == 4
+        assert len(gateway.parts.prefills) == 4
 
 
 async def test_listeners_need_an_existing_session_and_are_limited_per_tenant(

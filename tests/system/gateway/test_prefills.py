@@ -164,7 +164,7 @@ async def test_handles_are_visible_to_their_tenant_and_expire(
             404,
             "prefill_not_found",
         )
-        await until(lambda: len(gateway.parts.stores.handles) == 0)
+        await until(lambda: len(gateway.parts.prefills) == 0)
         # No turn extends the handle: it expires and the engine releases it.
         await until(lambda: [sent["action"] for sent in kv(stub)] == ["give_up"])
         expired = await gateway.client.post(
@@ -258,7 +258,7 @@ async def test_a_prefill_is_used_by_one_turn(engine: Any, weft: Any) -> None:
             turn = await gateway.call(body={"messages": [*PREFIX, RESULT]}, headers=NAMED)
             assert turn.status_code == 200
             stub.script = report_script(cached_tokens=0)
-        assert len(gateway.parts.stores.handles) == 0
+        assert len(gateway.parts.prefills) == 0
         stub.script = report_script(cached_tokens=100)
         before = (await gateway.client.get("/v1/sessions/run/story")).json()["saved_s"]
         await gateway.call(body={"messages": [*PREFIX, RESULT, USER]}, headers=NAMED)
@@ -284,9 +284,9 @@ async def test_a_failed_turn_keeps_the_prefill_until_it_expires(
             headers=NAMED,
         )
         assert turn.status_code == 400
-        assert len(gateway.parts.stores.handles) == 1
+        assert len(gateway.parts.prefills) == 1
         await until(lambda: [sent["action"] for sent in kv(stub)] == ["give_up"])
-        assert len(gateway.parts.stores.handles) == 0
+        assert len(gateway.parts.prefills) == 0
 
 
 async def test_extension_by_another_program_releases_the_pinned_blocks(

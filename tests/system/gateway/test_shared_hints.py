@@ -214,7 +214,7 @@ async def test_a_turn_waits_a_limited_time_for_a_prefill_of_another_gateway(
 ) -> None:
     polls = 0
     async with running_prefill(redis, engine, weft) as (stub, first, second, handle, go):
-        find = second.parts.stores.handles.find
+        find = second.parts.prefills.handles.find
 
         async def count_polls(*about: Any) -> Any:
             # The turn first finds its handle, then polls the state of the prefill.
@@ -228,7 +228,7 @@ async def test_a_turn_waits_a_limited_time_for_a_prefill_of_another_gateway(
                     await until(lambda: first.in_flight() == 0)
             return await find(*about)
 
-        monkeypatch.setattr(second.parts.stores.handles, "find", count_polls)
+        monkeypatch.setattr(second.parts.prefills.handles, "find", count_polls)
         await until(lambda: stub.requests)
         path = f"/v1/hints/prefill/{handle}/extend"
         asked = {**NAMED, "x-request-id": "turn"}

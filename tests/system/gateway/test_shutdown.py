@@ -16,9 +16,8 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port
+from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.redis import RedisTable
-from weft_gateway.programs.redis_handles import RedisHandles
-from weft_gateway.programs.redis_link import RedisLink
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -95,14 +94,11 @@ async def test_shutdown_does_not_wait_for_listeners_and_prefills(
             assert await table.check() == []
             programs = await table.programs("public", 9)
             assert [(p.calls, p.calls_closed, p.threads) for p in programs] == [(1, 1, ())] * 3
-        finally:
-            await table.aclose()
-        # The handles are marked as failed, so other gateways report this to their clients.
-        store = RedisHandles(RedisLink(redis.url, "weft", 20.0))
-        try:
+            # The handles are marked as failed, so other gateways report this to their clients.
+            store = HandleStore(table)
             found = [await store.find("public", handle, time.time()) for handle in handles]
             assert [fields and fields["state"] for fields in found] == ["failed"] * 3
         finally:
-            await store._link.aclose()
+            await table.aclose()
     finally:
         redis.kill()

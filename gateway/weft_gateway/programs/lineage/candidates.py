@@ -40,8 +40,6 @@ def candidates_of(prompt: Fingerprint, known: Known) -> Iterator[Candidate]:
         fingerprint = prompt.points[point]
         here = marks.get(fingerprint)
         if here is not None:
-            if len(here) > 1 and known.folded:
-                here = sorted(here, key=lambda mark: mark.program in known.folded)
             answered = prompt.answers_at(point)
             for mark in here:
                 if not mark.tail:

@@ -8,7 +8,7 @@ the split of a text into parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -87,30 +87,21 @@ def _answers(answer: Mapping[str, Any]) -> Iterator[list[Atom]]:
     if isinstance(answer.get("choices"), list):
         for choice in answer["choices"]:
             if isinstance(choice.get("message"), dict):
-                yield answer_atoms(choice["message"])
+                yield _answer(choice["message"])
             elif isinstance(choice.get("text"), str):
-                yield text_atoms(choice["text"])
+                # The next prompt contains it as plain text.
+                yield [(TEXT, choice["text"])]
     elif isinstance(answer.get("output"), list):
-        yield item_atoms(answer["output"])
+        yield [atom for item in answer["output"] if isinstance(item, dict) for atom in _item(item)]
     elif isinstance(answer.get("content"), list):
-        yield answer_atoms(answer)
+        yield _answer(answer)
 
 
-def answer_atoms(message: Mapping[str, Any]) -> list[Atom]:
+def _answer(message: Mapping[str, Any]) -> list[Atom]:
     """Return the atoms of one answer message (Chat Completions and Anthropic), as the next request
     contains it.
     """
     return _message({**message, "role": "assistant"})
-
-
-def text_atoms(text: str) -> list[Atom]:
-    """Return the atoms of a Completions answer. The next prompt contains it as plain text."""
-    return [(TEXT, text)]
-
-
-def item_atoms(items: Iterable[Any]) -> list[Atom]:
-    """Return the atoms of the output items of one Responses answer."""
-    return [atom for item in items if isinstance(item, dict) for atom in _item(item)]
 
 
 def _message(message: Mapping[str, Any]) -> list[Atom]:

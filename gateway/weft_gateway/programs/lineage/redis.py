@@ -9,7 +9,7 @@ round trip each.
 | folds_used | sorted set | TENANT/PROGRAM by the time of its last use |
 
 These four keys expire when no gateway writes, and the scripts declare each key that they access.
-While Redis is away, this process's own data is used: lineage never fails a call.
+While Redis is away, what this process has stored is used: lineage never fails a call.
 """
 
 from __future__ import annotations
@@ -49,17 +49,18 @@ class RedisLineage:
 
     async def get_many(self, tenant: str, fingerprints: Sequence[int], now_s: float) -> Known:
         """See LineageStore."""
-        local = await self._local.get_many(tenant, fingerprints, now_s)
         asked = fingerprints[:MAX_ASKED]
-        if not asked or self._link.away:
-            return local
+        if not asked:
+            return Known({}, {})
         arguments = [
             _field(tenant, b""),
             self._keep_s,
             b"".join([b"%016x" % fingerprint for fingerprint in asked]),
         ]
         reply = await self._run(self._get, arguments)
-        return local if reply is None else _joined(local, _read(reply, asked))
+        if reply is None:
+            return await self._local.get_many(tenant, fingerprints, now_s)
+        return _read(reply, asked)
 
     async def put(
         self,
@@ -70,7 +71,7 @@ class RedisLineage:
     ) -> None:
         """See LineageStore."""
         await self._local.put(tenant, entries, folds, now_s)
-        if self._link.away or not (entries or folds):
+        if not (entries or folds):
             return
         most_folds = max(1, self._limit // _MARKS_A_FOLD)
         arguments: list[Any] = [self._keep_s, MAX_MARKS, self._limit, most_folds, len(entries)]
@@ -111,12 +112,3 @@ def _read(reply: bytes, asked: Sequence[int]) -> Known:
                 Mark(program, thread, int(state), float(at_s), int(length), int(tail, 16))
             )
     return Known({key: merged(found) for key, found in marks.items()}, folded)
-
-
-def _joined(local: Known, shared: Known) -> Known:
-    """Merge both. Entries from Redis take precedence."""
-    if not local.marks:
-        return shared
-    told = {mark.program for marks in shared.marks.values() for mark in marks}
-    folded = {program: into for program, into in local.folded.items() if program not in told}
-    return Known({**local.marks, **shared.marks}, {**folded, **shared.folded})

@@ -74,15 +74,12 @@ def shown(owner: str, thread: str, program: str) -> str:
     return thread if owner == program else f"{owner}/{thread}"
 
 
-class Asked:
+class Asked(NamedTuple):
     """A call with its verdict, as needed to store its answer."""
 
-    __slots__ = ("prompt", "tenant", "verdict")
-
-    def __init__(self, tenant: str, prompt: Fingerprint, verdict: Verdict) -> None:
-        self.tenant = tenant
-        self.prompt = prompt
-        self.verdict = verdict
+    tenant: str
+    prompt: Fingerprint
+    verdict: Verdict
 
 
 def decide(
@@ -154,9 +151,7 @@ def _said(known: Known, pieces: Mapping[int, int]) -> dict[Mark, int]:
     for fingerprint in known.marks.keys() & pieces.keys():
         marks = [mark for mark in known.marks[fingerprint] if mark.state & State.SAID]
         if len({root_of(mark, known) for mark in marks}) == 1:
-            # A piece from two parts of one program is attributed to the root's part.
-            mark = min(marks, key=lambda mark: mark.program in known.folded)
-            mark = names.setdefault(mark[:2], mark)
+            mark = names.setdefault(marks[0][:2], marks[0])
             found[mark] = found.get(mark, 0) + pieces[fingerprint]
     return found
 
@@ -201,7 +196,8 @@ def _unproven(
         if mark.state & State.ANSWERED and candidate.answered:
             # The next message of the model differs from the answer that the thread received.
             edited.append(candidate)
-        elif tip is None or (tip.place == candidate.place and _sooner(candidate, tip, known)):
+        elif tip is None or (tip.place == candidate.place and mark.at_s < tip.mark.at_s):
+            # Of the threads at one place, the one that has waited longest continues.
             tip = candidate
     if tip is None and len(edited) == 1:
         (tip,) = edited
@@ -209,14 +205,6 @@ def _unproven(
         spoken = prompt.turn > tip.point + 1
         return _to(tip, How.EXTENDS, known, state=State.PROVEN if spoken else State.RUNS)
     return Verdict(How.NEW, fresh, fresh, MAIN)
-
-
-def _sooner(candidate: Candidate, other: Candidate, known: Known) -> bool:
-    """Whether this one of two threads at the same place is preferred: not folded, then the older
-    mark.
-    """
-    mark, mark_ = candidate.mark, other.mark
-    return (mark.program in known.folded, mark.at_s) < (mark_.program in known.folded, mark_.at_s)
 
 
 def _to(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
+
+import msgspec
+import orjson
 import pytest
 from weft_engine.wire import CallReport
-from weft_gateway.model import ProgramKey
+from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.overlap.prefill import MAX_TTL_S, Prefill, PrefillError, PrefillState, announced
+from weft_gateway.programs.rules import check_attribute
 
+_ids = count()
 KEY = ProgramKey("t", "p")
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": "Go."}
@@ -16,7 +22,7 @@ TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "
 
 def begin(*messages, now=0.0, ttl=10.0, key=KEY, **body):
     prefix = announced({"messages": list(messages), **body})
-    return Prefill.fresh(key, "m", prefix, "r0", now, ttl)
+    return Prefill.fresh(f"pf_{next(_ids)}", key, "m", prefix, "r0", now, ttl)
 
 
 def test_turn_with_the_announced_prefix_claims_the_prefill():
@@ -68,22 +74,34 @@ def test_too_deep_messages_are_refused():
 def test_prefill_expires_after_a_bounded_time():
     assert begin(USER, now=5.0, ttl=10.0).expires_s == 15.0
     assert begin(USER, ttl=1e9).expires_s == MAX_TTL_S
-    assert begin(USER).id != begin(USER).id
 
 
 def test_serialized_prefill_is_equal():
     prefill = begin(SYSTEM, USER, now=3.25, tools=TOOLS, key=ProgramKey("t", "日\n"))
     prefill.by_itself = True
-    assert Prefill.from_fields("t", prefill.to_fields()) == prefill
+    assert Prefill.from_fields(orjson.loads(orjson.dumps(prefill.to_fields()))) == prefill
     turn = {"messages": [SYSTEM, USER, TOOL], "tools": TOOLS}
     prefill.take("m", turn, 4.5)
     prefill.state, prefill.detail = PrefillState.DONE, "x"
     prefill.report = report(100, 7, service=0.25)
-    again = Prefill.from_fields("t", prefill.to_fields())
+    again = Prefill.from_fields(orjson.loads(orjson.dumps(prefill.to_fields())))
     assert again == prefill
     again.take("m", turn, 9.0)
     assert again.taken_s == 4.5
     assert again.to_json() == prefill.to_json()
+
+
+def test_the_form_of_another_release_is_refused():
+    fields = begin(SYSTEM, USER).to_fields()
+    for wrong in ({}, {**fields, "state": "new"}, {**fields, "prefix": 3}):
+        with pytest.raises(msgspec.ValidationError):
+            Prefill.from_fields(wrong)
+
+
+def test_the_form_of_a_long_announcement_fits_an_attribute():
+    prefill = begin(*[USER] * 5000)
+    prefill.state, prefill.detail, prefill.report = PrefillState.FAILED, "\0" * 300, report(1, 1)
+    check_attribute(ProgramAttribute("x", orjson.dumps(prefill.to_fields()).decode(), 1.0))
 
 
 def report(prompt, cached, service=0.0):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs.aliases import BODY, HEADERS
-from weft_gateway.programs.identity import IdentityError, ResponseStore, resolve, tenant_of
+from weft_gateway.programs.identity import resolve, tenant_of
+from weft_gateway.programs.ids import IdentityError
+from weft_gateway.programs.response_store import ResponseStore
 
 
 def identify(headers=None, body=None, path=None, chains=None, **options):

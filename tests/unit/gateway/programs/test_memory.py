@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from weft_gateway.model import Closing, EndedProgram, Opening, Outcome, ProgramKey
+from weft_gateway.model import EndedProgram, Opening, ProgramKey
 from weft_gateway.programs.memory import MemoryTable
 
 pytestmark = pytest.mark.anyio
@@ -44,11 +44,6 @@ async def test_tenant_with_the_most_programs_is_evicted_first():
     assert await table.check() == []
 
 
-async def test_limit_of_zero_is_refused():
-    with pytest.raises(ValueError, match="max_programs"):
-        MemoryTable(max_programs=0)
-
-
 async def test_backward_clock_does_not_age_a_program():
     table = MemoryTable()
     await table.start(key("p"), 100.0)
@@ -79,16 +74,3 @@ async def test_integrity_check_finds_each_fault():
     table._in_flight["r0"] = 1
     table._open.clear()
     assert any("open calls" in fault for fault in await table.check())
-
-
-async def test_refused_call_changes_nothing():
-    table = MemoryTable()
-    with pytest.raises(ValueError, match="Unix time"):
-        await table.open_call(opening("p", float("nan")))
-    await table.open_call(opening("p", 1.0))
-    with pytest.raises(ValueError, match="preemptions"):
-        await table.close_call(
-            Closing(key("p"), "call-p", 2.0, Outcome.OK, service_s=1.0, preemptions=-1)
-        )
-    assert (await table.get(key("p"))).service_s == 0.0
-    assert table.in_flight() == {"r0": 1}

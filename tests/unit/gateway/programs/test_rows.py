@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.model import ProgramKey, Thread
@@ -39,19 +38,13 @@ def test_members_and_leases_name_the_program_and_the_call(name):
 
 
 def test_keys_of_a_table_share_one_hash_slot():
-    keys = rows.Keys.of("weft")
+    keys = rows.Keys("weft")
     made = [
         keys.row(ProgramKey("t", "p}{")), keys.in_flight, keys.activity, keys.leases,
         keys.names("t"),
     ]  # fmt: skip
     assert {key[: key.index(b"}") + 1] for key in made} == {b"{weft}"}
     assert len(set(made)) == len(made)
-
-
-@pytest.mark.parametrize("prefix", ["", "a{b", "a}b"])
-def test_prefix_that_breaks_the_hash_tag_is_refused(prefix):
-    with pytest.raises(ValueError, match="prefix"):
-        rows.Keys.of(prefix)
 
 
 def test_row_is_read_with_all_fields():

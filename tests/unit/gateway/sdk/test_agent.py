@@ -293,6 +293,5 @@ async def test_given_client_is_used_and_not_closed():
 
 @pytest.mark.parametrize("options", [{"max_turns": 0}, {"n": 2}, {"stream": False}])
 async def test_invalid_options_are_refused(options):
-    async with openai.AsyncOpenAI(base_url="http://localhost", api_key="x") as client:
-        with pytest.raises(ValueError, match=r"max_turns|itself"):
-            await agent.run(client, "p", "tiny", ASK, [], **options)
+    with scripted(Model()) as server, pytest.raises(ValueError, match=r"max_turns|itself"):
+        await run(server, [], **options)

@@ -17,7 +17,7 @@ def prompt(*messages):
     return Fingerprint("t", {"messages": list(messages)})
 
 
-def test_nearest_mark_comes_first_and_folded_programs_last():
+def test_nearest_mark_comes_first():
     call = prompt(SYSTEM, user("a"), said("b"), user("c"))
     known = Known(
         {
@@ -28,7 +28,7 @@ def test_nearest_mark_comes_first_and_folded_programs_last():
         {"folded": "own"},
     )
     found = list(candidates_of(call, known))
-    assert [c.mark.program for c in found] == ["same", "own", "folded", "first"]
+    assert [c.mark.program for c in found] == ["same", "folded", "own", "first"]
     assert [c.whole for c in found] == [True, False, False, False]
     assert [c.answered for c in found] == [False, True, True, False]
     assert root_of(mark("folded"), known) == "own"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lineage import SYSTEM, called, result, said, user
-from weft_gateway.programs.lineage.canonical import answer_atoms
+from weft_gateway.programs.lineage.canonical import said_in
 from weft_gateway.programs.lineage.fingerprint import MAX_PIECES, Fingerprint, pieces
 
 
@@ -19,7 +19,7 @@ def test_longer_conversation_has_all_points_of_a_shorter_one():
     for length in range(1, len(turns)):
         part = prompt(*turns[:length])
         assert part.points == full.points[:length]
-        atoms = answer_atoms(turns[length])
+        (atoms,) = said_in({"choices": [{"message": turns[length]}]})
         if turns[length]["role"] == "assistant":
             assert part.after(atoms).point == full.points[length]
 

@@ -251,13 +251,13 @@ CODE = said(
 
 
 def file(text: str) -> Any:
-    """Return the changing part of a coding assistant's prompt, which precedes the history."""
+    """The changing part of a coding assistant's prompt, which stands before the history."""
     return user(f"Here are the files:\n{text}")
 
 
-def test_repeated_code_answer_is_evidence(g):
-    """The assistant puts changed files in front of each prompt. Only the answer is repeated, and it
-    has no line of 24 bytes."""
+def test_an_answer_of_code_alone_that_comes_back_word_for_word_is_evidence(g):
+    """An assistant that writes the files anew in front of each prompt: nothing goes on from
+    anything but the answer, which has no line of 24 bytes."""
     first = g.turn(SYSTEM, file("empty"), user("Write add and sub."), answer=CODE)
     history = [user("Write add and sub."), CODE, user("I committed it."), said("Ok.")]
     second = g.ask(SYSTEM, *history, file("add, sub"), user("Now mul."))
@@ -266,25 +266,25 @@ def test_repeated_code_answer_is_evidence(g):
     assert program(other) != program(first)
 
 
-def test_lines_of_a_code_answer_are_evidence_only_in_assistant_messages(g):
+def test_several_lines_of_an_answer_of_code_are_evidence_in_a_message_of_the_models_alone(g):
     first = g.turn(SYSTEM, file("empty"), user("Write add and sub."), answer=CODE)
     cut = "\n".join(CODE["content"].splitlines()[:10])
     mine = g.ask(SYSTEM, user("Condensed."), said(cut + "\n..."), file("x"), user("Now mul."))
     assert program(mine) == program(first)
-    # In a file, the same lines are no evidence.
+    # In a file of somebody's, the same lines prove nothing.
     other = g.ask(SYSTEM, file(CODE["content"]), user("Explain."), said("Ok."), user("Go."))
     assert program(other) != program(first)
 
 
-def test_code_of_two_programs_is_no_evidence(g):
+def test_code_that_two_programs_have_written_is_evidence_for_neither(g):
     for name in ("add", "sum"):
         g.turn(SYSTEM, file(name), user(f"Write {name}, in two functions."), answer=CODE)
     third = g.ask(SYSTEM, user("Write it."), CODE, file("add"), user("Now mul."))
     assert third.verdict.how is How.NEW
 
 
-def test_few_shot_examples_are_no_evidence(g):
-    """Few-shot examples are in every prompt, so a model that repeats one gives no evidence."""
+def test_examples_that_a_client_wrote_as_the_models_are_no_evidence(g):
+    """Few-shot examples are in every prompt; a model that repeats one says nothing of its own."""
     shots = [user("Example"), CODE]
     g.turn(SYSTEM, *shots, user("Write add and sub."), answer=CODE)
     other = g.ask(SYSTEM, user("Another"), CODE, user("Write a parser."))
