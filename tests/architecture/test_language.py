@@ -1,8 +1,4 @@
-"""Text is plain technical English: the constructions listed here must not return.
-
-A folder in PENDING still has such constructions. Once it has none, the test fails until you take
-the folder off the list.
-"""
+"""Text is plain technical English: the constructions listed here must not return."""
 
 from __future__ import annotations
 
@@ -54,10 +50,6 @@ RETIRED = {
     "patience": "max_hold_s", "keep_share": "reserve_factor",
 }  # fmt: skip
 
-# Folders that are not rewritten yet.
-PENDING = """
-"""
-
 
 @cache
 def folders() -> dict[str, list[Path]]:
@@ -87,14 +79,7 @@ def findings(file: Path) -> list[str]:
 @pytest.mark.parametrize("folder", sorted(folders()))
 def test_text_is_plain(folder: str) -> None:
     found = [finding for file in folders()[folder] for finding in findings(file)]
-    if folder in PENDING.split():
-        assert found, f"{folder} is clean: take it off PENDING"
-    else:
-        assert not found, "\n".join(found)
-
-
-def test_pending_folders_exist() -> None:
-    assert set(PENDING.split()) <= folders().keys()
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("text", ["The call is told.", "What is new is kept.", "Should a call end"])

@@ -266,25 +266,25 @@ def test_an_answer_of_code_alone_that_comes_back_word_for_word_is_evidence(g):
     assert program(other) != program(first)
 
 
-def test_several_lines_of_an_answer_of_code_are_evidence_in_a_message_of_the_models_alone(g):
+def test_lines_of_an_answer_of_code_are_evidence_only_in_a_message_of_the_model(g):
     first = g.turn(SYSTEM, file("empty"), user("Write add and sub."), answer=CODE)
     cut = "\n".join(CODE["content"].splitlines()[:10])
     mine = g.ask(SYSTEM, user("Condensed."), said(cut + "\n..."), file("x"), user("Now mul."))
     assert program(mine) == program(first)
-    # In a file of somebody's, the same lines prove nothing.
+    # The same lines in a file of the client prove nothing.
     other = g.ask(SYSTEM, file(CODE["content"]), user("Explain."), said("Ok."), user("Go."))
     assert program(other) != program(first)
 
 
-def test_code_that_two_programs_have_written_is_evidence_for_neither(g):
+def test_code_of_two_programs_is_evidence_for_neither(g):
     for name in ("add", "sum"):
         g.turn(SYSTEM, file(name), user(f"Write {name}, in two functions."), answer=CODE)
     third = g.ask(SYSTEM, user("Write it."), CODE, file("add"), user("Now mul."))
     assert third.verdict.how is How.NEW
 
 
-def test_examples_that_a_client_wrote_as_the_models_are_no_evidence(g):
-    """Few-shot examples are in every prompt; a model that repeats one says nothing of its own."""
+def test_examples_that_a_client_wrote_as_answers_are_no_evidence(g):
+    """Few-shot examples are in every prompt, so a model that repeats one gives no evidence."""
     shots = [user("Example"), CODE]
     g.turn(SYSTEM, *shots, user("Write add and sub."), answer=CODE)
     other = g.ask(SYSTEM, user("Another"), CODE, user("Write a parser."))
