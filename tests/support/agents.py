@@ -115,7 +115,7 @@ def claude_code(url: str, home: Path, folder: Path, task: str, *options: str) ->
         ANTHROPIC_AUTH_TOKEN=KEY,
         ANTHROPIC_MODEL="weft-demo",
         ANTHROPIC_DEFAULT_HAIKU_MODEL="weft-demo",
-        CLAUDE_CODE_MAX_OUTPUT_TOKENS="4096",
+        CLAUDE_CODE_MAX_OUTPUT_TOKENS="1024",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
     )
 
