@@ -27,7 +27,7 @@ def test_all_rows_run_the_same_requests(stack, tmp_path):
             *("--base-url", stack.url),
             *("--requests", str(REQUESTS), "--seeds", "1", "--rate", "5", "--json", str(file)),
         ],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout
     document = json.loads(file.read_text())
