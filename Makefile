@@ -5,8 +5,8 @@ BIN = .venv/bin
 ARGS ?=
 # Number of test processes. With more than one per core, tests with real processes time out.
 JOBS ?= 2
-# Tests that may run beside others. The rest starts engines and servers, and runs alone.
-QUICK = tests/architecture tests/contract tests/unit
+# Tests that may run beside others. The rest starts servers, and runs alone.
+QUICK = tests/architecture tests/contract tests/engine tests/unit
 
 .DEFAULT_GOAL := help
 .PHONY: help up test test-fast install lint format type imports check lock generate docs bench clean

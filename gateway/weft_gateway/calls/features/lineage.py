@@ -47,6 +47,8 @@ class LineageObserver(CallObserver):
         """Find the call's program by its messages."""
         if call.identity.source != "none" or call.skimmed:
             return None
+        if self.lineage.skips(call.key.tenant, call.body):
+            return None
         if len(call.raw) > LIGHT_BYTES:
             return self._join_in_turn(call)
         return self._join(call)

@@ -14,8 +14,9 @@ from weft_gateway.programs.lineage.fingerprint import (
     lines,
     pieces,
 )
+from weft_gateway.programs.lineage.first_turns import FirstTurns
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
-from weft_gateway.programs.lineage.rules import Asked, Verdict, decide, left
+from weft_gateway.programs.lineage.rules import Asked, How, Verdict, decide, left
 from weft_gateway.programs.lineage.store import LineageStore
 from weft_gateway.programs.lineage.tool_ids import answered_ids, asked_ids
 
@@ -30,6 +31,11 @@ class Lineage:
 
     def __init__(self, store: LineageStore) -> None:
         self._store = store
+        self._first_turns = FirstTurns()
+
+    def skips(self, tenant: str, body: Mapping[str, Any]) -> bool:
+        """Whether a call is not worth `ask` (see FirstTurns). body: parsed."""
+        return self._first_turns.skips(tenant, body)
 
     async def find(self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float) -> str:
         """Return the program that the messages continue, `fresh` if none. Stores nothing."""
@@ -41,6 +47,7 @@ class Lineage:
         new program or thread.
         """
         verdict, prompt = await self._place(tenant, body, fresh, now_s)
+        self._first_turns.looked_up(tenant, body, verdict.how is How.NEW)
         await self._store.put(tenant, verdict.entries, verdict.folds, now_s)
         return Asked(tenant, prompt, verdict)
 
