@@ -6,7 +6,7 @@ The rest of the plugin uses `SchedulerHooks` and its public methods.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from typing import Any
@@ -55,9 +55,7 @@ def check_start(vllm_config: Any, channel: str) -> None:
         )
 
 
-def rearrange(
-    requests: MutableSequence[Request], rank: Callable[[str], Rank], moved: set[Request]
-) -> None:
+def rearrange(requests: list[Request], rank: Callable[[str], Rank], moved: set[Request]) -> None:
     """Sort requests by rank, best first. moved: the requests that may be out of place; the others
     are in order. Equal ranks keep their order if they are moved together."""
 
@@ -202,7 +200,11 @@ class SchedulerHooks(AdmissionHooks):
         if running:
             rearrange(self.running, rank, running)
         if waiting_too and len(running) < len(alive) and len(self.waiting) > 1:
-            rearrange(self.waiting, rank, alive - running)
+            # A list, because insertions into the middle of a deque are slow.
+            ordered = list(self.waiting)
+            rearrange(ordered, rank, alive - running)
+            self.waiting.clear()
+            self.waiting.extend(ordered)
 
     def started(self, output: SchedulerOutput) -> list[str]:
         """Return the ids of requests that this step took from the waiting queue."""
