@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -106,6 +107,9 @@ def serve_one_call(environment: Environment, folder: Path) -> None:
             bare,
         ),
     ):
+        # No supervisor ends the helper of this engine, which ignores SIGTERM.
+        (helper,) = re.findall(r"helper ([0-9]+)", (folder / "engine.log").read_text())
+        os.kill(int(helper), signal.SIGKILL)
         url = f"http://127.0.0.1:{port}/v1/chat/completions"
         answer = httpx.post(url, json=body, trust_env=False, timeout=30)
     assert answer.status_code == 200, answer.text
