@@ -152,6 +152,27 @@ def test_small_calls_are_admitted_past_one_that_is_held_back(engine, blocks, sma
     e.run()
 
 
+def test_a_held_call_stays_held_behind_many_others(engine):
+    """A free slot lets the cache be looked at again. The held call is the last of the queue then,
+    behind more calls than one look covers."""
+    options = {**OPTIONS, "reserve_factor": 20.0}
+    e = engine(policy="warm_plas", options=options, blocks=270, max_num_seqs=3)
+    e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
+    e.add("a/0", program="a", prompt=text(1, 640))
+    while len(e.reports) < 1:
+        e.step()
+    e.add("cold", program="cold", prompt=text(2, 1900), tokens=100)
+    e.add("held", program="held", prompt=text(3, 1900), tokens=2)
+    for number in range(20):
+        e.add(f"small{number}", prompt=text(5 + number, 272), tokens=3)
+    for _ in range(30):
+        e.step()
+    ended = [report.call for report in e.reports]
+    assert sum(name.startswith("small") for name in ended) >= 5
+    assert "held" not in frozenset().union(*e.batches)
+    e.run()
+
+
 def test_an_ended_program_defers_no_call(engine):
     e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=60)
