@@ -136,7 +136,7 @@ def summary(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "## Summary\n",
         f"Weft and its rivals in {outcomes.total()} comparisons: {counts}.",
-        "A comparison is better or worse if its whole 95% interval is on one side of no difference.",
+        "A comparison is better or worse if its whole 95% interval lies on one side of equality.",
         "Published figures are those of the papers, with other engines and programs.\n",
         *map(_line, told),
         "",
