@@ -129,6 +129,12 @@ class Settings(BaseSettings):
         le=67_108_864,
         description="larger bodies are forwarded without analysis: no lineage, no tags; bytes",
     )
+    read_body_messages: int = Field(
+        2048,
+        ge=1,
+        le=65_536,
+        description="bodies with more messages and message parts are forwarded without analysis",
+    )
     max_head_bytes: int = Field(
         65_536, ge=4096, le=1_048_576, description="maximum request head size, bytes"
     )

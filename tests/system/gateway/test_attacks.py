@@ -79,6 +79,17 @@ async def test_a_body_of_many_small_messages_is_passed_on_without_parsing_them(
         assert len(programs) == 2
 
 
+async def test_settings_limit_the_bodies_that_are_analysed(engine: Any, weft: Any) -> None:
+    limits = {"read_body_messages": 100, "read_body_bytes": 65_536}
+    async with engine() as stub, weft(stub, **limits) as gateway:
+        for number, size, analysed in ((100, 100, True), (101, 100, False), (10, 8000, False)):
+            messages = [{"role": "user", "content": "x" * size}] * number
+            messages[0] = {"role": "system", "content": "y"}
+            assert (await gateway.call(body={"messages": messages})).status_code == 200
+            whole = stub.requests[-1].json["vllm_xargs"]["weft_tags"] == [1 << 30, 3]
+            assert whole is not analysed
+
+
 async def test_a_prompt_of_nested_lists_is_passed_on(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.plain({"object": "text_completion"})

@@ -54,8 +54,8 @@ MOST = 4 << 20
 TINY = b'{"role":"user","content":"hi"}'
 
 
-def read(raw: bytes, most: int) -> tuple[bytes, Any]:
-    return asyncio.run(call_body(raw, most, Turns(), "tenant"))
+def read(raw: bytes, most: int, items: int = 2048) -> tuple[bytes, Any]:
+    return asyncio.run(call_body(raw, most, items, Turns(), "tenant"))
 
 
 def chat(messages: bytes, **more: object) -> bytes:
@@ -112,6 +112,13 @@ def test_expensive_content_is_not_parsed(messages: bytes) -> None:
     got, body = read(chat(messages), MOST)
     assert is_skimmed(body)
     assert len(orjson.dumps(body)) < 100
+
+
+def test_the_number_of_parsed_messages_and_parts_is_a_parameter() -> None:
+    parts = b'{"role":"user","content":[' + b",".join([b'{"text":"x"}'] * 999) + b"]}"
+    raw = chat(parts)
+    assert not is_skimmed(read(raw, MOST, 1000)[1])
+    assert is_skimmed(read(raw, MOST, 999)[1])
 
 
 @pytest.mark.parametrize("member", ["input", "prompt"])
