@@ -60,7 +60,8 @@ async def test_each_attack_is_stopped_by_its_limit(
 async def test_a_body_of_many_small_messages_is_passed_on_without_parsing_them(
     engine: Any, weft: Any
 ) -> None:
-    messages = [{"role": "user", "content": "hi"}] * 30_000
+    # Two roles: if the gateway parsed the messages, it would send two tags.
+    messages = [{"role": "system", "content": "hi"}, *[{"role": "user", "content": "hi"}] * 30_000]
     async with engine() as stub, weft(stub) as gateway:
         for session in ({}, {"session_id": "run-1"}):
             got = await gateway.call(body={"messages": messages, **session})

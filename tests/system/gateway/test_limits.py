@@ -73,7 +73,8 @@ async def test_a_call_in_flight_ends_with_its_answer(engine: Any, weft: Any) -> 
         await hold.wait()
         await wire.plain({})
 
-    async with engine(script=script) as stub, weft(stub, calls_in_flight=1) as gateway:
+    settings = {"calls_in_flight": 1, "requests_per_minute": 9, "tokens_per_minute": 900}
+    async with engine(script=script) as stub, weft(stub, **settings) as gateway:
         first = asyncio.create_task(gateway.call(headers=key("a")))
         async with asyncio.timeout(10):
             while not stub.requests:  # noqa: ASYNC110
@@ -81,6 +82,10 @@ async def test_a_call_in_flight_ends_with_its_answer(engine: Any, weft: Any) -> 
         refused = await gateway.call(headers=key("a"))
         assert refused.status_code == 429
         assert "calls in flight: limit 1" in refused.json()["error"]["message"]
+        assert refused.headers["retry-after"] == "1"
+        assert refused.headers["x-ratelimit-limit-requests"] == "9"
+        assert refused.headers["x-ratelimit-remaining-requests"] == "8"
+        assert refused.headers["x-ratelimit-limit-tokens"] == "900"
         hold.set()
         assert (await first).status_code == 200
         assert (await gateway.call(headers=key("a"))).status_code == 200

@@ -95,8 +95,9 @@ def test_long_conversation_is_parsed() -> None:
         b'{"role":"assistant","tool_calls":[{"function":{"arguments":"%b"}}]}' % (b"1" * 600_000),
         b'{"role":"user","content":"%b"}' % (b"x" * 5_000_000),
         b",".join([b"[[],[],[]]"] * 100_000),
+        b'{"role":"user","content":"x","other":[' + b",".join([b"[]"] * 100_000) + b"]}",
     ],
-    ids=["many", "24 MB", "parts", "results", "calls", "arguments", "long", "lists"],
+    ids=["many", "24 MB", "parts", "results", "calls", "arguments", "long", "lists", "values"],
 )  # fmt: skip
 def test_expensive_content_is_not_parsed(messages: bytes) -> None:
     raw = chat(messages, stream=True, session_id="run-1", weft={"priority": 1})
