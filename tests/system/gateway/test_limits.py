@@ -10,6 +10,7 @@ from typing import Any
 
 import openai
 import pytest
+from support.redis_server import RedisServer
 from weft_engine.wire import CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -89,6 +90,23 @@ async def test_a_call_in_flight_ends_with_its_answer(engine: Any, weft: Any) -> 
         hold.set()
         assert (await first).status_code == 200
         assert (await gateway.call(headers=key("a"))).status_code == 200
+
+
+async def test_gateways_on_one_redis_share_the_limits(
+    engine: Any, weft: Any, tmp_path: Path
+) -> None:
+    redis = RedisServer(tmp_path)
+    settings = {"redis_url": redis.url, "requests_per_minute": 2}
+    try:
+        async with (
+            engine() as stub,
+            weft(stub, **settings) as left,
+            weft(stub, **settings) as right,
+        ):
+            for gateway, status in ((left, 200), (right, 200), (left, 429), (right, 429)):
+                assert (await gateway.call(headers=key("a"))).status_code == status
+    finally:
+        redis.kill()
 
 
 @pytest.mark.parametrize("fault", ["model", "disconnect", "engine"])
