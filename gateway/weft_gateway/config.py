@@ -202,8 +202,8 @@ class Settings(BaseSettings):
         3,
         ge=1,
         le=100,
-        description="maximum replicas tried per call if connecting fails; a call is not retried "
-        "once a byte of it was sent",
+        description="maximum replicas tried per request if connecting fails; a request is not "
+        "retried once a byte of it was sent",
     )
     first_byte_timeout_s: float = Field(
         900.0, gt=0, description="timeout for the first byte of a replica's answer, seconds"
