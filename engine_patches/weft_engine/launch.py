@@ -151,7 +151,9 @@ def stock(arguments: Sequence[str]) -> int:
     os.environ.update(environment(gpu, plugins=""))
     from weft_engine import server
 
-    return server.serve([*stock_arguments(given.model, given.host, given.port, gpu), *extra], fork=not gpu)
+    return server.serve(
+        [*stock_arguments(given.model, given.host, given.port, gpu), *extra], fork=not gpu
+    )
 
 
 if __name__ == "__main__":

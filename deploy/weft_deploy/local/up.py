@@ -158,7 +158,7 @@ def _start(
     if not urls:
         secret = secret or secrets.token_hex(16)
         gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
-        if gpus and not options.model:
+        if gpus and not options.model and options.emulated is None:
             console.print("This machine has an NVIDIA GPU. Use --model to serve a real model.")
         model = options.model or str(_demo_model())
         times.append(f"model {time.monotonic() - begun:.1f} s")

@@ -5,9 +5,10 @@ Sources of the numbers:
   memory size and bandwidth, host link one way. A100: "A100 Tensor Core GPU" data sheet, 80 GB SXM
   (312 TFLOPS, 2,039 GB/s, NVLink 600 GB/s, PCIe 4). H100: "H100 Tensor Core GPU" data sheet, SXM
   (989 TFLOPS, 3.35 TB/s, NVLink 900 GB/s, PCIe 5). H200: "H200 Tensor Core GPU" data sheet, SXM
-  (1,979 TFLOPS with sparsity, half of that without; 141 GB, 4.8 TB/s, NVLink 900 GB/s, PCIe 5). L40: "L40" data sheet (181.05 TFLOPS, 864 GB/s,
-  48 GB, PCIe 4, no NVLink). A6000: "RTX A6000" data sheet (309.7 TFLOPS with sparsity, half of that
-  without; 768 GB/s, 48 GB, PCIe 4, NVLink for pairs only and so not counted among four).
+  (1,979 TFLOPS with sparsity, half of that without; 141 GB, 4.8 TB/s, NVLink 900 GB/s, PCIe 5).
+  L40: "L40" data sheet (181.05 TFLOPS, 864 GB/s, 48 GB, PCIe 4, no NVLink). A6000: "RTX A6000" data
+  sheet (309.7 TFLOPS with sparsity, half of that without; 768 GB/s, 48 GB, PCIe 4, NVLink for pairs
+  only and so not counted among four).
 - Models: the `config.json` of Llama 3.1 8B and 70B and of Qwen3 14B and 32B (layers, KV heads, head
   size, hidden size) and their parameter counts on the model cards (8.03, 70.6, 14.8 and 32.8
   billion), two bytes a parameter. GPUs a replica: 1 and 4, as in Agentix 6.1; 1 for 14B, as in

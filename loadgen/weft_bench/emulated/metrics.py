@@ -21,7 +21,7 @@ class EmulatedCollector:
 
     def register(self, registry: CollectorRegistry) -> None:
         """Add the series to a registry."""
-        registry.register(self)  # type: ignore[arg-type]
+        registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current values."""

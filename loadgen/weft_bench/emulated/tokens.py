@@ -16,7 +16,7 @@ _WORD: Final = re.compile(r"[Ġ▁][a-z]{2,12}")
 _BLANK: Final = re.compile(r"[Ġ▁ĊĉčĀ\s]*")
 # Under a grammar, one token in this many ends a string, a list, an object or the answer if it may.
 _CLOSING_EVERY: Final = 4
-_CLOSING: Final = ('"', "}", "]")
+_CLOSING: Final = ('"', "}", "]", ",")
 
 
 def seed_of(prompt: Sequence[int]) -> int:
