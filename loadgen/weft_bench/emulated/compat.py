@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -80,13 +80,14 @@ def arrived(requests: set[str]) -> Any:
     return KVConnectorOutput(finished_recving=requests)
 
 
-def ended(jobs: Mapping[int, str]) -> Any:
-    """Return a report on ended jobs of the OffloadingConnector, each with the request that waits
-    for it, or ""."""
+def ended(jobs: Iterable[tuple[int, Any]]) -> Any:
+    """Return a report on ended jobs of the OffloadingConnector: their numbers, and `Job`."""
     meta = OffloadingWorkerMetadata()
-    for job in jobs:
-        meta.mark_completed(job)
-    waiting = {request for request in jobs.values() if request}
+    waiting = set()
+    for number, job in jobs:
+        meta.mark_completed(number)
+        if job.request:
+            waiting.add(job.request)
     return KVConnectorOutput(finished_recving=waiting or None, kv_connector_worker_meta=meta)
 
 

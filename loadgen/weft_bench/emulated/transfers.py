@@ -23,6 +23,16 @@ class Moves:
     ready_at: float = 0.0
 
 
+@dataclass(slots=True)
+class Job:
+    """A transfer of vLLM's OffloadingConnector. request: the one that waits for a load; "" for a
+    store. end: instant."""
+
+    blocks: int
+    request: str = ""
+    end: float = 0.0
+
+
 class Link:
     """One direction of the link: transfers run one after another. block_s: seconds of a block."""
 
@@ -92,29 +102,38 @@ class Swaps:
 @dataclass
 class Offloads:
     """vLLM's OffloadingConnector. Loads and stores run beside the steps, each in its direction. A
-    step waits only for the stores of blocks that it overwrites."""
+    store begins after the step that computes its blocks. A step waits only for the stores of blocks
+    that it overwrites."""
 
     inward: Link
     outward: Link
-    # Job -> end, and the request that waits for a load.
-    _jobs: dict[int, tuple[float, str]] = field(default_factory=dict)
+    _waiting: dict[int, Job] = field(default_factory=dict)
+    _running: dict[int, Job] = field(default_factory=dict)
 
     def begin(self, output: Any, now: float) -> Moves:
         """See Transfers."""
         plan = output.kv_connector_metadata
-        for job, store in plan.store_jobs.items():
-            self._jobs[job] = (self.outward.move(len(store.src_spec.block_ids), now), "")
+        overwritten = plan.jobs_to_flush or ()
+        stores = {job: Job(len(store.src_spec.block_ids)) for job, store in plan.store_jobs.items()}
+        self._waiting.update((job, stores.pop(job)) for job in overwritten if job in stores)
+        for job, store in self._waiting.items():
+            self._run(job, store, self.outward, now)
+        self._waiting = stores
         for job, load in plan.load_jobs.items():
-            self._jobs[job] = (self.inward.move(len(load.dst_spec.block_ids), now), load.req_id)
-        awaited = [self._jobs[job][0] for job in plan.jobs_to_flush or () if job in self._jobs]
+            self._run(job, Job(len(load.dst_spec.block_ids), load.req_id), self.inward, now)
+        awaited = [self._running[job].end for job in overwritten if job in self._running]
         return Moves(ready_at=max(awaited, default=0.0))
 
     def finished(self, now: float) -> Any:
         """See Transfers."""
-        ended = {job: request for job, (end, request) in self._jobs.items() if end <= now}
-        for job in ended:
-            del self._jobs[job]
-        return compat.ended(ended) if ended else None
+        ended = {number: job for number, job in self._running.items() if job.end <= now}
+        for number in ended:
+            del self._running[number]
+        return compat.ended(ended.items()) if ended else None
+
+    def _run(self, number: int, job: Job, link: Link, now: float) -> None:
+        job.end = link.move(job.blocks, now)
+        self._running[number] = job
 
 
 def transfers_of(kv_transfer: Any, block_s: float, moved: Callable[[int], None]) -> Transfers:
