@@ -45,7 +45,8 @@ def run(
     """Start engines and the gateway on this machine, and print the base URL.
 
     Every engine gets the arguments after `--` unchanged."""
-    from weft_deploy.local.plan import Emulated, UpOptions
+    from weft_deploy.local.plan import Emulated
+    from weft_deploy.local.up import UpOptions
     from weft_deploy.local.up import run as start
 
     if attach:

@@ -148,14 +148,14 @@ def replica(
         "--policy", options.policy,
     ]  # fmt: skip
     environment = {"WEFT_ENGINE_SECRET": secret, "VLLM_NO_USAGE_STATS": "1"}
-    if demo:
-        command += _DEMO_ARGUMENTS
-        environment["HF_HUB_OFFLINE"] = "1"
     if options.emulated is not None:
         command += options.emulated.options(number)
     elif demo:
         command += ("--served-model-name", SERVED_NAME)
         command += ("--max-model-len", str(_demo_context(options)))
+    if demo:
+        command += _DEMO_ARGUMENTS
+        environment["HF_HUB_OFFLINE"] = "1"
     if gpus and options.emulated is None:
         sharing = -(-options.replicas // gpus)
         environment["CUDA_VISIBLE_DEVICES"] = str(number % gpus)

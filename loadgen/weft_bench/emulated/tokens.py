@@ -47,7 +47,7 @@ class Vocabulary:
         self._written[[n for n in ids if not _BLANK.fullmatch(pieces[n])]] = True
 
     def word(self, seed: int, position: int, stops: Collection[int] = ()) -> int:
-        """Return the token at a position of an answer. It is none of `stops`."""
+        """Return the token at a position of an answer, but not one of `stops`."""
         number = draw(seed, position)
         for offset in range(len(self._words)):
             token = self._words[(number + offset) % len(self._words)]
