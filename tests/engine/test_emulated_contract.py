@@ -23,8 +23,11 @@ CALLED_BY_NAME = {
 def records() -> list[tuple[Any, set[str]]]:
     """Return the records that the worker reads or makes, with their fields."""
     from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
+        DirectionalTransferStats,
         OffloadingConnectorMetadata,
+        OffloadingWorkerMetadata,
         TransferJob,
+        TransferStats,
     )
     from vllm.v1.core.sched.output import (
         CachedRequestData,
@@ -54,6 +57,9 @@ def records() -> list[tuple[Any, set[str]]]:
         ),
         (KVConnectorOutput, {"finished_recving", "kv_connector_worker_meta"}),
         (OffloadingConnectorMetadata, {"load_jobs", "store_jobs", "jobs_to_flush"}),
+        (OffloadingWorkerMetadata, {"completed_jobs", "transfer_stats"}),
+        (TransferStats, {"load", "store"}),
+        (DirectionalTransferStats, {"bytes", "time"}),
         (TransferJob, {"req_id", "src_spec", "dst_spec"}),
         (SwapPlan, {"out", "back", "loading"}),
     ]  # fmt: skip

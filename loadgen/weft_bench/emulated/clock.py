@@ -86,6 +86,10 @@ class DeviceClock:
         self._counters = counters
         self._free_at = now()
 
+    def begin(self) -> float:
+        """Return the earliest instant at which the next step can start."""
+        return max(self.now(), self._free_at)
+
     def launch(self, cost_s: float, busy: bool, not_before: float = 0.0) -> float:
         """Start a step as early as the device can. Returns the instant of its end.
 

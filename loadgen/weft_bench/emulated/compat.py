@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
@@ -19,6 +19,7 @@ from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 
 __all__ = [
     "CompilationTimes",
+    "Ended",
     "Later",
     "WorkerBase",
     "arrived",
@@ -80,12 +81,24 @@ def arrived(requests: set[str]) -> Any:
     return KVConnectorOutput(finished_recving=requests)
 
 
-def ended(jobs: Iterable[tuple[int, Any]]) -> Any:
-    """Return a report on ended jobs of the OffloadingConnector: their numbers, and `Job`."""
+class Ended(NamedTuple):
+    """A job of the OffloadingConnector that has ended. request: the one that waits for a load; ""
+    for a store. size: bytes."""
+
+    number: int
+    request: str
+    size: int
+    seconds: float
+
+
+def ended(jobs: Iterable[Ended]) -> Any:
+    """Return a report on ended jobs of the OffloadingConnector."""
     meta = OffloadingWorkerMetadata()
     waiting = set()
-    for number, job in jobs:
-        meta.mark_completed(number)
+    for job in jobs:
+        meta.mark_completed(job.number)
+        stats = meta.transfer_stats
+        (stats.load if job.request else stats.store).record(job.size, job.seconds)
         if job.request:
             waiting.add(job.request)
     return KVConnectorOutput(finished_recving=waiting or None, kv_connector_worker_meta=meta)

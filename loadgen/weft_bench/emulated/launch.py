@@ -49,7 +49,10 @@ def run(
         check_version(installed_version())
         model = model or _demo_model()
     except PackageNotFoundError:
-        return _refuse(f"an emulated engine needs the CPU build of vLLM, {_BUILD}: run `make up`")
+        return _refuse(
+            f"an emulated engine needs the CPU build of vLLM, {_BUILD}, in an environment without "
+            "the CUDA build"
+        )
     except (ImportError, RuntimeError, ValueError) as error:
         return _refuse(str(error))
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:

@@ -26,25 +26,35 @@ class Moves:
 @dataclass(slots=True)
 class Job:
     """A transfer of vLLM's OffloadingConnector. request: the one that waits for a load; "" for a
-    store. end: instant."""
+    store. end: instant. seconds: the duration, with the wait for the link."""
 
     blocks: int
     request: str = ""
     end: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A KV block: its bytes, and its seconds on the link."""
+
+    seconds: float
+    size: int
 
 
 class Link:
-    """One direction of the link: transfers run one after another. block_s: seconds of a block."""
+    """One direction of the link: transfers run one after another. moved: called with the number of
+    blocks of each transfer."""
 
-    def __init__(self, block_s: float, moved: Callable[[int], None]) -> None:
-        self._block_s = block_s
+    def __init__(self, block: Block, moved: Callable[[int], None]) -> None:
+        self.block = block
         self._moved = moved
         self._free_at = 0.0
 
     def move(self, blocks: int, now: float) -> float:
         """Move blocks. Returns the instant of their arrival."""
         self._moved(blocks)
-        self._free_at = max(self._free_at, now) + blocks * self._block_s
+        self._free_at = max(self._free_at, now) + blocks * self.block.seconds
         return self._free_at
 
 
@@ -129,26 +139,33 @@ class Offloads:
         ended = {number: job for number, job in self._running.items() if job.end <= now}
         for number in ended:
             del self._running[number]
-        return compat.ended(ended.items()) if ended else None
+        if not ended:
+            return None
+        done = [
+            compat.Ended(number, job.request, job.blocks * self.inward.block.size, job.seconds)
+            for number, job in ended.items()
+        ]
+        return compat.ended(done)
 
     def _run(self, number: int, job: Job, link: Link, now: float) -> None:
         job.end = link.move(job.blocks, now)
+        job.seconds = job.end - now
         self._running[number] = job
 
 
-def transfers_of(kv_transfer: Any, block_s: float, moved: Callable[[int], None]) -> Transfers:
+def transfers_of(kv_transfer: Any, block: Block, moved: Callable[[int], None]) -> Transfers:
     """Return the transfers of an engine with this KVTransferConfig.
 
-    block_s: seconds of a block on the link. moved: called with the number of moved blocks. Raises
-    ValueError for a connector that is not supported.
+    moved: called with the number of moved blocks. Raises ValueError for a connector that is not
+    supported.
     """
     if kv_transfer is None or kv_transfer.kv_connector is None:
         return NoTransfers()
     name = kv_transfer.kv_connector
     if name == "SwapConnector":
-        return Swaps(Link(block_s, moved), moved)
+        return Swaps(Link(block, moved), moved)
     if name == "OffloadingConnector":
-        return Offloads(Link(block_s, moved), Link(block_s, moved))
+        return Offloads(Link(block, moved), Link(block, moved))
     raise ValueError(
         f"an emulated engine has no KV connector {name}: use SwapConnector or OffloadingConnector"
     )

@@ -11,7 +11,7 @@ from weft_bench.emulated.batch import Batch, Sequence, Step
 from weft_bench.emulated.clock import COUNTERS, DeviceClock
 from weft_bench.emulated.settings import EmulatedSettings
 from weft_bench.emulated.tokens import Vocabulary
-from weft_bench.emulated.transfers import NoTransfers, Transfers, transfers_of
+from weft_bench.emulated.transfers import Block, NoTransfers, Transfers, transfers_of
 
 
 class EmulatedWorker(compat.WorkerBase):  # type: ignore[misc]
@@ -66,11 +66,14 @@ class EmulatedWorker(compat.WorkerBase):  # type: ignore[misc]
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Prepare the transfers of KV blocks."""
-        settings = self._settings
-        block_s = settings.shape.cost.swapped_block_s * self._block_share * settings.dilate
+        shape, dilate = self._settings.shape, self._settings.dilate
+        block = Block(
+            seconds=shape.cost.swapped_block_s * self._block_share * dilate,
+            size=round(shape.block_bytes * self._block_share),
+        )
         self._transfers = transfers_of(
             self.vllm_config.kv_transfer_config,
-            block_s,
+            block,
             lambda blocks: COUNTERS.add(moved_blocks=blocks),
         )
 
@@ -89,11 +92,11 @@ class EmulatedWorker(compat.WorkerBase):  # type: ignore[misc]
 
     def execute_model(self, scheduler_output: Any) -> Any:
         """Launch a step. `sample_tokens` returns its output, except for a step without work."""
-        now = self._clock.now()
+        begin = self._clock.begin()
         step = self._batch.take(scheduler_output)
-        moves = self._transfers.begin(scheduler_output, now)
+        moves = self._transfers.begin(scheduler_output, begin)
         if not step.names:
-            return compat.result({}, self._transfers.finished(now))
+            return compat.result({}, self._transfers.finished(begin))
         blocks = round(moves.blocks * self._block_share)
         cost_s = self._settings.shape.cost.step(step.prefill, step.decode, step.context, blocks)
         self._launched = step, self._clock.launch(cost_s, step.busy, moves.ready_at)

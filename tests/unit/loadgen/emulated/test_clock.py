@@ -110,3 +110,12 @@ def test_a_step_waits_for_its_blocks(machine, counters):
 
 def test_without_steps_nothing_is_late(counters):
     assert counters.late_share == 0
+
+
+def test_the_next_step_begins_after_the_running_one(machine, counters):
+    clock = device(machine, counters, asynchronous=True)
+    assert clock.begin() == 100.0
+    clock.launch(0.010, busy=False)
+    assert clock.begin() == pytest.approx(100.010)
+    machine.time += 1
+    assert clock.begin() == 101.0

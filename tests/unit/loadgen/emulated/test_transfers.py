@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from weft_bench.emulated.transfers import Link, Offloads, Swaps, transfers_of
+from weft_bench.emulated.transfers import Block, Link, Offloads, Swaps, transfers_of
 
 pytestmark = pytest.mark.engine
+
+BLOCK = Block(seconds=0.1, size=1000)
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def offload(stores=None, loads=None, flush=None):
 
 
 def offloads(moved):
-    return Offloads(Link(0.1, moved.append), Link(0.1, moved.append))
+    return Offloads(Link(BLOCK, moved.append), Link(BLOCK, moved.append))
 
 
 def jobs_of(output):
@@ -41,14 +43,14 @@ def jobs_of(output):
 
 
 def test_a_step_waits_for_swaps_in_both_directions(moved):
-    swaps = Swaps(Link(0.1, moved.append), moved.append)
+    swaps = Swaps(Link(BLOCK, moved.append), moved.append)
     assert swaps.begin(swap(out=3, back=2), 10.0).blocks == 5
     assert swaps.finished(10.0) is None
     assert moved == [5]
 
 
 def test_asynchronous_swaps_delay_only_their_requests(moved):
-    swaps = Swaps(Link(0.1, moved.append), moved.append)
+    swaps = Swaps(Link(BLOCK, moved.append), moved.append)
     assert swaps.begin(swap(out=3, back=2, loading=["a"]), 10.0).blocks == 3
     assert swaps.begin(swap(back=1, loading=["b"]), 10.0).blocks == 0
     assert swaps.finished(10.1) is None
@@ -95,7 +97,16 @@ def test_other_connectors_are_refused():
     kinds = {}
     for name in (None, "SwapConnector", "OffloadingConnector"):
         config = SimpleNamespace(kv_connector=name)
-        kinds[name] = type(transfers_of(config, 0.1, lambda _: None)).__name__
+        kinds[name] = type(transfers_of(config, BLOCK, lambda _: None)).__name__
     assert list(kinds.values()) == ["NoTransfers", "Swaps", "Offloads"]
     with pytest.raises(ValueError, match="NixlConnector"):
-        transfers_of(SimpleNamespace(kv_connector="NixlConnector"), 0.1, lambda _: None)
+        transfers_of(SimpleNamespace(kv_connector="NixlConnector"), BLOCK, lambda _: None)
+
+
+def test_vllm_counts_the_bytes_and_seconds_of_both_directions(moved):
+    transfers = offloads(moved)
+    transfers.begin(offload(stores={1: job("a", source=5)}, flush={1}), 10.0)
+    transfers.begin(offload(loads={2: job("b", target=2)}), 10.0)
+    stats = transfers.finished(11.0).kv_connector_worker_meta.transfer_stats
+    assert (stats.store.bytes, stats.store.time) == (5000, pytest.approx(0.5))
+    assert (stats.load.bytes, stats.load.time) == (2000, pytest.approx(0.2))
