@@ -187,6 +187,23 @@ def test_pins_expire_and_an_emptied_cache_knows_nothing(engine):
     assert e.scheduler.violations() == []
 
 
+@pytest.mark.parametrize("asked", ["by the call", "by command"])
+def test_a_pin_and_a_temporary_priority_last_at_most_one_hour(engine, asked):
+    e = engine(policy="plas", blocks=40)
+    extra = {"weft_retain": 1e9} if asked == "by the call" else {}
+    e.add("c", program="P", prompt=prompt(1, tools=False), tokens=2, extra=extra)
+    e.run()
+    if asked == "by command":
+        for command in (KvCommand("retain", "P", 1e9), KvCommand("priority", "P", 1e9, 2)):
+            e.scheduler.obey(Command(kv=command))
+    for pause_s, pins in ((3500.0, 1), (101.0, 0)):
+        e.now += pause_s
+        e.add(f"after {pause_s}", program="Q", tokens=1)
+        e.run()
+        assert e.scheduler.state()["kv"]["pins"] == pins
+    assert e.scheduler._eviction.policy._programs.get("P").priority == 0
+
+
 @pytest.mark.parametrize("first", [0, 2], ids=["plain", "raised"])
 def test_lowered_contexts_are_reused_before_older_ones(engine, first):
     """This includes blocks of the call that lowers its program's priority, which are younger."""

@@ -75,8 +75,8 @@ class CallEndpoint:
                 if len(raw) <= LIGHT_BYTES:
                     raw, body = light_body(raw)
                 else:
-                    most, turns = self.settings.read_body_bytes, self.turns
-                    raw, body = await call_body(raw, most, turns, caller.tenant)
+                    most, items = self.settings.read_body_bytes, self.settings.read_body_messages
+                    raw, body = await call_body(raw, most, items, self.turns, caller.tenant)
                     call.skimmed = is_skimmed(body)
                 call.raw, call.body = raw, body
                 call.target = endpoint.path.encode() + query_of(scope["query_string"])

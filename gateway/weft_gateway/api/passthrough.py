@@ -85,11 +85,18 @@ class Passthrough:
         able = [replica for replica in self.registry.able() if holder in (None, replica.name)]
         if not able:
             raise errors.of("no_replica", retry_after_s=self.settings.retry_after_s)
-        client = self.disconnects.expect(receive)
+        client, unreachable = self.disconnects.expect(receive), 0
         try:
             for replica in able:
                 last = replica is able[-1]
-                status = await self._try(replica, target, scope, body, client, send, last=last)
+                try:
+                    status = await self._try(replica, target, scope, body, client, send, last=last)
+                except ConnectFailed:
+                    # No byte was sent, so another replica may take the request.
+                    unreachable += 1
+                    if last or unreachable >= self.settings.attempts_per_call:
+                        raise
+                    continue
                 if status is not None:
                     break
         finally:
@@ -121,7 +128,7 @@ class Passthrough:
         last: bool,
     ) -> int | None:
         """Send the request to one replica, forward its answer and return the status. Return None if
-        the replica lacks the resource or is unreachable and other replicas may answer.
+        the replica lacks the resource and other replicas may have it. Raises ReplicaError.
         """
         fields = for_engine(scope["headers"])
         head = replica.request_head(scope["method"], target, fields, len(body))
@@ -143,10 +150,7 @@ class Passthrough:
                 # answer that has no stream. They do not count as failures; the next check
                 # determines the replica's state.
                 registry.suspicion.set()
-            # The replica may have failed because of a request that was sent.
-            if last or not isinstance(error, ConnectFailed):
-                raise
-            return None
+            raise
         else:
             if exchange.status == 404 and not last:
                 return None
