@@ -238,9 +238,9 @@ class Gateway:
         for routes in (
             status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
-            sessions.router(auth, table, lifecycle, receipts, s),
+            sessions.router(auth, table, lifecycle, receipts, turns, s),
             admin.router(auth, table, registry, engine_client, s),
-            stories.router(auth, table, receipts, listeners),
+            stories.router(auth, table, receipts, listeners, turns),
             hints.prefill_router(
                 auth,
                 identifier,

@@ -21,8 +21,8 @@ from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine.engine_request import must_be_written
 from weft_gateway.errors import ApiError
 
-# Limit for routes that run no model: their bodies contain little more than names.
-SMALL_BODY_BYTES: Final = 1 << 20
+# Limit for routes that run no model: their bodies contain little more than names and take no turns.
+SMALL_BODY_BYTES: Final = 1 << 16
 
 # Smaller bodies are parsed without a check of their structure.
 _PLAIN_BYTES: Final = 1 << 18

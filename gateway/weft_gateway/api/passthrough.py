@@ -20,6 +20,7 @@ from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.relay import check_body, check_head
 from weft_gateway.config import Settings
+from weft_gateway.engine import media
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
@@ -36,9 +37,10 @@ _RESPONSE_METHODS: Final = {
     b"/input_items": ("GET",),
 }
 _ANTHROPIC: Final = b"/v1/messages/"
+_TOKENIZE: Final = b"/tokenize"
 _METHODS: Final = {
     b"/v1/messages/count_tokens": ("POST",),
-    b"/tokenize": ("POST",),
+    _TOKENIZE: ("POST",),
     b"/detokenize": ("POST",),
 }
 
@@ -70,6 +72,9 @@ class Passthrough:
         tenant = self.auth.caller(headers).tenant
         body = await read_body(headers, receive, self.settings.max_body_bytes)
         if path in _METHODS:
+            # Only calls get their tenant's own names of media.
+            if path == _TOKENIZE and media.seems_to_name(body):
+                raise errors.of("media_name")
             async with self.limits.admitted(tenant, 0):
                 await self._serve(path, scope, tenant, body, receive, send)
         else:
