@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from weft_deploy.options import PassThroughCommand, exclude
+from weft_deploy.options import PassThroughCommand, exclude, given
 
 up = typer.Typer(add_completion=False)
 
@@ -28,10 +28,24 @@ def run(
     balancer: Annotated[str, typer.Option(help="locality, round_robin or least_used")] = "locality",
     host: Annotated[str, typer.Option(help="address of the gateway")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port of the gateway")] = DEFAULT_PORT,
+    emulated: Annotated[
+        bool, typer.Option("--emulated", help="engines without a model, with the times of --preset")
+    ] = False,
+    preset: Annotated[
+        str,
+        typer.Option(help="with --emulated: as of `weft replica`; several, comma-separated"),
+    ] = "8b-a100",
+    dilate: Annotated[
+        float, typer.Option(help="with --emulated: factor on all times of the engines")
+    ] = 1.0,
+    scheduler: Annotated[
+        str, typer.Option(help="with --emulated: weft, or stock for vLLM without the plugin")
+    ] = "weft",
 ) -> None:
     """Start engines and the gateway on this machine, and print the base URL.
 
     Every engine gets the arguments after `--` unchanged."""
+    from weft_deploy.local.plan import Emulated
     from weft_deploy.local.up import UpOptions
     from weft_deploy.local.up import run as start
 
@@ -39,9 +53,12 @@ def run(
         exclude(
             context,
             "--attach",
-            ("replicas", "model", "policy"),
+            ("replicas", "model", "policy", "emulated"),
             "running engines keep the options that they were started with",
         )
+    emulation = ("preset", "dilate", "scheduler")
+    if not emulated and (found := given(context, emulation)):
+        raise typer.BadParameter(f"{', '.join(found)}: only with --emulated")
     options = UpOptions(
         replicas=replicas,
         model=model,
@@ -52,5 +69,6 @@ def run(
         host=host,
         port=port,
         engine_arguments=tuple(context.args),
+        emulated=Emulated(preset, dilate, scheduler) if emulated else None,
     )
     raise typer.Exit(start(options))

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft_engine.settings import PluginSettings
@@ -37,9 +37,17 @@ def has_gpu() -> bool:
 
 
 def arguments(
-    model: str, host: str, port: int, policy: str, channel: str, extra: Sequence[str], gpu: bool
+    model: str,
+    host: str,
+    port: int,
+    policy: str,
+    channel: str,
+    extra: Sequence[str],
+    gpu: bool,
+    config: Mapping[str, object] | None = None,
 ) -> list[str]:
     """Return vLLM's command line. The user's arguments in `extra` come last and take precedence.
+    config: further entries of `--additional-config`.
 
     Raises ValueError if an environment variable of Weft is not a JSON object or a setting is wrong.
     """
@@ -47,10 +55,10 @@ def arguments(
     if options := _object("WEFT_ORDER_OPTIONS"):
         weft["options"] = options
     settings = PluginSettings.from_config({"weft": weft})
-    line = _stock(model, host, port, gpu)
+    line = stock_arguments(model, host, port, gpu)
     line += ["--scheduler-cls", "weft_engine.scheduler.WeftScheduler"]
     line += ["--middleware", "weft_engine.middleware.ReportMiddleware"]
-    line += ["--additional-config", json.dumps({"weft": weft})]
+    line += ["--additional-config", json.dumps({"weft": weft, **(config or {})})]
     if not gpu:
         line += ["--worker-cls", "weft_engine.compat_cpu.CpuWorker"]
     if settings.swap_gib:
@@ -58,7 +66,7 @@ def arguments(
     return [*line, *extra]
 
 
-def _stock(model: str, host: str, port: int, gpu: bool) -> list[str]:
+def stock_arguments(model: str, host: str, port: int, gpu: bool) -> list[str]:
     """Return the flags that every engine gets, with or without the plugin."""
     line = ["--model", model, "--host", host, "--port", str(port)]
     if not gpu:
@@ -143,7 +151,9 @@ def stock(arguments: Sequence[str]) -> int:
     os.environ.update(environment(gpu, plugins=""))
     from weft_engine import server
 
-    return server.serve([*_stock(given.model, given.host, given.port, gpu), *extra], fork=not gpu)
+    return server.serve(
+        [*stock_arguments(given.model, given.host, given.port, gpu), *extra], fork=not gpu
+    )
 
 
 if __name__ == "__main__":

@@ -6,19 +6,30 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 # Exit status for a supervisor: vLLM exits with 0 when its engine core dies.
 CORE_DIED: Final = 1
 
 
-def serve(line: Sequence[str], fork: bool) -> int:
+def _unchanged(engine: Any) -> Any:
+    return engine
+
+
+def serve(
+    line: Sequence[str],
+    fork: bool,
+    adjust: Callable[[Any], object] | None = None,
+    engine: Callable[[Any], Any] = _unchanged,
+) -> int:
     """Parse vLLM's arguments and serve until a signal. Returns the exit status: CORE_DIED if the
     engine core ended unexpectedly.
 
     fork: start the engine core by fork instead of spawn, which saves a second import of vLLM. Safe
-    only on CPU, where the API server has started no OpenMP threads and no CUDA context.
+    only on CPU, where the API server has started no OpenMP threads and no CUDA context. adjust:
+    called with vLLM's configuration before the engine starts. engine: returns a subclass of vLLM's
+    engine class.
     """
     import uvloop
 
@@ -36,7 +47,7 @@ def serve(line: Sequence[str], fork: bool) -> int:
         )
         return 2
     try:
-        return CORE_DIED if uvloop.run(_serve(args, fork)) else 0
+        return CORE_DIED if uvloop.run(_serve(args, fork, adjust, engine)) else 0
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
 
@@ -56,7 +67,9 @@ def watched(engine: Any) -> Any:
     return Watched
 
 
-async def _serve(args: Any, fork: bool) -> bool:
+async def _serve(
+    args: Any, fork: bool, adjust: Callable[[Any], object] | None, subclass: Callable[[Any], Any]
+) -> bool:
     """Serve. Returns whether the engine core has died."""
     from weft_engine import compat_serve as vllm
 
@@ -68,11 +81,13 @@ async def _serve(args: Any, fork: bool) -> bool:
     address, sock = vllm.setup_server(args, reuse_port=False)
     engine_args = vllm.AsyncEngineArgs.from_cli_args(args)
     config = engine_args.create_engine_config(usage_context=vllm.UsageContext.OPENAI_API_SERVER)
+    if adjust is not None:
+        adjust(config)
     if fork:
         # The CPU platform sets spawn to separate OpenMP settings, which is unnecessary with one
         # thread per engine.
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
-    engine = watched(vllm.AsyncLLM).from_vllm_config(
+    engine = watched(subclass(vllm.AsyncLLM)).from_vllm_config(
         vllm_config=config,
         usage_context=vllm.UsageContext.OPENAI_API_SERVER,
         enable_log_requests=engine_args.enable_log_requests,

@@ -1,6 +1,7 @@
-"""Only the adapter, `engine_patches/weft_engine/compat*.py`, uses internal names of vLLM.
+"""Only the adapters use internal names of vLLM: `engine_patches/weft_engine/compat*.py` and
+`loadgen/weft_bench/emulated/compat.py`.
 
-`tests/engine/test_contract.py` checks that vLLM has these names.
+`tests/engine/test_contract.py` and `test_emulated_contract.py` check that vLLM has these names.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from pathlib import Path
 import pytest
 from support.sources import ROOT, sources
 
-PLUGIN = [file for file in sources("engine_patches") if not file.name.startswith("compat")]
+PLUGIN = [
+    file
+    for file in sources("engine_patches", "loadgen/weft_bench/emulated")
+    if not file.name.startswith("compat")
+]
 
 
 def imports(tree: ast.AST) -> list[str]:

@@ -33,11 +33,29 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Emulated:
+    """Options of emulated engines, as of `weft replica`. presets: comma-separated, repeated in turn
+    for the engines."""
+
+    presets: str = "8b-a100"
+    dilate: float = 1.0
+    scheduler: str = "weft"
+
+    def options(self, number: int) -> list[str]:
+        """Return the options of one engine."""
+        presets = [name.strip() for name in self.presets.split(",")]
+        return [
+            "--emulated", "--preset", presets[number % len(presets)],
+            "--dilate", f"{self.dilate:g}", "--scheduler", self.scheduler,
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class UpOptions:
     """The options of `weft up`.
 
     model: "" means the demo model. attach: URLs of running engines. engine_arguments: added to the
-    arguments of every engine.
+    arguments of every engine. emulated: None for engines with a model.
     """
 
     replicas: int = 2
@@ -49,6 +67,7 @@ class UpOptions:
     host: str = "127.0.0.1"
     port: int = 8080
     engine_arguments: tuple[str, ...] = ()
+    emulated: Emulated | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +89,25 @@ def check(options: UpOptions) -> str:
         raise OptionError(
             f"--policy {options.policy} is unknown; use one of {', '.join(sorted(ORDERS))}"
         )
+    if options.emulated is not None:
+        _check_emulated(options.emulated)
     # The gateway would refuse invalid settings too, but only after the engines have started.
     return _settings(options).redis_url
+
+
+def _check_emulated(emulated: Emulated) -> None:
+    try:
+        # The gateway's environment may lack the packages of engines.
+        from weft_bench.emulated.launch import check
+    except ImportError as error:
+        raise OptionError(
+            f"--emulated: not installed ({error}): run pip install 'weft[bench]'"
+        ) from None
+    try:
+        for preset in emulated.presets.split(","):
+            check(preset.strip(), emulated.dilate, emulated.scheduler)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
 
 
 def warnings(options: UpOptions, variables: Iterable[str]) -> list[str]:
@@ -112,11 +148,15 @@ def replica(
         "--policy", options.policy,
     ]  # fmt: skip
     environment = {"WEFT_ENGINE_SECRET": secret, "VLLM_NO_USAGE_STATS": "1"}
-    if demo:
+    if options.emulated is not None:
+        command += options.emulated.options(number)
+    elif demo:
         command += ("--served-model-name", SERVED_NAME)
-        command += ("--max-model-len", str(_demo_context(options)), *_DEMO_ARGUMENTS)
+        command += ("--max-model-len", str(_demo_context(options)))
+    if demo:
+        command += _DEMO_ARGUMENTS
         environment["HF_HUB_OFFLINE"] = "1"
-    if gpus:
+    if gpus and options.emulated is None:
         sharing = -(-options.replicas // gpus)
         environment["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
         if sharing > 1:

@@ -158,8 +158,10 @@ def _start(
     if not urls:
         secret = secret or secrets.token_hex(16)
         gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
-        if gpus and not options.model:
+        if gpus and not options.model and options.emulated is None:
             console.print("This machine has an NVIDIA GPU. Use --model to serve a real model.")
+        if options.emulated is not None:
+            console.print("The engines are emulated: their times are those of a cost model.")
         model = options.model or str(_demo_model())
         times.append(f"model {time.monotonic() - begun:.1f} s")
         ports = free_ports(options.replicas)

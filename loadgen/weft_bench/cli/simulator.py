@@ -52,8 +52,8 @@ class SimOptions:
     preset: Annotated[
         str,
         Option(
-            help="8b, 14b or 70b on a100, h100, l40 or a6000, such as 8b-a100, or a file of `weft "
-            "bench fit`; several, comma-separated, for unequal replicas"
+            help="8b, 14b, 32b or 70b on a100, h100, h200, l40 or a6000, such as 8b-a100, or a "
+            "file of `weft bench fit`; several, comma-separated, for unequal replicas"
         ),
     ] = "8b-a100"
     replicas: Annotated[int, Option(min=1, max=256, help="engines to simulate")] = 1

@@ -4,12 +4,15 @@ Sources of the numbers:
 - GPUs: NVIDIA's data sheets, dense BF16 (FP16 for the A6000) tensor throughput without sparsity,
   memory size and bandwidth, host link one way. A100: "A100 Tensor Core GPU" data sheet, 80 GB SXM
   (312 TFLOPS, 2,039 GB/s, NVLink 600 GB/s, PCIe 4). H100: "H100 Tensor Core GPU" data sheet, SXM
-  (989 TFLOPS, 3.35 TB/s, NVLink 900 GB/s, PCIe 5). L40: "L40" data sheet (181.05 TFLOPS, 864 GB/s,
-  48 GB, PCIe 4, no NVLink). A6000: "RTX A6000" data sheet (309.7 TFLOPS with sparsity, half of that
-  without; 768 GB/s, 48 GB, PCIe 4, NVLink for pairs only and so not counted among four).
-- Models: the `config.json` of Llama 3.1 8B and 70B and of Qwen3 14B (layers, KV heads, head size,
-  hidden size) and their parameter counts on the model cards (8.03, 70.6 and 14.8 billion), two
-  bytes a parameter. GPUs a replica: 1 and 4, as in Agentix 6.1; 1, as in Sutradhara 5.1.
+  (989 TFLOPS, 3.35 TB/s, NVLink 900 GB/s, PCIe 5). H200: "H200 Tensor Core GPU" data sheet, SXM
+  (1,979 TFLOPS with sparsity, half of that without; 141 GB, 4.8 TB/s, NVLink 900 GB/s, PCIe 5).
+  L40: "L40" data sheet (181.05 TFLOPS, 864 GB/s, 48 GB, PCIe 4, no NVLink). A6000: "RTX A6000" data
+  sheet (309.7 TFLOPS with sparsity, half of that without; 768 GB/s, 48 GB, PCIe 4, NVLink for pairs
+  only and so not counted among four).
+- Models: the `config.json` of Llama 3.1 8B and 70B and of Qwen3 14B and 32B (layers, KV heads, head
+  size, hidden size) and their parameter counts on the model cards (8.03, 70.6, 14.8 and 32.8
+  billion), two bytes a parameter. GPUs a replica: 1 and 4, as in Agentix 6.1; 1 for 14B, as in
+  Sutradhara 5.1; 2 for 32B, because its weights do not fit on one GPU of 48 GB.
 - vLLM 0.32: `max_num_seqs` and `max_num_batched_tokens` of its API server on such a GPU
   (`engine/arg_utils.py`: 1024 and 8192 from 70 GiB on but not on an A100, else 256 and 2048),
   blocks of 16 tokens, `gpu_memory_utilization` 0.92 (`config/cache.py`).
@@ -105,12 +108,14 @@ class EngineShape:
 GPUS: Final[Mapping[str, Gpu]] = {
     "a100": Gpu(80e9, 2.039e12, 312e12, 300e9, 32e9, 256, 2048),
     "h100": Gpu(80e9, 3.35e12, 989e12, 450e9, 64e9, 1024, 8192),
+    "h200": Gpu(141e9, 4.8e12, 989.5e12, 450e9, 64e9, 1024, 8192),
     "l40": Gpu(48e9, 864e9, 181.05e12, 32e9, 32e9, 256, 2048),
     "a6000": Gpu(48e9, 768e9, 309.7e12 / 2, 32e9, 32e9, 256, 2048),
 }
 MODELS: Final[Mapping[str, Model]] = {
     "8b": Model(8.03e9, 32, 4096, 8, 128, 1),
     "14b": Model(14.8e9, 40, 5120, 8, 128, 1),
+    "32b": Model(32.8e9, 64, 5120, 8, 128, 2),
     "70b": Model(70.6e9, 80, 8192, 8, 128, 4),
 }
 PRESETS: Final = tuple(f"{model}-{gpu}" for model in MODELS for gpu in GPUS)

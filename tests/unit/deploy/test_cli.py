@@ -6,6 +6,7 @@ import pytest
 from support.recorder import Recorder
 from typer.testing import CliRunner
 from weft_deploy.cli import up
+from weft_deploy.local.plan import Emulated
 
 runner = CliRunner()
 
@@ -31,12 +32,32 @@ def test_up_attaches_engines(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("recorder", ["weft_deploy.local.up"], indirect=True)
+def test_up_starts_emulated_engines(recorder: Recorder) -> None:
+    arguments = ["--emulated", "--preset", "8b-a100,8b-l40", "--dilate", "2"]
+    assert runner.invoke(up, arguments).exit_code == 7
+    assert runner.invoke(up, []).exit_code == 7
+    emulated, real = recorder.calls
+    assert emulated["emulated"] == Emulated("8b-a100,8b-l40", 2.0, "weft")
+    assert real["emulated"] is None
+
+
+@pytest.mark.parametrize("recorder", ["weft_deploy.local.up"], indirect=True)
+@pytest.mark.parametrize("option", ["--preset", "--dilate", "--scheduler"])
+def test_options_of_emulated_engines_need_them(option: str, recorder: Recorder) -> None:
+    result = runner.invoke(up, [option, "2"])
+    assert (result.exit_code, recorder.calls) == (2, [])
+    assert option in result.output
+    assert "--emulated" in result.output
+
+
+@pytest.mark.parametrize("recorder", ["weft_deploy.local.up"], indirect=True)
 @pytest.mark.parametrize(
     ("more", "named"),
     [
         (["--policy", "plas"], "--policy"),
         (["--replicas", "2"], "--replicas"),
         (["--model", "m"], "--model"),
+        (["--emulated"], "--emulated"),
         (["--", "--max-num-seqs", "4"], "--max-num-seqs"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from support.recorder import Recorder
 from typer.testing import CliRunner
@@ -24,3 +26,28 @@ def test_a_replica_needs_a_model(recorder: Recorder) -> None:
     result = runner.invoke(replica, [])
     assert (result.exit_code, recorder.calls) == (2, [])
     assert "--model" in result.output
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.emulated.launch"], indirect=True)
+def test_an_emulated_replica_needs_no_model(recorder: Recorder) -> None:
+    arguments = ["--emulated", "--preset", "8b-l40", "--dilate", "2", "--max-num-seqs", "4"]
+    assert runner.invoke(replica, arguments).exit_code == 7
+    (options,) = recorder.calls
+    assert (options["model"], options["preset"], options["dilate"]) == ("", "8b-l40", 2.0)
+    assert (options["scheduler"], options["extra"]) == ("weft", ["--max-num-seqs", "4"])
+
+
+@pytest.mark.parametrize("recorder", ["weft_engine.launch"], indirect=True)
+@pytest.mark.parametrize("option", ["--preset", "--dilate", "--scheduler"])
+def test_options_of_emulated_engines_need_them(option: str, recorder: Recorder) -> None:
+    result = runner.invoke(replica, ["--model", "m", option, "2"])
+    assert (result.exit_code, recorder.calls) == (2, [])
+    assert option in result.output
+    assert "--emulated" in result.output
+
+
+def test_without_the_bench_the_error_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "weft_bench.emulated.launch", None)
+    result = runner.invoke(replica, ["--emulated"])
+    assert result.exit_code == 2
+    assert "pip install 'weft[bench]'" in result.output

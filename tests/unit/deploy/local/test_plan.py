@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from weft_deploy.local import demo_model, plan
-from weft_deploy.local.plan import OptionError, UpOptions
+from weft_deploy.local.plan import Emulated, OptionError, UpOptions
 
 
 @pytest.mark.parametrize(
@@ -15,6 +17,9 @@ from weft_deploy.local.plan import OptionError, UpOptions
         ({"attach": ("http://a", "http://a/v1")}, "replicas"),
         ({"attach": ("a:8001",)}, "replicas"),
         ({"redis_url": "h:6379"}, "redis_url"),
+        ({"emulated": Emulated("8b-a100,8b-b200")}, "8b-b200"),
+        ({"emulated": Emulated(dilate=0)}, "--dilate"),
+        ({"emulated": Emulated(scheduler="plain")}, "--scheduler"),
     ],
 )
 def test_an_invalid_option_is_in_the_error(options, name):
@@ -40,6 +45,24 @@ def test_a_small_kv_cache_makes_the_demos_context_smaller():
     options = UpOptions(engine_arguments=("--num-gpu-blocks-override", "300"))
     command = plan.replica(options, 0, 9000, "/demo", "s", gpus=0).command
     assert command[command.index("--max-model-len") + 1] == "9568"
+
+
+def test_emulated_engines_get_the_presets_in_turn():
+    options = UpOptions(replicas=3, emulated=Emulated("8b-a100, 8b-l40", 2.0))
+    starts = [plan.replica(options, n, 9000, "/demo", "s", gpus=2) for n in range(3)]
+    found = [s.command[s.command.index("--preset") + 1] for s in starts]
+    assert found == ["8b-a100", "8b-l40", "8b-a100"]
+    assert starts[0].environment["HF_HUB_OFFLINE"] == "1"
+    # The preset decides about memory and context, and no GPU is used.
+    assert "CUDA_VISIBLE_DEVICES" not in starts[0].environment
+    assert "--gpu-memory-utilization" not in starts[0].command
+    assert "--max-model-len" not in starts[0].command
+
+
+def test_emulation_needs_the_bench(monkeypatch):
+    monkeypatch.setitem(sys.modules, "weft_bench.emulated.launch", None)
+    with pytest.raises(OptionError, match=r"weft\[bench\]"):
+        plan.check(UpOptions(emulated=Emulated()))
 
 
 def test_a_users_model_gets_vllms_own_defaults():

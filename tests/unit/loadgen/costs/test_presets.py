@@ -9,12 +9,21 @@ from weft_bench.costs.presets import GPUS, MODELS, PRESETS, derive, preset
 
 
 def test_every_model_has_a_preset_for_every_gpu():
-    assert set(PRESETS) == {f"{m}-{g}" for m in ("8b", "14b", "70b") for g in GPUS}
-    assert {"a100", "h100", "l40", "a6000"} == set(GPUS)
+    assert set(PRESETS) == {f"{m}-{g}" for m in ("8b", "14b", "32b", "70b") for g in GPUS}
+    assert {"a100", "h100", "h200", "l40", "a6000"} == set(GPUS)
 
 
 def test_a_14b_model_on_an_a100_has_room_for_a_dozen_of_the_production_traces_prompts():
     assert 12 < preset("14b-a100").kv_blocks * 16 / 20_000 < 14
+
+
+def test_a_32b_model_runs_on_two_gpus():
+    shape = preset("32b-h200")
+    # 64 layers, 8 KV heads of 128 numbers: 256 KiB per token.
+    assert shape.block_bytes == 16 * 262_144
+    assert shape.cost.weights_s == pytest.approx(65.6e9 / (2 * 0.75 * 4.8e12))
+    assert shape.kv_blocks == int(2 * (0.92 * 141e9 - 32.8e9 - 2e9) / shape.block_bytes)
+    assert preset("32b-a6000").kv_blocks > 1000
 
 
 def test_an_8b_model_on_an_a100_by_hand():
@@ -34,6 +43,7 @@ def test_an_8b_model_on_an_a100_by_hand():
     [
         ("a100", 80, 2.039e12, 312e12, 300e9, 32e9, 256, 2048),
         ("h100", 80, 3.35e12, 989e12, 450e9, 64e9, 1024, 8192),
+        ("h200", 141, 4.8e12, 989.5e12, 450e9, 64e9, 1024, 8192),
         ("l40", 48, 0.864e12, 181.05e12, 32e9, 32e9, 256, 2048),
         ("a6000", 48, 0.768e12, 154.85e12, 32e9, 32e9, 256, 2048),
     ],

@@ -1,0 +1,21 @@
+"""Weft's scheduler on the emulated device's clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from weft_engine.scheduler import WeftScheduler
+
+from weft_bench.emulated.settings import EmulatedSettings
+
+
+class EmulatedScheduler(WeftScheduler):
+    """Measures service and waiting in engine seconds, so that `--dilate` changes no decision."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        config = kwargs["vllm_config"] if "vllm_config" in kwargs else args[0]
+        dilate = EmulatedSettings.from_config(config.additional_config).dilate
+        # Before vLLM's own constructor, because the parts of the scheduler use the clock.
+        self.clock = lambda: time.monotonic() / dilate
+        super().__init__(*args, **kwargs)
