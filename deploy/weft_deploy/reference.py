@@ -43,7 +43,8 @@ def settings() -> str:
     return _page(
         "Settings",
         "The gateway reads these environment variables. Options of `weft serve` override them. If "
-        "a value is invalid, the gateway does not start, and prints which one.",
+        "a value is invalid, the gateway does not start, and prints the name of the variable. "
+        "[Deploy](../deploy.md#settings-of-a-replica) lists the variables of a replica.",
         _table(("Variable", "Default", "Limits", "Meaning"), rows),
     )
 

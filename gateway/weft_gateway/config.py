@@ -178,7 +178,7 @@ class Settings(BaseSettings):
         8_388_608,
         ge=1024,
         le=1_073_741_824,
-        description="maximum WebSocket message size, bytes; max_body_bytes also applies",
+        description="maximum WebSocket message size, bytes; WEFT_MAX_BODY_BYTES also applies",
     )
     websocket_kept_bytes: int = Field(
         536_870_912,

@@ -69,9 +69,9 @@ class TagHint(BaseModel):
     session_id: str | None = Field(None, description=_SESSION)
     tags: list[dict[str, Any]] = Field(
         description="each has a `tag` and a range: `messages` (first index and the index after the "
-        "last), `message` (one index), or `start` and `end` (tokens). The tags hold for the "
-        "session's next calls, in addition to those that follow from the messages' roles. An empty "
-        "list removes them",
+        "last), `message` (one index), or `start` and `end` (tokens). The tags apply to the "
+        "session's next calls, in addition to the tags by the messages' roles. An empty list "
+        "removes them",
         max_length=MAX_TAGS,
     )
     ttl_s: float = Field(300.0, gt=0, le=3600, description="seconds")
@@ -128,9 +128,9 @@ def prefill_router(
         openapi_extra=described(NewPrefill, required=True),
     )
     async def create_prefill(request: Request) -> dict[str, Any]:
-        """Return a handle at once, and prefill in the background. The blocks stay pinned until the
-        call arrives at `POST /v1/hints/prefill/{prefill_id}/extend`, the handle is deleted, or it
-        expires."""
+        """Return a handle at once, and prefill in the background. The engine keeps the blocks
+        longer than all others except pinned ones, until the call has arrived at `POST
+        /v1/hints/prefill/{prefill_id}/extend`, or the handle is deleted or expires."""
         headers = dict(request.headers.raw)
         caller = auth.caller(headers)
         raw = await read_body(headers, request.receive, settings.max_body_bytes)

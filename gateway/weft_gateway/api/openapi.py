@@ -28,9 +28,9 @@ _DESCRIPTION: Final = (
     "is in `authorization: Bearer KEY` or in `x-api-key`, and selects the tenant."
 )
 _HEADERS: Final = {
-    "x-weft-program": "the program of the call; other names are in the table of aliases",
+    "x-weft-program": "the program of the call; the page Programs lists the other names",
     "x-weft-thread": "the thread within the program",
-    "x-weft-parent": "the program that started this one",
+    "x-weft-parent": "the thread that started this one, within the program",
     "x-request-id": "returned in the answer, and the key of the receipt; generated if missing",
 }
 _STRING: Final = {"type": "string", "maxLength": 256}

@@ -173,7 +173,9 @@ def router(
 
     @api.get("/v1/sessions/{session_id}", summary="Get a session", response_model=schemas.Session)
     async def get_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
-        """The process table's row. The receipts of its calls stand in for a finished session."""
+        """The session's row of the process table. The figures of a finished session come from the
+        receipts of its calls. The answer lists the hints in force with the times of their ends.
+        """
         key = program_key(tenant, path_id(session_id))
         return shown(key, await table.get(key))
 

@@ -66,8 +66,8 @@ def router(
     )
     async def get_story(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """The receipts of the session's calls in the order of arrival, with refused calls apart,
-        and what follows from them: every thread with its start, end, parent and joins, and the
-        calls on the critical path."""
+        and a summary of them: every thread with its start, end, parent and joins, and the calls
+        on the critical path."""
         key = program_key(tenant, path_id(session_id))
         found = receipts.story(key, time())
         if not found and await table.get(key) is None:
@@ -97,7 +97,7 @@ def router(
         """Server-sent events `tool_call_dispatch` of the session's calls through this gateway, from
         now on. Each event has the id of its request. A streamed answer's tool call is sent when it
         completes, any other answer's when the answer has ended. A slow listener loses the oldest
-        events, and an event `lost` has their number. 404 if the session does not exist; 429 if it
+        events; an event `lost` contains their number. 404 if the session does not exist; 429 if it
         or its tenant has too many listeners."""
         key = program_key(tenant, path_id(session_id))
         if await table.get(key) is None:

@@ -38,7 +38,7 @@ class SchedulerOptions:
     running: Annotated[int, Option(min=1, max=4096, help="calls in the batch")] = 256
     waiting: Annotated[int, Option(min=1, max=100_000, help="calls in the queue")] = 1000
     rounds: Annotated[int, Option(min=1, max=100, help="rounds; medians and their spread")] = 5
-    steps: Annotated[int, Option(min=1, max=400, help="steps a round")] = 200
+    steps: Annotated[int, Option(min=1, max=400, help="steps per round")] = 200
     # Steps before the measured ones.
     warm_up: int = 300
     # Waiting calls of the cases in which KV blocks are scarce.
@@ -56,7 +56,7 @@ class TagsOptions:
     """Compare the blocks that tags select with those of a full tokenisation."""
 
     data: Annotated[str, Option(help="folder of the public data sets")]
-    programs: Annotated[int, Option(min=0, help="programs a data set; 0: all")] = 0
+    programs: Annotated[int, Option(min=0, help="programs per data set; 0: all")] = 0
     warm_up: Annotated[int, Option(min=0, help="first calls, counted separately")] = 20
     json_file: JsonFile = ""
 

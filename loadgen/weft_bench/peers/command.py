@@ -208,7 +208,7 @@ def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> Non
     missing = [f"{name}: absent ({reason})" for name, reason in found.absent.items()]
     command = command_of(options)
     document = {
-        "title": f"{options.engines.capitalize()} replicas",
+        "title": f"Comparison with other proxies, {options.engines} replicas",
         "kind": options.engines,
         "source": "the data sets of the workloads, in [workloads](workloads.md)",
         "published": "",

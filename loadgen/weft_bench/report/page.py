@@ -24,13 +24,22 @@ _MARKS: Final = "osD^vPX*"
 _WORDS: Final = {"won": "better", "lost": "worse", "open": "no difference shown"}
 _HEAD: Final = """# Results
 
-`weft bench all` writes this page. `weft bench list` lists the experiments, and
-`weft bench run NAME` measures one again. `1.23 ± 0.04` is a mean over seeds with half of its 95%
-confidence interval. If that interval would reach below zero, `122 [46 to 220]` shows the mean, the
-least and the greatest seed. A ratio such as `1.16 (0.92 to 1.46)` is the geometric mean over pairs
-of the same seed, with its 95% interval; both sides played the same programs at the same times.
+[Experiments](experiments.md) explains the systems, the terms and how to read each experiment.
+`weft bench all` measures all experiments and writes this page. `weft bench list` lists them, and
+`weft bench run NAME` measures one again.
+
+- `1.23 ± 0.04` is a mean over seeds with half of its 95% confidence interval. If that interval
+  would reach below zero, `122 [46 to 220]` shows the mean, the lowest and the highest seed.
+- A ratio such as `1.16 (0.92 to 1.46)` is the geometric mean over pairs of the same seed, with its
+  95% interval. Both sides played the same programs at the same times.
+- `≥` and `≤` mark a bound: a system did not reach the compared latency under any measured load.
+- `weft` is an engine with Weft's default order, tags and swap. "Without program ends" means that
+  clients do not report when their programs end.
+- FTR ("first token rendered") is the time from an agent's request to the first token of its final
+  answer. E2E is the time to the end of that answer.
+
 Simulated figures are marked as simulated and never share a table with figures of a real engine;
-[simulator](simulator.md) describes their accuracy. No GPU was measured.
+[simulator](simulator.md#fidelity) describes their accuracy. No GPU was measured.
 """
 
 
@@ -126,8 +135,9 @@ def summary(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     counts = ", ".join(f"{outcomes[name]} {word}" for name, word in _WORDS.items())
     return [
         "## Summary\n",
-        f"Weft against rivals in {outcomes.total()} comparisons: {counts}. Better or worse",
-        "holds for the whole 95% interval. Published figures: other engines and programs.\n",
+        f"Weft and its rivals in {outcomes.total()} comparisons: {counts}.",
+        "A comparison is better or worse if its whole 95% interval lies on one side of equality.",
+        "Published figures are those of the papers, with other engines and programs.\n",
         *map(_line, told),
         "",
     ]

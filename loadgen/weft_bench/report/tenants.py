@@ -35,7 +35,11 @@ def missed(times: Times, pins: Pins) -> list[str]:
             name, ratio = f"{order}, {column.attack}", slowdown(column, alone)
             if not (column.served or column.in_flight):
                 found.append(f"{name}: the attack did not take place: no call served, {column.why}")
-            elif order not in WITHOUT_GOAL and column.control == (ratio <= SLOWDOWN_GOAL):
+            elif order in WITHOUT_GOAL:
+                continue
+            elif column.stopped and not column.control:
+                found.append(f"{name}: {column.stopped} repeats reached the time limit")
+            elif column.control == (ratio <= SLOWDOWN_GOAL and not column.stopped):
                 found.append(f"{name}: {ratio:.2f} times the mean alone{_side(column.control)}")
     for order, pinned in pins.items():
         for one in pinned:
@@ -64,8 +68,10 @@ def tables(times: Times, pins: Pins) -> list[dict[str, Any]]:
             spread = f"{min(column.means):.3f} to {max(column.means):.3f}"
             ratio = "" if column is columns[0] else f"{slowdown(column, columns[0]):.2f}"
             did = [f"{count:,}" for count in (column.served, column.refused, column.tokens)]
-            row = [order, column.attack, f"{column.mean_s:.3f}", spread, f"{column.p95_s:.3f}"]
-            slow.append([*row, ratio, *(did if ratio else ["", "", ""])])
+            bound = ">= " if column.stopped else ""
+            row = [order, column.attack, f"{bound}{column.mean_s:.3f}", spread]
+            row += [f"{bound}{column.p95_s:.3f}", f"{bound}{ratio}" if ratio else ""]
+            slow.append([*row, *(did if ratio else ["", "", ""])])
     for order, pinned in pins.items():
         for one in pinned:
             rates = [one.before, one.during, one.before - one.during]

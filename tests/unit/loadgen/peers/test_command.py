@@ -83,7 +83,7 @@ def test_page_gets_the_section_of_the_engines(bench, tmp_path):
     page.write_text("# Peers\n<!-- simulated -->\n<!-- end of simulated -->\n")
     assert go(page=str(page), plot=str(tmp_path / "p.svg")) == 0
     text = page.read_text()
-    assert "## Simulated replicas" in text
+    assert "## Comparison with other proxies, simulated replicas" in text
     assert "| smg/manual " in text
     assert "](../p.svg)" in text
 

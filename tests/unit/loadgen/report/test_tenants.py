@@ -30,6 +30,8 @@ def pinned(during: float, control: bool = False, blocks: int = 9) -> Pinned:
             column(0.2, served=0, why="429 limit"),
             "did not take place: no call served, 429",
         ),
+        ("plas", column(0.4, stopped=2), "plas, fresh: 2 repeats reached the time limit"),
+        ("plas", column(0.4, control=True, stopped=2), ""),
         ("plas", column(0.2, errors=["500 x"]), "plas, fresh: 1 honest calls failed: 500 x"),
     ],
 )
@@ -64,6 +66,9 @@ def test_tables_show_spread_tail_and_attacker() -> None:
     slow, lost = tables({"plas": [ALONE, column(0.6, tokens=1234)]}, {"plas": [pinned(0.5)]})
     assert slow["rows"][0][:5] == ["plas", "alone", "0.200", "0.200 to 0.200", "0.285"]
     assert slow["rows"][1][5:] == ["3.00", "5", "0", "1,234"]
+    stopped, _ = tables({"plas": [ALONE, column(0.6, stopped=1)]}, {})
+    assert stopped["rows"][1][2] == ">= 0.600"
+    assert stopped["rows"][1][5] == ">= 3.00"
     assert lost["rows"][0][2:] == ["0.950", "0.500", "0.450", "5", "0", "9"]
     for table in (slow, lost):
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}
