@@ -64,6 +64,7 @@ from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.telemetry.aggregates import Counters
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
@@ -81,8 +82,8 @@ _SWEEP_EVERY_S = 1.0
 _SIGNS = 4
 
 
-def make_table(settings: Settings) -> ProcessTable:
-    """Create the process table that the settings select."""
+def make_table(settings: Settings, failures: Counters) -> ProcessTable:
+    """Create the process table that the settings select. failures: as in Supervisor."""
     if settings.redis_url:
         # The Redis client is neither loaded nor required if the table is in memory.
         from weft_gateway.programs.redis import RedisTable
@@ -95,7 +96,8 @@ def make_table(settings: Settings) -> ProcessTable:
                 settings.call_lease_s,
                 settings.redis_timeout_s,
                 settings.max_programs_per_tenant,
-            )
+            ),
+            failed=failures.labels("process_table").inc,
         )
     return MemoryTable(per_tenant=settings.max_programs_per_tenant)
 
@@ -141,9 +143,9 @@ class Gateway:
     def __init__(self, settings: Settings, table: ProcessTable | None = None) -> None:
         """`table`: replaces the process table that the settings select."""
         s = self.settings = settings
-        self.table = table = table if table is not None else make_table(s)
-        self.stores = stores = make_stores(s, getattr(table, "link", None))
         self.metrics = metrics = Metrics()
+        self.table = table = table if table is not None else make_table(s, metrics.task_failures)
+        self.stores = stores = make_stores(s, getattr(table, "link", None))
         self.tasks = Supervisor(metrics.task_failures)
         self.spawner = spawner = Spawner("ledger", metrics.task_failures)
         self.auth = auth = Authenticator(s.api_keys, s.admin_key)
@@ -236,9 +238,9 @@ class Gateway:
         for routes in (
             status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
-            sessions.router(auth, table, lifecycle, receipts, s),
+            sessions.router(auth, table, lifecycle, receipts, turns, s),
             admin.router(auth, table, registry, engine_client, s),
-            stories.router(auth, table, receipts, listeners),
+            stories.router(auth, table, receipts, listeners, turns),
             hints.prefill_router(
                 auth,
                 identifier,

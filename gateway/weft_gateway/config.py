@@ -129,6 +129,12 @@ class Settings(BaseSettings):
         le=67_108_864,
         description="larger bodies are forwarded without analysis: no lineage, no tags; bytes",
     )
+    read_body_messages: int = Field(
+        2048,
+        ge=1,
+        le=65_536,
+        description="bodies with more messages and message parts are forwarded without analysis",
+    )
     max_head_bytes: int = Field(
         65_536, ge=4096, le=1_048_576, description="maximum request head size, bytes"
     )
@@ -196,8 +202,8 @@ class Settings(BaseSettings):
         3,
         ge=1,
         le=100,
-        description="maximum replicas tried per call if connecting fails; a call is not retried "
-        "once a byte of it was sent",
+        description="maximum replicas tried per request if connecting fails; a request is not "
+        "retried once a byte of it was sent",
     )
     first_byte_timeout_s: float = Field(
         900.0, gt=0, description="timeout for the first byte of a replica's answer, seconds"

@@ -28,6 +28,7 @@ _ERRORS: Final = {
     "invalid_head": (400, "{what}"),
     "invalid_http": (400, "The request is not valid HTTP: {what:.128}."),
     "invalid_upgrade": (400, "The request does not open a WebSocket: {what:.256}."),
+    "media_name": (400, "The gateway cannot pass on a `uuid` of media in this request."),
     "too_deeply_nested": (400, "The body is nested too deeply."),
     "too_many_pipelined": (400, "More than {limit} requests are waiting on this connection."),
     "response_not_found": (404, "Response with id '{name:.256}' not found."),

@@ -304,3 +304,26 @@ def test_session_changes_during_an_outage_are_applied_afterwards(redis_server):
         assert await direct.get(other) is not None
 
     run_through_proxy(redis_server, steps)
+
+
+def test_an_unexpected_failure_of_writing_back_is_counted_and_repeated(redis_server, monkeypatch):
+    failures = []
+    real = RedisTable.refresh
+
+    async def refresh(table: RedisTable) -> None:
+        if not failures:
+            raise RuntimeError("unexpected")
+        await real(table)
+
+    async def steps(proxy, direct, table):
+        table._failed = lambda: failures.append(1)
+        proxy.set(Line.CUT)
+        o = opening()
+        await table.open_call(o)
+        monkeypatch.setattr(RedisTable, "refresh", refresh)
+        proxy.set(Line.OPEN)
+        await back(table)
+        assert failures == [1]
+        await table.close_call(closing(o))
+
+    run_through_proxy(redis_server, steps)

@@ -1,6 +1,6 @@
 """A real engine on the CPU, in a separate process, that preempts calls at random.
 
-python tests/engine/preempting.py MODEL_FOLDER [async]
+`cpu_engine.run` starts it. Arguments: MODEL_FOLDER [async]
 
 The script runs 200 greedy calls repeatedly on one engine and prints one JSON object: the outputs of
 each run, and the swap's counts. Runs: undisturbed; preempted with swap, twice; preempted without;
@@ -11,20 +11,9 @@ asynchronous loads.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from random import Random
 from typing import Any
-
-os.environ |= {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_PLUGINS": "",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-}
 
 from vllm import LLM, SamplingParams
 from vllm.distributed.kv_transfer import get_kv_transfer_group

@@ -1,6 +1,6 @@
 """Seeded calls on a real engine on the CPU, with prompts in one piece and in several.
 
-python tests/engine/seeded_prompts.py MODEL_FOLDER
+`cpu_engine.run` starts it. Arguments: MODEL_FOLDER
 
 The script prints one JSON object: output tokens of two calls per size of the largest step.
 """
@@ -8,18 +8,7 @@ The script prints one JSON object: output tokens of two calls per size of the la
 from __future__ import annotations
 
 import json
-import os
 import sys
-
-os.environ |= {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_PLUGINS": "",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-}
 
 from vllm import LLM, SamplingParams
 

@@ -141,3 +141,26 @@ def test_vllms_watermark_counts_as_taken(engine):
     assert displacements(e) == 0
     e.run()
     assert len(e.tokens["light"]) == 2
+
+
+@pytest.mark.parametrize("policy", ["plas", "warm_plas"])
+def test_short_of_blocks_few_waiting_calls_are_looked_up(policy, monkeypatch):
+    """200 calls with contexts of 8,000 tokens wait for blocks. vLLM's lookup takes time in
+    proportion to the context, so a step makes less than one on average."""
+    from weft_bench.micro.scheduler.scene import Load, replicas
+    from weft_bench.report.scheduler import OURS
+
+    replica = replicas(Load(running=20, waiting=200, scarce=True), policy)[OURS]
+    for _ in range(100):
+        replica.step()
+    looked_up: list[str] = []
+    snapshot = replica.scheduler.context_snapshot
+
+    def counted(name: str) -> Any:
+        looked_up.append(name)
+        return snapshot(name)
+
+    monkeypatch.setattr(replica.scheduler, "context_snapshot", counted)
+    admitted = [replica.step().admitted for _ in range(200)]
+    assert 0 < len(looked_up) < 200
+    assert sum(admitted) > 10

@@ -142,14 +142,35 @@ def methods() -> list[tuple[Callable[..., Any], list[str]]]:
     ]
 
 
+def server_parts() -> list[tuple[Callable[..., Any], list[str]]]:
+    """Yield what `weft_engine.server` calls, with the parameters that it passes."""
+    from weft_engine import compat_serve as vllm
+
+    return [
+        (vllm.cli_env_setup, []),
+        (vllm.make_arg_parser, ["parser"]),
+        (vllm.validate_parsed_serve_args, ["args"]),
+        (vllm.setup_server, ["args", "reuse_port"]),
+        (vllm.build_and_serve, ["engine_client", "listen_address", "sock", "args"]),
+        (vllm.AsyncEngineArgs.from_cli_args, ["args"]),
+        (vllm.AsyncEngineArgs.create_engine_config, ["usage_context"]),
+        (
+            vllm.AsyncLLM.from_vllm_config,
+            ["vllm_config", "usage_context", "enable_log_requests", "disable_log_stats"],
+        ),
+        (vllm.AsyncLLM.shutdown, ["timeout"]),
+    ]
+
+
 def test_vllm_has_the_methods_with_their_parameters():
-    for method, wanted in methods():
+    for method, wanted in methods() + server_parts():
         given = [name for name in inspect.signature(method).parameters if name != "self"]
         assert [name for name in given if name in wanted] == wanted, method.__qualname__
 
 
 def test_vllm_s_objects_have_the_attributes(engine):
     from vllm.v1.core.kv_cache_utils import KVCacheBlock
+    from vllm.v1.engine.async_llm import AsyncLLM
 
     e = engine()
     e.add("c")
@@ -157,6 +178,7 @@ def test_vllm_s_objects_have_the_attributes(engine):
     assert not [name for name in SCHEDULER if not hasattr(scheduler, name)]
     assert not [name for name in REQUEST if not hasattr(scheduler.requests["c"], name)]
     assert not [name for name in BLOCK if not hasattr(KVCacheBlock(0), name)]
+    assert hasattr(AsyncLLM, "errored")
     for path in PATHS:
         found: Any = scheduler
         for name in path.split("."):

@@ -3,31 +3,19 @@ run."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
+import cpu_engine
 import pytest
-from weft_deploy.local import demo_model
 
 pytestmark = pytest.mark.engine
 
-SCRIPT = Path(__file__).with_name("preempting.py")
 DISPLACED = ["swap", "again", "no swap", "small"]
 
 
 @pytest.fixture(scope="module", params=["sync", "async"])
 def runs(request: pytest.FixtureRequest) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(demo_model.ensure_demo_model()), request.param],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    found: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
-    return found
+    return cpu_engine.run("preempting.py", request.param)
 
 
 @pytest.mark.parametrize("name", DISPLACED)

@@ -187,6 +187,23 @@ def test_pins_expire_and_an_emptied_cache_knows_nothing(engine):
     assert e.scheduler.violations() == []
 
 
+@pytest.mark.parametrize("asked", ["by the call", "by command"])
+def test_a_pin_and_a_temporary_priority_last_at_most_one_hour(engine, asked):
+    e = engine(policy="plas", blocks=40)
+    extra = {"weft_retain": 1e9} if asked == "by the call" else {}
+    e.add("c", program="P", prompt=prompt(1, tools=False), tokens=2, extra=extra)
+    e.run()
+    if asked == "by command":
+        for command in (KvCommand("retain", "P", 1e9), KvCommand("priority", "P", 1e9, 2)):
+            e.scheduler.obey(Command(kv=command))
+    for pause_s, pins in ((3500.0, 1), (101.0, 0)):
+        e.now += pause_s
+        e.add(f"after {pause_s}", program="Q", tokens=1)
+        e.run()
+        assert e.scheduler.state()["kv"]["pins"] == pins
+    assert e.scheduler._eviction.policy._programs.get("P").priority == 0
+
+
 @pytest.mark.parametrize("first", [0, 2], ids=["plain", "raised"])
 def test_lowered_contexts_are_reused_before_older_ones(engine, first):
     """This includes blocks of the call that lowers its program's priority, which are younger."""
@@ -263,10 +280,11 @@ def test_a_partial_prefill_stays_until_the_call_that_it_is_for_has_ended(engine,
     assert (cached(e)["again"] == 48) != completed
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["forgotten", "silent"])
-def test_tags_of_ended_programs_do_not_outlive_them(engine, told):
-    """Half of the cache holds system prompts of programs that never call again. With or without a
-    report of their end, two contexts that need more than the other half find room in the end."""
+@pytest.mark.parametrize(("told", "turns"), [(True, 4), (False, 24)], ids=["forgotten", "silent"])
+def test_tags_of_ended_programs_do_not_outlive_them(engine, told, turns):
+    """Half of the cache holds system prompts of programs that never call again. Two contexts that
+    need more than the other half find room: at once if the end of the programs was reported, and
+    otherwise when the tags have aged."""
     e = engine(policy="fcfs", blocks=101)
     system = {"weft_tags": [160, int(Tag.SYSTEM_PROMPT)]}
     for number in range(5):
@@ -276,7 +294,7 @@ def test_tags_of_ended_programs_do_not_outlive_them(engine, told):
         if told:
             e.scheduler.obey(Command(kv=KvCommand("forget", f"dead{number}")))
     found = 0
-    for number in range(24):
+    for number in range(turns):
         context = list(range(90_000 + 5000 * (number % 2), 90_000 + 5000 * (number % 2) + 640))
         query = {"weft_tags": [640, int(Tag.USER_QUERY)]}
         e.add(f"turn{number}", program="alive", prompt=context, tokens=1, extra=query)

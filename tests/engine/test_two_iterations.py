@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
+import cpu_engine
 import pytest
-from weft_deploy.local import demo_model
 
 pytestmark = pytest.mark.engine
 
-SCRIPT = Path(__file__).with_name("two_iterations.py")
 PLAYED = ["by age", "by tag"]
 
 
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(demo_model.ensure_demo_model())],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    found: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
+    found = cpu_engine.run("two_iterations.py")
     for name in PLAYED:
         print(f"{name}: cached tokens {found[name]['hits']}")
     return found

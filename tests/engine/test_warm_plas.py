@@ -123,28 +123,53 @@ def test_a_deferred_call_is_admitted_after_its_hold_or_the_reservation(engine):
     assert 10 < cold.waiting_s < 60
 
 
-def test_small_calls_are_admitted_past_one_that_is_held_back(engine):
+@pytest.mark.parametrize(
+    ("blocks", "small", "length"), [(230, 60, 2), (270, 6, 272)], ids=["short", "cold"]
+)
+def test_small_calls_are_admitted_past_one_that_is_held_back(engine, blocks, small, length):
+    """Short calls rank first. Cold calls of 17 blocks arrive behind the one that is held back."""
     e = engine(
         policy="warm_plas",
         options={**OPTIONS, "reserve_factor": 20.0},
-        blocks=230,
+        blocks=blocks,
         max_num_seqs=200,
     )
     e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
     e.add("a/0", program="a", prompt=text(1, 640))
     while len(e.reports) < 1:
         e.step()
-    # 228 blocks are free, and 40 of them kept: the second one of 119 blocks has to wait.
+    # Two blocks are in use and 40 of the others kept: the second one of 119 blocks has to wait.
     e.add("cold", program="cold", prompt=text(2, 1900), tokens=100)
     e.add("colder", program="colder", prompt=text(3, 1900), tokens=2)
-    for number in range(60):
-        e.add(f"small{number}", prompt=text(5 + number, 2), tokens=14)
+    for number in range(small):
+        e.add(f"small{number}", prompt=text(5 + number, length), tokens=14)
     # No call ends meanwhile, so only the admissions themselves cause a new decision.
     for _ in range(12):
         e.step()
     started = frozenset().union(*e.batches)
-    assert sum(name.startswith("small") for name in started) == 60
+    assert sum(name.startswith("small") for name in started) == small
     assert "colder" not in started
+    e.run()
+
+
+def test_a_held_call_stays_held_behind_many_others(engine):
+    """A free slot lets the cache be looked at again. The held call is the last of the queue then,
+    behind more calls than one look covers."""
+    options = {**OPTIONS, "reserve_factor": 20.0}
+    e = engine(policy="warm_plas", options=options, blocks=270, max_num_seqs=3)
+    e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
+    e.add("a/0", program="a", prompt=text(1, 640))
+    while len(e.reports) < 1:
+        e.step()
+    e.add("cold", program="cold", prompt=text(2, 1900), tokens=100)
+    e.add("held", program="held", prompt=text(3, 1900), tokens=2)
+    for number in range(20):
+        e.add(f"small{number}", prompt=text(5 + number, 272), tokens=3)
+    for _ in range(30):
+        e.step()
+    ended = [report.call for report in e.reports]
+    assert sum(name.startswith("small") for name in ended) >= 5
+    assert "held" not in frozenset().union(*e.batches)
     e.run()
 
 

@@ -1,6 +1,6 @@
 """Figures 5 and 7 of Sutradhara on a real engine on the CPU, in a separate process.
 
-python tests/engine/two_iterations.py MODEL_FOLDER
+`cpu_engine.run` starts it. Arguments: MODEL_FOLDER
 
 Three programs of two iterations, and a cache that just holds the three first ones. The script runs
 them with an empty cache before each call, with a cache but no tags (vLLM's order of reuse), and
@@ -10,20 +10,9 @@ with tags. It prints one JSON object: cached tokens and outputs of each call.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from random import Random
 from typing import Any
-
-os.environ |= {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_PLUGINS": "",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-}
 
 from vllm import LLM, SamplingParams
 from weft_engine.scheduler import WeftScheduler

@@ -10,7 +10,7 @@ from functools import lru_cache
 from fastapi import Request
 
 from weft_gateway.calls.call import Caller
-from weft_gateway.engine.engine_request import tenant_salt
+from weft_gateway.engine.salts import tenant_salt
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.identity import tenant_of
 

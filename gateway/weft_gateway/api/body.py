@@ -21,17 +21,15 @@ from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine.engine_request import must_be_written
 from weft_gateway.errors import ApiError
 
-# Limit for routes that run no model: their bodies contain little more than names.
-SMALL_BODY_BYTES: Final = 1 << 20
+# Limit for routes that run no model: their bodies contain little more than names and take no turns.
+SMALL_BODY_BYTES: Final = 1 << 16
 
 # Smaller bodies are parsed without a check of their structure.
 _PLAIN_BYTES: Final = 1 << 18
 # Maximum number of braces, brackets and commas of a parsed body: about 0.1 us each.
 _MOST_UNITS: Final = 100_000
-# Maximum number of messages and message parts of a body with parsed content: 4 to 8 us each.
-_MOST_ITEMS: Final = 2048
-# Maximum number of their characters, about 5 ns each. Arguments of tool calls, which are JSON in a
-# string, cost more.
+# Maximum number of characters in the messages of a body with parsed content, about 5 ns each.
+# Arguments of tool calls, which are JSON in a string, cost more.
 _MOST_TEXT: Final = 1 << 22
 _ARGUMENTS_WEIGHT: Final = 8
 # Limits of a skimmed body: bytes outside the content, and the longest parsed member.
@@ -66,10 +64,11 @@ def light_body(raw: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 async def call_body(
-    raw: bytes, most_bytes: int, turns: Turns, tenant: str
+    raw: bytes, most_bytes: int, most_items: int, turns: Turns, tenant: str
 ) -> tuple[bytes, dict[str, Any]]:
     """Same as `json_object` for a call: content that is larger than `most_bytes` or has too many
-    pieces is not parsed. Raises ApiError 400.
+    pieces is not parsed. most_items: maximum number of messages and message parts; later work takes
+    4 to 8 us for each. Raises ApiError 400.
     """
     size = len(raw)
     if size <= LIGHT_BYTES:
@@ -79,7 +78,7 @@ async def call_body(
     members = _members(raw)
     if size <= most_bytes and (size <= _PLAIN_BYTES or _units(raw) <= _MOST_UNITS):
         raw, body = json_object(raw)
-        if _is_moderate(body):
+        if _is_moderate(body, most_items):
             return raw, body
     _check_beside(raw, members)
     return raw, _skimmed(members)
@@ -158,7 +157,7 @@ def _units(raw: bytes) -> int:
     return raw.count(b"{") + raw.count(b"[") + raw.count(b",")
 
 
-def _is_moderate(body: Mapping[str, Any]) -> bool:
+def _is_moderate(body: Mapping[str, Any], most_items: int) -> bool:
     """Whether the content is short enough to be inspected."""
     items = text = 0
     for name in _CONTENT:
@@ -167,19 +166,21 @@ def _is_moderate(body: Mapping[str, Any]) -> bool:
             text += len(value)
         elif type(value) is list and name not in ("tools", "functions"):
             items += len(value)
-            if items > _MOST_ITEMS:
+            if items > most_items:
                 return False
             for item in value:
-                more, longer = _size(item)
+                more, longer = _size(item, most_items)
                 items += more
                 text += longer
-            if items > _MOST_ITEMS:
+            if items > most_items:
                 return False
     return text <= _MOST_TEXT
 
 
-def _size(item: Any) -> tuple[int, int]:
-    """Return the number of parts and characters of one message or Responses API item."""
+def _size(item: Any, most_items: int) -> tuple[int, int]:
+    """Return the number of parts and characters of one message or Responses API item. Parts beyond
+    `most_items` are not inspected.
+    """
     if type(item) is str:
         return 0, len(item)
     if type(item) is list:  # A prompt of token ids.
@@ -193,16 +194,16 @@ def _size(item: Any) -> tuple[int, int]:
             text += len(value) * (_ARGUMENTS_WEIGHT if name == "arguments" else 1)
         elif type(value) is list:
             items += len(value)
-            if items > _MOST_ITEMS:
+            if items > most_items:
                 return items, text
             for part in value:
-                more, longer = _size(part)
+                more, longer = _size(part, most_items)
                 items += more
                 text += longer
     calls = item.get("tool_calls")
     if type(calls) is list:
         items += len(calls)
-        for call in calls if items <= _MOST_ITEMS else ():
+        for call in calls if items <= most_items else ():
             function = call.get("function") if type(call) is dict else None
             arguments = function.get("arguments") if type(function) is dict else None
             if type(arguments) is str:

@@ -10,8 +10,9 @@ from typing import Final, Protocol
 from weft_gateway.config import Settings
 from weft_gateway.telemetry.metrics import Metrics
 
-# WebSockets opened per turn of the event loop: each costs as much as a small call.
-_OPENED_A_TURN: Final = 8
+# Time that pieces of work for WebSockets take per turn of the event loop. A piece takes at most
+# about a millisecond.
+_A_TURN_S: Final = 0.002
 
 
 class Connection(Protocol):
@@ -22,26 +23,39 @@ class Connection(Protocol):
         ...
 
 
-class Openings:
-    """Opens a few WebSockets per turn of the event loop: hundreds of clients that connect at once
-    would block all other connections. For one event loop.
+class Pieces:
+    """Runs pieces of work for WebSockets: openings, and the parsing of frames. Hundreds of clients
+    that need one at once would block all other connections, so a turn of the event loop runs only a
+    few, fair over API keys. For one event loop.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: dict[bytes, deque[Callable[[], None]]] = {}
+        self._taken = False
 
-    def add(self, opening: Callable[[], None]) -> None:
-        """Call `opening` in a later turn, in order of arrival."""
-        self._waiting.append(opening)
-        if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._turn)
+    def add(self, key: bytes, piece: Callable[[], None]) -> None:
+        """Call `piece` for an API key: now if it is the first in this turn, else in a later one."""
+        if self._taken:
+            self._waiting.setdefault(key, deque()).append(piece)
+            return
+        self._taken = True
+        asyncio.get_running_loop().call_soon(self._turn)
+        piece()
 
     def _turn(self) -> None:
-        openings = [self._waiting.popleft() for _ in range(min(_OPENED_A_TURN, len(self._waiting)))]
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + _A_TURN_S
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._turn)
-        for opening in openings:
-            opening()
+            loop.call_soon(self._turn)
+        else:
+            self._taken = False
+        while self._waiting and loop.time() < end_s:
+            key = next(iter(self._waiting))
+            pieces = self._waiting.pop(key)
+            piece = pieces.popleft()
+            if pieces:
+                self._waiting[key] = pieces
+            piece()
 
 
 class Edge:
@@ -50,7 +64,7 @@ class Edge:
     open: number of connections. fresh: connections without a complete first head. idle: connections
     between two requests. sockets: WebSockets without a response in progress. receiving: connections
     with an incomplete body. Each is ordered, oldest first. by_key: connections with a request in
-    progress and WebSockets, by API key. openings: WebSockets to be opened.
+    progress and WebSockets, by API key. pieces: work for WebSockets.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, most: int = 0) -> None:
@@ -64,7 +78,7 @@ class Edge:
         self.sockets: dict[Connection, None] = {}
         self.receiving: dict[Connection, None] = {}
         self.by_key: dict[bytes, int] = {}
-        self.openings = Openings()
+        self.pieces = Pieces()
 
     def make_room(self) -> bool:
         """Whether a new connection is possible. At the limit, closes the connection that has waited

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
 from typing import Any, Final
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from weft_gateway import errors
 from weft_gateway.api.auth import presented
 from weft_gateway.api.coalescing import CoalescingProtocol
 from weft_gateway.api.connections import Connection, Edge
+from weft_gateway.api.http import last_answer, size_of
 from weft_gateway.api.timers import Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
 from weft_gateway.api.websocket_server import DrainingSocket, handshake, head_without_upgrade
@@ -65,6 +64,9 @@ class EdgeProtocol(CoalescingProtocol):
         # Bytes that certainly belong to the current head, and bytes of all reads that contain it.
         self._head_bytes = 0
         self._read_bytes = 0
+        # Trailers of the current body, and bytes of the reads since its last content.
+        self._trailers = 0
+        self._empty_bytes = 0
         # The current state, and the state that the deadline applies to.
         self._waits = _HEAD
         self._timed = _NOTHING
@@ -112,6 +114,7 @@ class EdgeProtocol(CoalescingProtocol):
             return
         waited, headers = self._waits, self.headers
         self._read_bytes = len(data) + (self._read_bytes if waited == _HEAD else 0)
+        self._empty_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -130,11 +133,16 @@ class EdgeProtocol(CoalescingProtocol):
         if self._waits == _HEAD:
             # The part of this read before a head that follows other requests is unknown.
             behind = self.headers is not headers and (waited == _BODY or self.busy)
-            self._head_bytes += _size(self.headers) if behind else len(data)
+            self._head_bytes += size_of(self.headers) if behind else len(data)
             if self._head_bytes > self._max_head:
                 self.refuse(errors.of("head_too_large", limit=self._max_head))
                 return
-        elif self._waits != _BODY and not self.busy:
+        elif self._waits == _BODY:
+            # A trailer or a chunk extension may have no end, and the parser keeps a trailer.
+            if self._empty_bytes > self._max_head:
+                self.refuse(errors.of("head_too_large", limit=self._max_head))
+                return
+        elif not self.busy:
             # Line ends between two requests, or the rest of a body that was answered early.
             self._waits = _HEAD
         if self._waits != self._timed:
@@ -151,11 +159,11 @@ class EdgeProtocol(CoalescingProtocol):
         )
 
     def handle_websocket_upgrade(self) -> None:
-        """Pass the connection to a WebSocket, in a later turn of the event loop."""
+        """Pass the connection to a WebSocket, perhaps in a later turn of the event loop."""
         self._deadline.cancel()
         self._among.pop(self, None)
         self.flow.pause_reading()
-        self._edge.openings.add(self._open_websocket)
+        self._edge.pieces.add(self._key or b"", self._open_websocket)
 
     def _open_websocket(self) -> None:
         """Open the WebSocket. The connection still counts, also for its API key."""
@@ -173,7 +181,7 @@ class EdgeProtocol(CoalescingProtocol):
         )
         socket.connection_made(self.transport)
         self.transport.set_protocol(socket)
-        socket.open(request)
+        socket.open(request, self._key or b"")
 
     def _lost(self) -> None:
         self._out()
@@ -202,6 +210,12 @@ class EdgeProtocol(CoalescingProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         headers = self.headers
+        if self._waits == _BODY:
+            # A trailer is not a header (RFC 9110, 6.5.1): the call may have begun without it.
+            self._trailers += 1
+            if self._trailers > self._max_headers:
+                raise errors.of("too_many_headers", limit=self._max_headers)
+            return
         if len(headers) >= self._max_headers:
             self._check_size()
             raise errors.of("too_many_headers", limit=self._max_headers)
@@ -224,10 +238,16 @@ class EdgeProtocol(CoalescingProtocol):
         if self._key is None:
             self._enter()
         self._waits = _BODY
+        self._trailers = 0
+        self._empty_bytes = 0
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._empty_bytes = 0
+        super().on_body(body)
+
     def _check_size(self) -> None:
-        if max(len(self.url), _size(self.headers)) > self._max_head:
+        if max(len(self.url), size_of(self.headers)) > self._max_head:
             raise errors.of("head_too_large", limit=self._max_head)
 
     def on_message_complete(self) -> None:
@@ -314,17 +334,7 @@ class EdgeProtocol(CoalescingProtocol):
                 self.transport.abort()
                 return
         shape: ErrorShape = "anthropic" if b"/v1/messages" in (self.url or b"") else "openai"
-        body = error.body(shape)
-        lines = [STATUS_LINE[error.status]]
-        for name, value in (
-            *self.server_state.default_headers,
-            *error.headers,
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ):
-            lines += (name, b": ", value, b"\r\n")
-        self.transport.write(b"".join((*lines, b"\r\n", body)))
+        self.transport.write(last_answer(error, shape, self.server_state.default_headers))
         # Reading continues, and the data is dropped: closing with unread bytes would reset the
         # connection, and the client would not receive the reason.
         self.flow.resume_reading()
@@ -387,8 +397,3 @@ class EdgeProtocol(CoalescingProtocol):
     def _stalled(self) -> None:
         self._edge.metrics.error("client_stalled")
         self.transport.abort()
-
-
-def _size(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the size of headers in a head, in bytes."""
-    return sum([len(name) + len(value) + 4 for name, value in headers])

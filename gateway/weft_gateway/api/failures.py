@@ -118,10 +118,10 @@ class Unforeseen:
 def install(app: FastAPI, failures: Failures) -> None:
     """Convert FastAPI's error answers to the API's format."""
 
-    def answer(error: ApiError) -> Response:
+    def answer(error: ApiError, path: str = "") -> Response:
         failures.count(error.code)
         return Response(
-            error.body(),
+            error.body("anthropic" if "/v1/messages" in path else "openai"),
             status_code=error.status,
             media_type="application/json",
             headers={name.decode(): value.decode() for name, value in error.headers},
@@ -139,9 +139,9 @@ def install(app: FastAPI, failures: Failures) -> None:
         method, path = request.method, request.url.path
         if error.status_code == 405:
             allow = (error.headers or {}).get("Allow", "GET")
-            return answer(errors.wrong_method(method, path, allow))
+            return answer(errors.wrong_method(method, path, allow), path)
         if error.status_code == 404:
-            return answer(errors.of("unknown_url", method=method, path=path))
+            return answer(errors.of("unknown_url", method=method, path=path), path)
         return answer(ApiError(error.status_code, "http_error", str(error.detail)))
 
     @app.exception_handler(RequestValidationError)

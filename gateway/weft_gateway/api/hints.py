@@ -134,7 +134,8 @@ def prefill_router(
         headers = dict(request.headers.raw)
         caller = auth.caller(headers)
         raw = await read_body(headers, request.receive, settings.max_body_bytes)
-        _, body = await call_body(raw, settings.read_body_bytes, turns, caller.tenant)
+        most, items = settings.read_body_bytes, settings.read_body_messages
+        _, body = await call_body(raw, most, items, turns, caller.tenant)
         if is_skimmed(body):
             raise ApiError(
                 413, "body_too_large", "The announced messages are too long, or too many, to read."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from starlette.types import Receive, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from weft_gateway import errors
 from weft_gateway.engine.endpoints import ErrorShape
@@ -60,3 +61,23 @@ async def respond_error(
     """Send an error of the gateway."""
     headers = [(b"content-type", b"application/json"), *error.headers, *extra]
     await respond(send, error.status, headers, error.body(shape))
+
+
+def last_answer(error: ApiError, shape: ErrorShape, headers: Headers) -> bytes:
+    """Return an error as the bytes of a connection's last answer. headers: further ones."""
+    body = error.body(shape)
+    lines = [STATUS_LINE[error.status]]
+    for name, value in (
+        *headers,
+        *error.headers,
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ):
+        lines += (name, b": ", value, b"\r\n")
+    return b"".join((*lines, b"\r\n", body))
+
+
+def size_of(headers: Headers) -> int:
+    """Return the size of headers in a head, in bytes."""
+    return sum([len(name) + len(value) + 4 for name, value in headers])

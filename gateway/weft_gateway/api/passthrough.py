@@ -20,6 +20,7 @@ from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.relay import check_body, check_head
 from weft_gateway.config import Settings
+from weft_gateway.engine import media
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
@@ -36,9 +37,10 @@ _RESPONSE_METHODS: Final = {
     b"/input_items": ("GET",),
 }
 _ANTHROPIC: Final = b"/v1/messages/"
+_TOKENIZE: Final = b"/tokenize"
 _METHODS: Final = {
     b"/v1/messages/count_tokens": ("POST",),
-    b"/tokenize": ("POST",),
+    _TOKENIZE: ("POST",),
     b"/detokenize": ("POST",),
 }
 
@@ -70,6 +72,9 @@ class Passthrough:
         tenant = self.auth.caller(headers).tenant
         body = await read_body(headers, receive, self.settings.max_body_bytes)
         if path in _METHODS:
+            # Only calls get their tenant's own names of media.
+            if path == _TOKENIZE and media.seems_to_name(body):
+                raise errors.of("media_name")
             async with self.limits.admitted(tenant, 0):
                 await self._serve(path, scope, tenant, body, receive, send)
         else:
@@ -85,11 +90,18 @@ class Passthrough:
         able = [replica for replica in self.registry.able() if holder in (None, replica.name)]
         if not able:
             raise errors.of("no_replica", retry_after_s=self.settings.retry_after_s)
-        client = self.disconnects.expect(receive)
+        client, unreachable = self.disconnects.expect(receive), 0
         try:
             for replica in able:
                 last = replica is able[-1]
-                status = await self._try(replica, target, scope, body, client, send, last=last)
+                try:
+                    status = await self._try(replica, target, scope, body, client, send, last=last)
+                except ConnectFailed:
+                    # No byte was sent, so another replica may take the request.
+                    unreachable += 1
+                    if last or unreachable >= self.settings.attempts_per_call:
+                        raise
+                    continue
                 if status is not None:
                     break
         finally:
@@ -121,7 +133,7 @@ class Passthrough:
         last: bool,
     ) -> int | None:
         """Send the request to one replica, forward its answer and return the status. Return None if
-        the replica lacks the resource or is unreachable and other replicas may answer.
+        the replica lacks the resource and other replicas may have it. Raises ReplicaError.
         """
         fields = for_engine(scope["headers"])
         head = replica.request_head(scope["method"], target, fields, len(body))
@@ -143,10 +155,7 @@ class Passthrough:
                 # answer that has no stream. They do not count as failures; the next check
                 # determines the replica's state.
                 registry.suspicion.set()
-            # The replica may have failed because of a request that was sent.
-            if last or not isinstance(error, ConnectFailed):
-                raise
-            return None
+            raise
         else:
             if exchange.status == 404 and not last:
                 return None

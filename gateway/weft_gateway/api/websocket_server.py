@@ -4,7 +4,6 @@ finish.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
@@ -13,7 +12,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidHandshake
-from websockets.frames import CloseCode
+from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
@@ -82,15 +81,17 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         """lost: called when the connection has ended, so that it no longer counts as open."""
         super().__init__(config, server_state, app_state)
         self._edge = edge
+        self._key = b""
         self._lost = lost
         self._reader: ReaderWatch | None = None
-        # Bytes not parsed yet, and the scheduled continuation of the parsing.
+        # Bytes not parsed yet, and whether their parsing waits for its turn.
         self._unparsed = bytearray()
-        self._parsing: asyncio.Handle | None = None
+        self._waits = False
         self._turn = _A_TURN
 
-    def open(self, request: Request) -> None:
-        """Serve the WebSocket that `request` (see `handshake`) opens."""
+    def open(self, request: Request, key: bytes) -> None:
+        """Serve the WebSocket that `request` (see `handshake`) opens, for a client's API key."""
+        self._key = key
         self.conn.receive_data(_HEAD)
         self.conn.events_received()
         timeout_s = self._edge.settings.send_timeout_s
@@ -102,9 +103,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         if self._reader is not None:
             self._reader.stop()
             self._reader = None
-        if self._parsing is not None:
-            self._parsing.cancel()
-            self._parsing = None
+        self._unparsed.clear()
         self._edge.sockets.pop(self, None)
         super().connection_lost(exc)
         self._lost()
@@ -112,21 +111,36 @@ class DrainingSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         self._unparsed += data
-        if self._parsing is None:
-            self._parse()
+        self._parse_soon()
+
+    def _parse_soon(self) -> None:
+        if not self._waits:
+            self._waits = True
+            self._edge.pieces.add(self._key, self._parse)
+            if self._waits:
+                self.transport.pause_reading()
 
     def _parse(self) -> None:
-        self._parsing = None
+        self._waits = False
         data = bytes(self._unparsed[: self._turn])
         del self._unparsed[: self._turn]
-        super().data_received(data)
+        if data:
+            super().data_received(data)
         if self.transport.is_closing():
             self._unparsed.clear()
         elif self._unparsed:
-            self.transport.pause_reading()
-            self._parsing = self.loop.call_soon(self._parse)
+            self._parse_soon()
         elif not self.read_paused:
             self.transport.resume_reading()
+
+    def handle_cont(self, event: Frame) -> None:
+        """Handle a piece of a message. A list of pieces would take many times their size."""
+        frames = cast("list[bytes | bytearray]", self.frames)
+        if not isinstance(frames[0], bytearray):
+            frames[0] = bytearray(frames[0])
+        frames[0] += event.data
+        if event.fin:
+            self.send_receive_event_to_app()
 
     def handle_events(self) -> None:
         """Handle the events of the bytes that were parsed."""

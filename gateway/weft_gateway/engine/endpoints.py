@@ -19,7 +19,8 @@ class Endpoint:
     name: label in metrics. xargs, cache_salt: the body accepts these fields. terminals: prefixes of
     the line that ends a stream; () if unknown. errors: format of error bodies. chained: answers
     have ids that later calls refer to (`previous_response_id`). is_text: calls and answers are
-    text, so programs can be recognised from their content.
+    text, so programs can be recognised from their content. media_names: the prompt may name images,
+    audio and video (`weft_gateway.engine.media`).
     """
 
     name: str
@@ -30,6 +31,7 @@ class Endpoint:
     errors: ErrorShape = "openai"
     chained: bool = False
     is_text: bool = True
+    media_names: bool = True
 
 
 ENDPOINTS: Final = (
@@ -45,7 +47,13 @@ ENDPOINTS: Final = (
         ),
         chained=True,
     ),
-    Endpoint("messages", "/v1/messages", terminals=(b"event: message_stop",), errors="anthropic"),
+    Endpoint(
+        "messages",
+        "/v1/messages",
+        terminals=(b"event: message_stop",),
+        errors="anthropic",
+        media_names=False,
+    ),
     Endpoint("embeddings", "/v1/embeddings", xargs=False, terminals=(), is_text=False),
 )
 

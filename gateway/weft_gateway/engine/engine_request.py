@@ -16,7 +16,9 @@ from typing import Any, Final
 import orjson
 from weft_engine.wire import XARG_REMAINING, CallContext
 
+from weft_gateway.engine import media
 from weft_gateway.engine.endpoints import Endpoint
+from weft_gateway.engine.salts import tenant_salt
 from weft_gateway.model import ProgramKey
 
 CONTEXT_HEADER: Final = "x-weft-context"
@@ -56,13 +58,6 @@ class ReplicaKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-def tenant_salt(tenant: str, own: str = "") -> str:
-    """Return a tenant's prefix cache salt: 64 hexadecimal characters. `own`: the client's salt. It
-    can divide a tenant's cache but cannot share another tenant's.
-    """
-    return hashlib.sha256(f"weft-cache\0{tenant}\0{own}".encode("utf-8", "replace")).hexdigest()
-
-
 @lru_cache(maxsize=4096)
 def tenant_digest(tenant: str) -> str:
     """Return a tenant's opaque name for engines, so that engine logs contain no API keys."""
@@ -89,6 +84,9 @@ def build_engine_request(
     clients. A client's `cache_salt` is hashed with the tenant's salt: it can divide the tenant's
     cache but cannot name another tenant's. Raises TooDeep.
     """
+    given = body
+    if media.may_name(raw):
+        body = media.own_names(body, salt)
     xargs = context.to_xargs() if context is not None and kind is ReplicaKind.WEFT else None
     added: dict[str, Any] = {}
     if xargs is not None and endpoint.xargs:
@@ -96,7 +94,7 @@ def build_engine_request(
     if salt and kind is not ReplicaKind.STOCK and endpoint.cache_salt:
         added["cache_salt"] = salt
     header = orjson.dumps(xargs) if xargs is not None and not endpoint.xargs else b""
-    if must_be_written(body):
+    if body is not given or must_be_written(body):
         try:
             return orjson.dumps(_rebuilt(body, added, kind, salt)), header
         except TypeError:  # The parsed JSON has no other value that cannot be encoded.

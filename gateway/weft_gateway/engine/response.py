@@ -26,8 +26,8 @@ class ResponseMachine:
     """
 
     __slots__ = (
+        "_empty_bytes",
         "_framed",
-        "_head_bytes",
         "_informational",
         "_parser",
         "_parts",
@@ -56,21 +56,21 @@ class ResponseMachine:
         self._parts: list[bytes] = []
         self._framed = False
         self._informational = False
-        self._head_bytes = 0
+        # Bytes of the reads since the head began, the head ended, or content arrived.
+        self._empty_bytes = 0
 
     def feed(self, data: bytes) -> None:
         """Process bytes from the connection. Raises ReplicaGarbage if they are not the expected
         response.
         """
         self.started = True
-        if not self.head_complete:
-            self._head_bytes += len(data)
+        self._empty_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             raise ReplicaGarbage("The replica's answer is not HTTP.") from None
-        if not self.head_complete and self._head_bytes > MAX_HEAD_BYTES:
-            raise ReplicaGarbage("The headers of the replica's answer have no end.")
+        if self._empty_bytes > MAX_HEAD_BYTES and not self.complete:
+            raise ReplicaGarbage("The headers or trailers of the replica's answer have no end.")
 
     def feed_eof(self) -> None:
         """Process the end of the connection. Raises ReplicaClosed if the response is incomplete."""
@@ -138,11 +138,13 @@ class ResponseMachine:
         self.status = status
         self.keep_alive = self._parser.should_keep_alive()
         self.head_complete = True
+        self._empty_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         if not self.complete:
             self._parts.append(body)
             self.buffered += len(body)
+            self._empty_bytes = 0
 
     def on_message_complete(self) -> None:
         if self._informational:

@@ -170,7 +170,9 @@ class StreamFilter:
         """Whether `data` may contain the end of the incomplete frame. Large frames are joined only
         once: joining per line would take quadratic time.
         """
-        if self._held_bytes < _LARGE_FRAME_BYTES or self._held[0].startswith(b":"):
+        first = self._held[0]
+        is_comment = first.startswith(b":") and not first.startswith(REPORT_COMMENT)
+        if self._held_bytes < _LARGE_FRAME_BYTES or is_comment:
             return b"\n" in data
         before = self._held[-1][-2:]
         if len(before) < 2:

@@ -53,8 +53,15 @@ _Table = RedisTable | MemoryTable
 class ResilientTable:
     """See ProcessTable. Opening and closing a call never raise TableUnavailable."""
 
-    def __init__(self, shared: RedisTable, probe_s: float = _PROBE_S) -> None:
+    def __init__(
+        self,
+        shared: RedisTable,
+        probe_s: float = _PROBE_S,
+        failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """failed: called when writing back raises an unexpected exception; it is tried again."""
         self._shared = shared
+        self._failed = failed
         shared.link.on_loss = self._leave
         self._probe_s = probe_s
         self._view: MemoryTable | None = None
@@ -269,6 +276,7 @@ class ResilientTable:
                 log.debug("still away: %s", error)
             except Exception:
                 log.exception("writing changes back to the process table failed")
+                self._failed()
             else:
                 break
             await asyncio.sleep(self._probe_s)

@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any, Final
 
 from weft_bench.attack.attacks import ATTACKS, Activity
+from weft_bench.cli.parts import AttackOptions
 from weft_bench.report.goals import conclude
 from weft_bench.stack.processes import NotReady, free_port, running
 from weft_bench.stats import percentile
@@ -37,20 +38,6 @@ _LEAD_S: Final = 30.0
 _CALM_S: Final = 0.5
 # Number of times that an attack's timeout passes in each window.
 _TIMEOUTS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class AttackOptions:
-    """Options of the command; see `weft bench attack --help`.
-
-    seconds: of each window. attacks: their names; () for all.
-    """
-
-    seconds: float = 6.0
-    rounds: int = 3
-    attacks: tuple[str, ...] = ()
-    goal_ms: float = 100.0
-    json_file: str = ""
 
 
 @dataclass(slots=True)
@@ -100,16 +87,8 @@ class Seen:
 def run(options: AttackOptions) -> int:
     """Measure and report.
 
-    Returns the exit status: 1 if a goal is missed or a process does not start, 2 for an unknown
-    attack.
+    Returns the exit status: 1 if a goal is missed or a process does not start.
     """
-    unknown = [name for name in options.attacks if name not in ATTACKS]
-    if unknown:
-        print(
-            f"weft bench attack: unknown attacks {unknown}; known are {list(ATTACKS)}",
-            file=sys.stderr,
-        )
-        return 2
     seen: dict[str, Seen] = {}
     try:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:

@@ -10,7 +10,17 @@ from typing import Annotated
 
 import typer
 
-from weft_bench.cli.options import JsonFile, Names, Option, Parsed, command, counts, names, some_of
+from weft_bench.cli.options import (
+    BaseUrl,
+    JsonFile,
+    Names,
+    Option,
+    Orders,
+    Parsed,
+    command,
+    counts,
+    some_of,
+)
 
 parts = typer.Typer()
 
@@ -93,67 +103,56 @@ class ReceiptsOptions:
     json_file: JsonFile = ""
 
 
-@parts.command("tenants")
-def bench_tenants(
-    policy: Annotated[
-        str, typer.Option(help="orders in the engine, comma-separated")
-    ] = "warm_plas,plas,vtc,fcfs",
-    base_url: Annotated[str, typer.Option(help="a running gateway; default: start a stack")] = "",
-    agents: Annotated[int, typer.Option(min=1, max=64, help="honest agents")] = 4,
-    threads: Annotated[int, typer.Option(min=1, max=256, help="attacking threads")] = 24,
-    slots: Annotated[int, typer.Option(min=1, max=256, help="concurrent calls of the engine")] = 4,
-    kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 300,
-    calls: Annotated[
-        int, typer.Option(min=1, max=1000, help="calls of each honest agent in a repeat")
-    ] = 12,
-    max_tokens: Annotated[int, typer.Option(min=1, max=1024, help="tokens of an answer")] = 96,
-    repeats: Annotated[int, typer.Option(min=1, max=50, help="repeats of each column")] = 3,
-    json_file: JsonFile = "",
-) -> None:
+def _attacks(text: str, option: str) -> tuple[str, ...]:
+    from weft_bench.attack.attacks import ATTACKS
+
+    return some_of(text, tuple(ATTACKS), option) if text else ()
+
+
+@command(parts, "tenants", "weft_bench.tenants.command")
+@dataclass(frozen=True, slots=True)
+class TenantsOptions:
     """Measure an honest tenant next to an attacker that uses many calls, pinned KV blocks or long
     prompts.
 
     Exit status 1: a goal is missed, an attack did not take place, or a control does no harm.
     """
-    from weft_engine.wire import ORDER_NAMES
 
-    from weft_bench.tenants.command import TenantsOptions, run
+    policies: Annotated[
+        Orders, Option("--policy", help="orders in the engine, comma-separated, or 'all'")
+    ] = ("warm_plas", "plas", "vtc", "fcfs")
+    base_url: BaseUrl = ""
+    agents: Annotated[int, Option(min=1, max=64, help="honest agents")] = 4
+    threads: Annotated[int, Option(min=1, max=256, help="attacking threads")] = 24
+    slots: Annotated[int, Option(min=1, max=256, help="concurrent calls of the engine")] = 4
+    kv_blocks: Annotated[int, Option(min=64, help="KV blocks of the engine")] = 300
+    calls: Annotated[
+        int, Option(min=1, max=1000, help="calls of each honest agent in a repeat")
+    ] = 12
+    max_tokens: Annotated[int, Option(min=1, max=1024, help="tokens of an answer")] = 96
+    repeats: Annotated[int, Option(min=1, max=50, help="repeats of each column")] = 3
+    # Honest calls around each attack on pinned blocks.
+    rounds: int = 8
+    json_file: JsonFile = ""
 
-    policies = some_of(policy, ORDER_NAMES, "--policy")
-    options = TenantsOptions(
-        policies=policies,
-        base_url=base_url,
-        agents=agents,
-        threads=threads,
-        slots=slots,
-        kv_blocks=kv_blocks,
-        calls=calls,
-        max_tokens=max_tokens,
-        repeats=repeats,
-        json_file=json_file,
-    )
-    raise typer.Exit(run(options))
 
-
-@parts.command("attack")
-def bench_attack(
-    seconds: Annotated[float, typer.Option(min=0.2, max=60, help="length of each window")] = 6.0,
-    rounds: Annotated[
-        int, typer.Option(min=1, max=20, help="windows alone and during each attack")
-    ] = 3,
-    attacks: Annotated[
-        str, typer.Option(help="attacks by name, comma-separated; default: all")
-    ] = "",
-    goal_ms: Annotated[
-        float, typer.Option(help="goal for the worst call during an attack minus the worst alone")
-    ] = 100.0,
-    json_file: JsonFile = "",
-) -> None:
+@command(parts, "attack", "weft_bench.attack.command")
+@dataclass(frozen=True, slots=True)
+class AttackOptions:
     """Measure the cost of attacks on a gateway with mock engines for an honest client.
 
     Exit status 1: a goal is missed, or an attack did not take place.
     """
-    from weft_bench.attack.command import AttackOptions, run
 
-    options = AttackOptions(seconds, rounds, names(attacks), goal_ms, json_file)
-    raise typer.Exit(run(options))
+    seconds: Annotated[float, Option(min=0.2, max=60, help="length of each window")] = 6.0
+    rounds: Annotated[int, Option(min=1, max=20, help="windows alone and during each attack")] = 3
+    # Empty: all.
+    attacks: Annotated[
+        tuple[str, ...],
+        Parsed(_attacks),
+        Option(help="attacks by name, comma-separated; default: all"),
+    ] = ()
+    goal_ms: Annotated[
+        float, Option(help="goal for the worst call during an attack minus the worst alone")
+    ] = 100.0
+    json_file: JsonFile = ""

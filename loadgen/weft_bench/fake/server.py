@@ -21,7 +21,7 @@ from weft_bench.simulated.http import error, json_response, response
 
 _BYTES_PER_TOKEN: Final = 4
 _OK: Final = json_response({})
-_PLUGIN: Final = json_response({"weft": "mock", "engines": []})
+_PLUGIN: Final = json_response({"weft": {"vllm": "mock"}, "engines": []})
 _NOT_FOUND: Final = error(404, "Not Found")
 _BAD_JSON: Final = error(400, "body is not JSON")
 

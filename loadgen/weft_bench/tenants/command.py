@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 import httpx
 
+from weft_bench.cli.parts import TenantsOptions
 from weft_bench.drive.counters import engines
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.report import tenants as report
@@ -21,23 +21,6 @@ from weft_bench.tenants.scenes import Column, Load, Pinned, Target, contend, pin
 
 _CALL_S: Final = 600.0
 _PROBE_TOKENS: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class TenantsOptions:
-    """Options of the command; see `weft bench tenants --help`."""
-
-    policies: Sequence[str] = ("warm_plas", "plas", "vtc", "fcfs")
-    base_url: str = ""
-    agents: int = 4
-    threads: int = 24
-    slots: int = 4
-    kv_blocks: int = 300
-    calls: int = 12
-    max_tokens: int = 96
-    repeats: int = 3
-    rounds: int = 8
-    json_file: str = ""
 
 
 def run(options: TenantsOptions) -> int:

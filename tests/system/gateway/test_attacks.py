@@ -60,7 +60,8 @@ async def test_each_attack_is_stopped_by_its_limit(
 async def test_a_body_of_many_small_messages_is_passed_on_without_parsing_them(
     engine: Any, weft: Any
 ) -> None:
-    messages = [{"role": "user", "content": "hi"}] * 30_000
+    # Two roles: if the gateway parsed the messages, it would send two tags.
+    messages = [{"role": "system", "content": "hi"}, *[{"role": "user", "content": "hi"}] * 30_000]
     async with engine() as stub, weft(stub) as gateway:
         for session in ({}, {"session_id": "run-1"}):
             got = await gateway.call(body={"messages": messages, **session})
@@ -77,6 +78,17 @@ async def test_a_body_of_many_small_messages_is_passed_on_without_parsing_them(
             got = await gateway.call(body={"messages": messages})
             programs.add(got.headers["x-weft-program"])
         assert len(programs) == 2
+
+
+async def test_settings_limit_the_bodies_that_are_analysed(engine: Any, weft: Any) -> None:
+    limits = {"read_body_messages": 100, "read_body_bytes": 65_536}
+    async with engine() as stub, weft(stub, **limits) as gateway:
+        for number, size, analysed in ((100, 100, True), (101, 100, False), (10, 8000, False)):
+            messages = [{"role": "user", "content": "x" * size}] * number
+            messages[0] = {"role": "system", "content": "y"}
+            assert (await gateway.call(body={"messages": messages})).status_code == 200
+            whole = stub.requests[-1].json["vllm_xargs"]["weft_tags"] == [1 << 30, 3]
+            assert whole is not analysed
 
 
 async def test_a_prompt_of_nested_lists_is_passed_on(engine: Any, weft: Any) -> None:

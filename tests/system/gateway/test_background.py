@@ -48,6 +48,29 @@ async def test_a_failing_task_is_logged_counted_restarted_and_reported_by_health
         await until(lambda: len(calls) >= done + 3)
 
 
+TASKS = {
+    "health", "deadlines", "departures", "reap", "program_ends", "sweep", "background_calls",
+}  # fmt: skip
+
+
+async def test_every_background_task_is_restarted(engine: Any, weft: Any, until: Any) -> None:
+    async with engine() as stub, weft(stub, calls_in_flight=9) as gateway:
+        tasks = {task.get_name(): task for task in asyncio.all_tasks() if task.get_name() in TASKS}
+        assert tasks.keys() == TASKS
+        for task in tasks.values():
+            task.cancel()
+        counted = [f'weft_task_failures_total{{task="{name}"}} 1.0' for name in TASKS]
+        async with asyncio.timeout(10):
+            while True:
+                shown = await metrics(gateway)
+                if all(line in shown for line in counted):
+                    break
+                await asyncio.sleep(0.01)
+        health = (await gateway.client.get("/health")).json()
+        assert {task["name"] for task in health["failing_tasks"]} == TASKS
+        assert not any(task.done() for task in tasks.values())
+
+
 async def test_health_checks_continue_after_a_malformed_state(
     engine: Any, weft: Any, until: Any
 ) -> None:

@@ -87,9 +87,16 @@ async def test_a_long_body_does_not_count_as_a_head(engine: Any, weft: Any) -> N
         assert [(await client.answer())[0] for _ in range(2)] == [200, 200]
 
 
-async def test_too_many_headers_are_431(engine: Any, weft: Any) -> None:
-    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
-        await client.send(CALL + b"a: b\r\n" * 129 + b"\r\n")
+@pytest.mark.parametrize(("settings", "limit"), [({}, 128), ({"max_headers": 20}, 20)])
+async def test_too_many_headers_are_431(
+    settings: dict[str, int], limit: int, engine: Any, weft: Any
+) -> None:
+    length = b"content-length: %d\r\n\r\n" % len(BODY)
+    async with engine() as stub, weft(stub, **settings) as gateway, raw(gateway) as client:
+        # CALL and `length` have one header each.
+        await client.send(CALL + b"a: b\r\n" * (limit - 2) + length + BODY)
+        assert (await client.answer())[0] == 200
+        await client.send(CALL + b"a: b\r\n" * (limit - 1) + length + BODY)
         await client.refused(431, "too_many_headers")
 
 
@@ -105,6 +112,42 @@ async def test_invalid_http_is_an_error_in_json(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
         await client.send(b"GET / HTTP/9.9\r\n\r\n")
         await client.refused(400, "invalid_http")
+
+
+# Trailers
+
+
+CHUNKED = CALL + b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
+
+
+async def test_an_endless_trailer_is_431(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
+        await client.send(CHUNKED + b"x-long: ")
+        for _ in range(16):
+            await client.send(b"a" * 8192)
+            await asyncio.sleep(0.01)
+        await client.refused(431, "head_too_large")
+        assert stub.requests == []
+
+
+async def test_too_many_trailers_are_431(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
+        await client.send(CHUNKED + b"a: b\r\n" * 130)
+        await client.refused(431, "too_many_headers")
+
+
+async def test_trailers_are_not_headers(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, api_keys="right") as gateway:
+        async with raw(gateway) as client:
+            await client.send(CHUNKED + b"authorization: Bearer right\r\n\r\n")
+            assert (await client.answer())[0] == 401
+        async with raw(gateway) as client:
+            head = CALL + b"authorization: Bearer right\r\nx-weft-program: own\r\n"
+            trailers = b"x-weft-program: other\r\nbaggage: other\r\n\r\n"
+            await client.send(CHUNKED.replace(CALL, head) + trailers)
+            status, headers, _ = await client.answer()
+            assert (status, headers["x-weft-program"]) == (200, "own")
+        assert "baggage" not in stub.requests[0].headers
 
 
 # Timeouts

@@ -5,6 +5,7 @@ read nor changed, and client input does not reach engines unchecked.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -93,9 +94,10 @@ async def test_request_ids_of_clients_never_reach_an_engine(engine: Any, weft: A
         assert got.json()["said"] == SECRET
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["memory", "Redis"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_duplicate_response_id_does_not_expose_another_tenants_response(
-    stream: bool, redis: RedisServer, engine: Any, weft: Any
+    stream: bool, shared: bool, redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async def answer_with_same_id(wire: Any, request: Any) -> None:
         if request.method == "GET" or not stream:
@@ -107,11 +109,13 @@ async def test_a_duplicate_response_id_does_not_expose_another_tenants_response(
             b"event: response.completed\ndata: {}\n\n",
         )
 
-    async with (
-        engine(script=answer_with_same_id) as stub,
-        weft(stub, redis_url=redis.url) as left,
-        weft(stub, redis_url=redis.url) as right,
-    ):
+    async with contextlib.AsyncExitStack() as stack:
+        stub = await stack.enter_async_context(engine(script=answer_with_same_id))
+        if shared:
+            left = await stack.enter_async_context(weft(stub, redis_url=redis.url))
+            right = await stack.enter_async_context(weft(stub, redis_url=redis.url))
+        else:
+            left = right = await stack.enter_async_context(weft(stub))
         await respond(left, MINE, stream=stream)
         for gateway in (left, right):
             await respond(gateway, THEIRS, stream=stream)

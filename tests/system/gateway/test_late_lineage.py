@@ -111,6 +111,7 @@ async def test_joined_programs_share_a_trace_with_one_thread_each(engine, weft):
         assert (await gateway.client.get(f"/v1/sessions/{other}/story")).status_code == 404
         (session,) = (await gateway.client.get("/v1/sessions")).json()["data"]
         assert (session["id"], session["calls"]) == (both, 3)
+        assert (await gateway.client.get(f"/v1/sessions/{both}")).json() == session
         # A later call of the joined part stays in its thread.
         asked, answered = ("gate", ALICE) if other == alice else ("room", BOB)
         again = await call(

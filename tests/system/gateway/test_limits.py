@@ -10,6 +10,7 @@ from typing import Any
 
 import openai
 import pytest
+from support.redis_server import RedisServer
 from weft_engine.wire import CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -73,7 +74,8 @@ async def test_a_call_in_flight_ends_with_its_answer(engine: Any, weft: Any) -> 
         await hold.wait()
         await wire.plain({})
 
-    async with engine(script=script) as stub, weft(stub, calls_in_flight=1) as gateway:
+    settings = {"calls_in_flight": 1, "requests_per_minute": 9, "tokens_per_minute": 900}
+    async with engine(script=script) as stub, weft(stub, **settings) as gateway:
         first = asyncio.create_task(gateway.call(headers=key("a")))
         async with asyncio.timeout(10):
             while not stub.requests:  # noqa: ASYNC110
@@ -81,9 +83,30 @@ async def test_a_call_in_flight_ends_with_its_answer(engine: Any, weft: Any) -> 
         refused = await gateway.call(headers=key("a"))
         assert refused.status_code == 429
         assert "calls in flight: limit 1" in refused.json()["error"]["message"]
+        assert refused.headers["retry-after"] == "1"
+        assert refused.headers["x-ratelimit-limit-requests"] == "9"
+        assert refused.headers["x-ratelimit-remaining-requests"] == "8"
+        assert refused.headers["x-ratelimit-limit-tokens"] == "900"
         hold.set()
         assert (await first).status_code == 200
         assert (await gateway.call(headers=key("a"))).status_code == 200
+
+
+async def test_gateways_on_one_redis_share_the_limits(
+    engine: Any, weft: Any, tmp_path: Path
+) -> None:
+    redis = RedisServer(tmp_path)
+    settings = {"redis_url": redis.url, "requests_per_minute": 2}
+    try:
+        async with (
+            engine() as stub,
+            weft(stub, **settings) as left,
+            weft(stub, **settings) as right,
+        ):
+            for gateway, status in ((left, 200), (right, 200), (left, 429), (right, 429)):
+                assert (await gateway.call(headers=key("a"))).status_code == status
+    finally:
+        redis.kill()
 
 
 @pytest.mark.parametrize("fault", ["model", "disconnect", "engine"])

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from support.raw_client import raw
 from websockets.asyncio.client import connect
+from weft_gateway.api import body
 from weft_gateway.api.connections import _OPENED_A_TURN, Openings
 from weft_gateway.api.edge import EdgeProtocol
 from weft_gateway.api.websocket import _EVENTS_A_TURN
 from weft_gateway.api.websocket_server import DrainingSocket
+from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.path import LIGHT_PIECE_BYTES, PIECE_BYTES
 from weft_gateway.engine.sse import StreamFilter
+from weft_gateway.programs.lineage.tracker import Lineage
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -85,6 +88,35 @@ async def test_streams_forward_at_most_one_large_piece_in_each_loop_iteration(
     assert len(large) > 4
     assert len(set(large)) == len(large)
     assert max(size for _, size in fed) <= PIECE_BYTES
+
+
+async def test_large_bodies_are_read_identified_and_sent_in_separate_loop_iterations(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked: list[tuple[str, int]] = []
+
+    async with engine() as stub, weft(stub) as gateway, counting() as iterations:
+
+        def count_iterations(owner: Any, name: str) -> None:
+            work = getattr(owner, name)
+
+            def counted(*args: Any, **named: Any) -> Any:
+                worked.append((name, iterations.count))
+                return work(*args, **named)
+
+            monkeypatch.setattr(owner, name, counted)
+
+        count_iterations(body, "json_object")
+        count_iterations(Lineage, "ask")
+        count_iterations(Engines, "_scheduling_context")
+        calls = [
+            gateway.call(body={"messages": [{"role": "user", "content": f"{n} " * 10_000}]})
+            for n in range(4)
+        ]
+        assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200}
+    names = Counter(name for name, _ in worked)
+    assert names == {"json_object": 4, "ask": 4, "_scheduling_context": 4}
+    assert len({iteration for _, iteration in worked}) == len(worked)
 
 
 async def test_a_websocket_forwards_a_bounded_number_of_events_in_each_loop_iteration(

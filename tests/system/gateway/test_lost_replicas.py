@@ -36,6 +36,7 @@ async def test_calls_to_a_lost_replica_fail_immediately(
 ) -> None:
     script = BlockedScript()
     async with engine(script=script) as stub, weft(stub, **SOON) as gateway:
+        assert gateway.parts.registry["r0"].upstream.timeouts.lost_s == SOON["lost_after_s"]
         call = asyncio.create_task(
             gateway.call(body={"stream": stream}, headers={"x-weft-program": "run"})
         )

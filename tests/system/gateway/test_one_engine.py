@@ -169,12 +169,13 @@ async def test_no_call_fails_after_an_idle_engine_died(weft: Any) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_call_tries_a_limited_number_of_replicas(engine: Any, weft: Any) -> None:
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+async def test_a_call_tries_a_limited_number_of_replicas(path: str, engine: Any, weft: Any) -> None:
     unreachable = [f"http://127.0.0.1:{port}" for port in range(2, 9)]
     async with engine() as stub, weft(*unreachable, stub.url, attempts_per_call=3) as gateway:
         for replica in gateway.parts.registry:
             replica.circuit = replica.circuit.checked(True)
-        got = await gateway.call()
+        got = await gateway.call(path)
         assert (got.status_code, got.json()["error"]["code"]) == (503, ConnectFailed.code)
         assert sum(not r.circuit.healthy for r in gateway.parts.registry) == 3
         assert stub.requests == []

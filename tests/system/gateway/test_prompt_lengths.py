@@ -115,9 +115,10 @@ async def test_image_calls_do_not_shorten_the_estimate_of_long_prompts(
         for _ in range(3):
             got = await gateway.call(path, body=body, headers={"x-weft-program": "pictures"})
             assert got.status_code == 200
-        counting.tokens = 10_000
-        got = await gateway.call(body=long, headers=run)
-        assert got.headers["x-weft-replica"] == home
+        new = {"messages": [{"role": "user", "content": text(12_000)}]}
+        for body, counting.tokens in ((long, 10_000), (new, 12_000)):
+            got = await gateway.call(body=body, headers=run)
+            assert got.headers["x-weft-replica"] == home
         counting.go.set()
         assert (await delayed).headers["x-weft-replica"] == home
 

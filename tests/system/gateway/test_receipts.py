@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from weft_gateway.api import sessions, stories
 from weft_gateway.programs.memory import MemoryTable
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -144,3 +145,32 @@ async def test_any_request_id_finds_its_receipt(engine: Any, weft: Any, request_
         encoded = quote(request_id, safe="")
         got = await gateway.client.get(f"/v1/receipts/{encoded}")
         assert (got.status_code, got.json()["request_id"]) == (200, request_id)
+
+
+async def test_long_lists_are_written_over_several_turns(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stories, "_A_TURN", 4)
+    monkeypatch.setattr(sessions, "_A_TURN", 4)
+    async with engine(script=report_usage) as one, weft(one) as gateway:
+        for number in range(10):
+            name = f"program-{number}"
+            await gateway.call(headers={"x-session-id": name})
+            await gateway.call(headers={"x-session-id": "long", "x-request-id": name})
+        taken: list[str] = []
+        turns = gateway.parts.turns
+        take = turns.take
+
+        async def counted(tenant: str, cost: float) -> None:
+            taken.append(tenant)
+            await take(tenant, cost)
+
+        monkeypatch.setattr(turns, "take", counted)
+        story = (await gateway.client.get("/v1/sessions/long/story")).json()
+        assert [receipt["request_id"] for receipt in story["receipts"]] == [
+            f"program-{number}" for number in range(10)
+        ]
+        assert taken == ["public"] * 3
+        listed = (await gateway.client.get("/v1/sessions?limit=100")).json()["data"]
+        assert len(listed) == 11
+        assert len(taken) == 3 + 4

@@ -109,6 +109,16 @@ async def test_wrong_methods_and_unknown_routes_get_api_errors(engine: Any, weft
         assert (got.status_code, got.json()["type"]) == (405, "error")
 
 
+async def test_an_unknown_url_of_the_messages_api_is_404_in_its_format(
+    engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        for path in ("/v1/messages/batches", "/p/run/v1/messages/batches"):
+            got = await gateway.client.post(path, json={})
+            assert got.status_code == 404
+            assert got.json()["error"]["type"] == "not_found_error"
+
+
 async def test_program_ids_have_at_most_256_bytes(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         assert (await gateway.call(headers={"x-weft-program": "x" * 256})).status_code == 200
@@ -143,11 +153,11 @@ async def test_a_body_error_has_the_same_code_on_every_route(
 async def test_other_routes_limit_their_bodies(
     path: str, declared: bool, engine: Any, weft: Any
 ) -> None:
-    body = b'{"metadata": {"x": "' + b"y" * (1 << 20) + b'"}}'
+    body = b'{"metadata": {"x": "' + b"y" * (1 << 16) + b'"}}'
 
     async def pieces() -> Any:
-        for start in range(0, len(body), 1 << 16):
-            yield body[start : start + (1 << 16)]
+        for start in range(0, len(body), 1 << 12):
+            yield body[start : start + (1 << 12)]
 
     async with engine() as stub, weft(stub) as gateway:
         content = body if declared else pieces()

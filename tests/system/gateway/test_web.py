@@ -22,6 +22,10 @@ async def test_a_page_cannot_administer_the_gateway(engine: Any, weft: Any) -> N
         plain = {"content-type": "text/plain", "origin": "https://evil.example"}
         got = await post("/weft/policy", content=POLICY, headers=plain)
         assert code(got) == (403, "origin_not_allowed")
+        # With an API key, which administration does not require.
+        keyed = {**JSON, "origin": "https://evil.example", "authorization": "Bearer any"}
+        got = await post("/weft/policy", content=POLICY, headers=keyed)
+        assert code(got) == (403, "origin_not_allowed")
         got = await post("/weft/policy", content=POLICY, headers={"content-type": "text/plain"})
         assert code(got) == (415, "json_required")
         # DNS rebinding: the page's host resolves to this machine, so the browser sees one origin.

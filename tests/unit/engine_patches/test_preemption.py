@@ -107,6 +107,25 @@ def test_claims_are_looked_up_until_one_cannot_be_met_and_not_again_until_someth
     assert engine.displacing.decide() == ["a bad one"]
 
 
+def test_a_decision_examines_a_limited_number_of_requests_that_are_not_ready(monkeypatch):
+    asked = []
+
+    class Refused(Ready):
+        refused = 1
+
+        def __call__(self, name: str) -> bool:
+            asked.append(name)
+            return False
+
+    engine = Engine(slots=1)
+    engine.come("a bad one", 100.0, runs=True)
+    for number in range(1000):
+        engine.come(f"a waiting {number}")
+    monkeypatch.setattr(engine, "readiness", Refused)
+    assert engine.displacing.decide() == []
+    assert 0 < len(asked) <= 256
+
+
 def test_no_call_is_preempted_for_a_claim_that_only_the_bound_would_meet():
     engine = Engine(slots=200, spare=0)
     engine.come("a bad one", 100.0, blocks=8, runs=True)

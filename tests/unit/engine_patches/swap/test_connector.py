@@ -188,6 +188,28 @@ def test_requests_wait_for_asynchronous_loads_until_their_copies_are_made(monkey
     assert swap.get_finished(set()) == (None, {"s"})
 
 
+def test_the_next_step_does_not_wait_for_transfers_to_the_host(monkeypatch):
+    waits = []
+    monkeypatch.setattr(connector_module, "swap_out", lambda *_, wait=True: waits.append(wait))
+    swap = connector()
+    swap.register_kv_caches({name: torch.randn(12, 4, BLOCK, 8) for name in ("one", "two")})
+    swap.handle_preemptions(SwapPlan(out=[(3, 0), (7, 4)]))
+    assert waits == [False, False]
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_the_buffer_is_pinned_where_the_layers_are_on_a_gpu(monkeypatch, kind):
+    asked: list[tuple[int, bool]] = []
+    monkeypatch.setattr(
+        connector_module, "host_buffer", lambda size, *, pinned: asked.append((size, pinned))
+    )
+    monkeypatch.setattr(connector_module, "warm_up", lambda layers: None)
+    layers = SimpleNamespace(device=torch.device(kind), block_bytes=2 * LAYER_BYTES)
+    monkeypatch.setattr(connector_module, "prepare", lambda tensors: layers)
+    connector(slots=5).register_kv_caches({"one": torch.randn(12, 4, BLOCK, 8)})
+    assert asked == [(5 * 2 * LAYER_BYTES, kind == "cuda")]
+
+
 def test_the_buffer_has_exactly_the_bytes_of_its_slots_and_copies_are_compiled(monkeypatch):
     warmed = []
     monkeypatch.setattr(connector_module, "warm_up", warmed.append)

@@ -54,8 +54,8 @@ MOST = 4 << 20
 TINY = b'{"role":"user","content":"hi"}'
 
 
-def read(raw: bytes, most: int) -> tuple[bytes, Any]:
-    return asyncio.run(call_body(raw, most, Turns(), "tenant"))
+def read(raw: bytes, most: int, items: int = 2048) -> tuple[bytes, Any]:
+    return asyncio.run(call_body(raw, most, items, Turns(), "tenant"))
 
 
 def chat(messages: bytes, **more: object) -> bytes:
@@ -95,8 +95,9 @@ def test_long_conversation_is_parsed() -> None:
         b'{"role":"assistant","tool_calls":[{"function":{"arguments":"%b"}}]}' % (b"1" * 600_000),
         b'{"role":"user","content":"%b"}' % (b"x" * 5_000_000),
         b",".join([b"[[],[],[]]"] * 100_000),
+        b'{"role":"user","content":"x","other":[' + b",".join([b"[]"] * 100_000) + b"]}",
     ],
-    ids=["many", "24 MB", "parts", "results", "calls", "arguments", "long", "lists"],
+    ids=["many", "24 MB", "parts", "results", "calls", "arguments", "long", "lists", "values"],
 )  # fmt: skip
 def test_expensive_content_is_not_parsed(messages: bytes) -> None:
     raw = chat(messages, stream=True, session_id="run-1", weft={"priority": 1})
@@ -112,6 +113,13 @@ def test_expensive_content_is_not_parsed(messages: bytes) -> None:
     got, body = read(chat(messages), MOST)
     assert is_skimmed(body)
     assert len(orjson.dumps(body)) < 100
+
+
+def test_the_number_of_parsed_messages_and_parts_is_a_parameter() -> None:
+    parts = b'{"role":"user","content":[' + b",".join([b'{"text":"x"}'] * 999) + b"]}"
+    raw = chat(parts)
+    assert not is_skimmed(read(raw, MOST, 1000)[1])
+    assert is_skimmed(read(raw, MOST, 999)[1])
 
 
 @pytest.mark.parametrize("member", ["input", "prompt"])

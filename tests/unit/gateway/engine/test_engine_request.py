@@ -13,8 +13,8 @@ from weft_gateway.engine.engine_request import (
     TooDeep,
     build_engine_request,
     program_digest,
-    tenant_salt,
 )
+from weft_gateway.engine.salts import tenant_salt
 from weft_gateway.model import ProgramKey
 
 CHAT = BY_PATH["/v1/chat/completions"]

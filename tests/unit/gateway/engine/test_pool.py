@@ -277,7 +277,7 @@ async def waiting(number: int) -> tuple[Scripted, list[asyncio.Task[None]]]:
     """Return an upstream with `number` exchanges whose answers have begun."""
     begun = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\na"
     upstream = Scripted(*[[begun] for _ in range(number)])
-    upstream.timeouts = Timeouts(1, 100, 100)
+    upstream.timeouts = Timeouts(1, 100, 100, lost_s=8.0)
     exchanges = [Exchange(upstream) for _ in range(number)]
     for exchange in exchanges:
         await exchange.start(b"HEAD", b"BODY")
@@ -300,15 +300,15 @@ async def test_only_silent_calls_of_a_dead_replica_are_lost() -> None:
     upstream.seems_gone(now)
     upstream.seems_gone(now + 4.0)  # Each check reports it again.
     upstream.made[1].data_received(b"b")
-    upstream.sweep(now + 4.9)
+    upstream.sweep(now + 7.9)
     await asyncio.sleep(0)
     assert not silent.done()
-    upstream.sweep(now + 5.0)
+    upstream.sweep(now + 8.0)
     with pytest.raises(ReplicaLost):
         await silent
     assert not moves.done()
-    upstream.seems_gone(now + 6.0)
-    upstream.sweep(now + 11.0)
+    upstream.seems_gone(now + 9.0)
+    upstream.sweep(now + 17.0)
     with pytest.raises(ReplicaLost):
         await moves
 
@@ -318,7 +318,7 @@ async def test_recovered_replica_loses_no_call() -> None:
     now = asyncio.get_running_loop().time()
     upstream.seems_gone(now)
     upstream.is_there()
-    upstream.sweep(now + 6.0)
+    upstream.sweep(now + 9.0)
     await asyncio.sleep(0)
     assert not tasks[0].done()
     upstream.close()

@@ -142,3 +142,11 @@ def test_empty_response_is_complete_at_its_head() -> None:
     machine.feed(b"HTTP/1.1 204 No Content\r\n\r\n")
     assert machine.complete
     assert machine.take() == b""
+
+
+def test_an_endless_trailer_is_an_error() -> None:
+    machine = ResponseMachine()
+    machine.feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\na: ")
+    machine.feed(b"b" * MAX_HEAD_BYTES)
+    with pytest.raises(ReplicaGarbage):
+        machine.feed(b"b")

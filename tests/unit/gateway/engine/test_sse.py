@@ -1,6 +1,7 @@
 """The stream filter: input and expected output for every split of the bytes."""
 
 from itertools import pairwise
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -276,3 +277,13 @@ def test_bytes_after_the_end_are_limited() -> None:
     passed += stream.cut()
     assert passed.startswith(CHUNK + END)
     assert len(passed) <= len(CHUNK + END) + MAX_TAIL_BYTES
+
+
+def test_a_report_of_many_lines_takes_linear_time() -> None:
+    stream = StreamFilter(())
+    assert stream.feed(REPORT_COMMENT + b"{\n") == b""
+    begun_s = process_time()
+    for _ in range(1000):
+        assert stream.feed(b"a\n" * 8192) == b""
+    assert process_time() - begun_s < 2
+    assert stream.feed(b"\n").endswith(b"a\n\n")

@@ -143,7 +143,9 @@ def test_models_do_not_share_what_they_learn() -> None:
 def test_images_are_counted_exactly_from_their_second_call() -> None:
     counter = TokenCounter()
     image = {"type": "image_url", "image_url": {"url": "data:..."}}
-    body = {"messages": [{"role": "user", "content": [image, {"type": "text", "text": "What?"}]}]}
+    # Long enough to be learned from.
+    question = {"type": "text", "text": "What is in this picture? " * 9}
+    body = {"messages": [{"role": "user", "content": [image, question]}]}
     found = sections(body)
     fit = counter.count("m", chat(SYSTEM)).ends
     counter.learn(counter.count("m", found), 2500)

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.attack.attacks import ATTACKS, Activity, Target, frame
-from weft_bench.attack.command import AttackOptions, Seen, Windows, missed, table
+from weft_bench.attack.command import Seen, Windows, missed, table
+from weft_bench.cli.parts import AttackOptions
 
 DID = Activity(3, 3, 2_500_000, 4, 5, 6)
 

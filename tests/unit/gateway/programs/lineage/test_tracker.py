@@ -276,6 +276,17 @@ def test_lines_of_an_answer_of_code_are_evidence_only_in_a_message_of_the_model(
     assert program(other) != program(first)
 
 
+def test_an_answer_is_evidence_where_other_programs_have_all_its_lines(g):
+    lines = ["import os", "import sys", "import json", "import time", "import re", "import ast"]
+    answers = [said("\n".join(each)) for each in (lines, lines[::-1], sorted(lines))]
+    first = [g.turn(SYSTEM, file("empty"), user("Write it."), answer=each) for each in answers]
+    programs = {program(each) for each in first}
+    assert len(programs) == len(answers)
+    for answer, begun in zip(answers, first, strict=True):
+        more = [user("Write it."), answer, user("I committed it."), said("Ok.")]
+        assert program(g.ask(SYSTEM, *more, file("new"), user("Go on."))) == program(begun)
+
+
 def test_code_of_two_programs_is_evidence_for_neither(g):
     for name in ("add", "sum"):
         g.turn(SYSTEM, file(name), user(f"Write {name}, in two functions."), answer=CODE)
