@@ -5,8 +5,6 @@ BIN = .venv/bin
 ARGS ?=
 # Number of test processes. With more than one per core, tests with real processes time out.
 JOBS ?= 2
-# Tests that may run beside others. The rest starts servers, and runs alone.
-QUICK = tests/architecture tests/contract tests/engine tests/unit
 
 .DEFAULT_GOAL := help
 .PHONY: help up test test-fast install lint format type imports check lock generate docs bench clean
@@ -21,14 +19,13 @@ up: ## start engines and the gateway; options: make up ARGS="--replicas 3"
 test: ## install the tests' packages and run all tests; a part: make test ARGS="tests/unit -k lineage"
 	@$(INSTALL) --with-test
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest $(QUICK) -n $(JOBS) --dist loadfile --durations=15
-	@$(BIN)/python -m pytest tests $(QUICK:%=--ignore=%) --durations=15
+	@exec $(BIN)/python -m pytest tests -n $(JOBS) --durations=15
 else
 	@exec $(BIN)/python -m pytest $(ARGS)
 endif
 
 test-fast: ## run the quick unit tests only
-	@exec $(BIN)/python -m pytest tests/unit -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
+	@exec $(BIN)/python -m pytest tests/unit -m "not slow" -n $(JOBS) $(ARGS)
 
 install: ## create .venv with all packages, including the tests'
 	@$(INSTALL) --with-test

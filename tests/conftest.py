@@ -1,14 +1,40 @@
 """Settings and hooks for all tests."""
 
+import functools
+import gc
+import ssl
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from support import scheduling
 from support.recorder import Recorder
+
+# Every httpx client makes a context, which reads all certificates.
+ssl.create_default_context = functools.cache(ssl.create_default_context)
 
 # Tests do not depend on wall-clock time, because the machine may be busy.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Divide the tests among parallel processes."""
+    return scheduling.Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In parallel processes, start with the longest tests."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: scheduling.rank(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector off the objects of imported modules. vLLM has a million."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

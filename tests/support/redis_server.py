@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import redis
+from weft_bench.stack.processes import free_port
 
 
 def executable() -> str:
@@ -40,9 +40,7 @@ class RedisServer:
         if config:
             (folder / "redis.conf").write_text(config)
             self._config.append(str(folder / "redis.conf"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,10 +14,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
+from weft_bench.stack.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "test-secret"
-
 
 # From prctl(2).
 _PR_SET_PDEATHSIG = 1
@@ -28,12 +27,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def _end_with_parent() -> None:
     """End the new process if the test run is killed. Runs in the new process."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Stack:

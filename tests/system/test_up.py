@@ -274,9 +274,7 @@ def test_a_gateway_that_cannot_start_stops_the_engines(start):
     up = start(hold=1)
     up.until_output("replica-0 is ready")
     pids = descendants(up.process.pid)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", up.port))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", up.port)):
         (up.folder / "1" / "hold").unlink()
         assert up.wait() == 1
     assert "gateway ended with status" in up.output

@@ -24,12 +24,23 @@ def check_free(host: str, port: int) -> None:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Return different ports that are free at the time of the call."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((host, 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Return different ports that are free. They stay reserved for some seconds."""
+    return [reserve(0, host) for _ in range(count)]
+
+
+def reserve(port: int, host: str = "127.0.0.1") -> int:
+    """Reserve a port for the first process that listens on it, and return it. 0: any free port.
+
+    An engine starts for many seconds before it listens. A closed connection on the port stays in
+    the state TIME_WAIT, typically for a minute. The kernel then gives the port to no process that
+    asks for any port, but a server with SO_REUSEADDR can listen on it. Raises OSError if the port
+    is in use.
+    """
+    with socket.socket() as listener, socket.socket() as client:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1)
+        client.connect(listener.getsockname())
+        # The side that closes first keeps the state.
+        listener.accept()[0].close()
+        return int(listener.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+from weft_deploy.local.ports import free_ports, reserve
 
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -24,14 +24,12 @@ class NotReady(Exception):
 
 
 def free_port() -> int:
-    """Return a free port whose successor is free too."""
+    """Return a free port whose successor is free too. Both stay reserved for some seconds."""
     while True:
-        with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
-            with contextlib.suppress(OSError, OverflowError):
-                two.bind(("127.0.0.1", port + 1))
-                return port
+        (port,) = free_ports(1)
+        with contextlib.suppress(OSError, OverflowError):
+            reserve(port + 1)
+            return port
 
 
 @contextmanager

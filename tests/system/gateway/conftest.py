@@ -9,21 +9,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import httptools
 import httpx
 import pytest
 import uvicorn
+import uvicorn.server
 from weft_gateway.app import Gateway
 from weft_gateway.config import load
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.serve import server_config
 
 DEADLINE_S = 20.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_shutdown() -> Iterator[None]:
+    """Shorten the steps of 0.1 s in which uvicorn waits when it stops."""
+
+    async def sleep(delay: float) -> None:
+        await asyncio.sleep(min(delay, 0.005))
+
+    quick = SimpleNamespace(**vars(asyncio) | {"sleep": sleep})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", quick)
+        yield
 
 
 async def wait_until(condition: Callable[[], Any], what: str = "the condition") -> Any:

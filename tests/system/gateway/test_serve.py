@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from support.stack import free_port
 
 pytestmark = pytest.mark.system
 
@@ -30,10 +31,7 @@ def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        chosen: int = probe.getsockname()[1]
-    return chosen
+    return free_port()
 
 
 @pytest.fixture
@@ -99,9 +97,7 @@ def test_an_invalid_setting_is_a_one_line_error(variable: str, value: str) -> No
 
 
 def test_an_unknown_variable_is_a_warning(port: int) -> None:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", port))
-        holder.listen()
+    with socket.create_server(("127.0.0.1", port)):
         done = run([*COMMAND, "--port", str(port)], WEFT_DRAIN="3", WEFT_ENGINE_SETTINGS="{}")
     warnings = [line for line in done.stderr.splitlines() if "is not a known setting" in line]
     assert warnings == [
@@ -117,9 +113,7 @@ def test_a_misspelt_key_setting_stops_the_start() -> None:
 
 
 def test_an_open_address_without_keys_is_a_warning(port: int) -> None:
-    with socket.socket() as holder:
-        holder.bind(("0.0.0.0", port))
-        holder.listen()
+    with socket.create_server(("0.0.0.0", port)):
         command = [*COMMAND, "--host", "0.0.0.0", "--port", str(port)]
         assert "ANYONE who reaches 0.0.0.0" in run(command).stderr
         assert "ANYONE" not in run(command, WEFT_API_KEYS="k").stderr
@@ -134,8 +128,6 @@ def test_the_open_file_limit_bounds_the_connections(port: int) -> None:
 
 
 def test_a_gateway_without_replicas_logs_a_warning(port: int) -> None:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", port))
-        holder.listen()
+    with socket.create_server(("127.0.0.1", port)):
         done = run([*SERVE, "--port", str(port)])
     assert "no replica is configured (--replica or WEFT_REPLICAS)" in done.stderr

@@ -304,6 +304,7 @@ async def test_shutdown_finishes_a_running_call(engine, until):
             async with asyncio.timeout(60), AsyncExitStack() as stack:
                 url, client = f"ws://127.0.0.1:{port}/v1/responses", None
                 while client is None:
+                    await asyncio.sleep(0.05)
                     with contextlib.suppress(OSError):
                         client = await stack.enter_async_context(connect(url, proxy=None))
                 await create(client, input="Hello")

@@ -140,6 +140,7 @@ async def test_malformed_upgrades_do_not_break_the_shutdown(engine: Any) -> None
         try:
             async with asyncio.timeout(60):
                 while not writers:
+                    await asyncio.sleep(0.05)
                     with contextlib.suppress(OSError):
                         _, writer = await asyncio.open_connection("127.0.0.1", port)
                         writers.append(writer)

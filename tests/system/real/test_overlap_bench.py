@@ -16,7 +16,9 @@ from weft_bench.overlap.shape import generate
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
 REQUESTS = 1
-TURNS = [turn for request in generate(0, REQUESTS) for turn in request.turns if turn.calls]
+# A request with small prompts, three turns with tools and eight tool calls.
+SEED = 490
+TURNS = [turn for request in generate(SEED, REQUESTS) for turn in request.turns if turn.calls]
 
 
 def test_all_rows_run_the_same_requests(stack, tmp_path):
@@ -25,7 +27,8 @@ def test_all_rows_run_the_same_requests(stack, tmp_path):
         [
             *(sys.executable, "-m", "weft_gateway.cli", "bench", "overlap"),
             *("--base-url", stack.url),
-            *("--requests", str(REQUESTS), "--seeds", "1", "--rate", "5", "--json", str(file)),
+            *("--requests", str(REQUESTS), "--seeds", "1", "--seed", str(SEED)),
+            *("--rate", "5", "--json", str(file)),
         ],
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip

@@ -61,6 +61,7 @@ def both(interpreted: ModuleType, cache: Cache, blocks: list[int], shift: int = 
         assert torch.equal(now, was if number in blocks else was ^ 255), number
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(swap=swaps())
 def test_it_equals_the_reference_and_writes_nothing_else(interpreted, swap):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from weft_deploy.local.ports import PortTaken, check_free, free_ports
+from weft_deploy.local.ports import PortTaken, check_free, free_ports, reserve
 
 
 def test_a_port_in_use_is_in_the_error():
@@ -23,3 +23,11 @@ def test_free_ports_are_different_and_free():
     assert len(set(ports)) == 5
     for port in ports:
         check_free("127.0.0.1", port)
+
+
+def test_a_reserved_port_is_left_to_a_server_that_reuses_addresses():
+    (port,) = free_ports(1)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(OSError, match="in use"):
+        reserve(port)

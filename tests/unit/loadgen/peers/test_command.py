@@ -75,6 +75,7 @@ def test_weft_that_does_not_start_fails_the_bench_and_earlier_plays_are_shown(be
     assert played[-1][0] == "weft/plas"
 
 
+@pytest.mark.slow
 def test_page_gets_the_section_of_the_engines(bench, tmp_path):
     go, _, _ = bench
     page = tmp_path / "docs" / "p.md"

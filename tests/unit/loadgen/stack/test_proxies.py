@@ -34,6 +34,7 @@ def test_bare_is_weft_with_all_optional_features_off(monkeypatch):
     assert settings.receipts == 0
 
 
+@pytest.mark.slow
 def test_peer_that_cannot_be_installed_is_absent_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(proxies, "PEERS_FOLDER", tmp_path)
     broken = Proxy("x", "./no-such-package==0", lambda *_: [])

@@ -59,6 +59,7 @@ def test_the_list_names_every_experiment_and_its_source() -> None:
     assert "simulated; here" in done.stdout
 
 
+@pytest.mark.slow
 def test_run_shows_and_writes_its_figures(tmp_path: Path) -> None:
     runner = CliRunner()
     done = runner.invoke(cli.bench, ["run", "one", "--fresh", "--jobs", "1"])
@@ -69,6 +70,7 @@ def test_run_shows_and_writes_its_figures(tmp_path: Path) -> None:
     assert [cell["values"]["x"] for cell in found["cells"]] == [2.0, 3.0, 4.0]
 
 
+@pytest.mark.slow
 def test_quick_run_does_not_change_the_results(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli.bench, ["run", "one", "--quick", "--fresh"])
     assert done.exit_code == 0
@@ -76,6 +78,7 @@ def test_quick_run_does_not_change_the_results(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "quick/one.json").read_text())["command"].endswith("--quick")
 
 
+@pytest.mark.slow
 def test_output_folder_can_be_given(tmp_path: Path) -> None:
     out = tmp_path / "mine"
     done = CliRunner().invoke(cli.bench, ["run", "one", "--fresh", "--out", str(out)])
@@ -100,6 +103,7 @@ def test_unknown_name_is_refused_with_the_known_ones() -> None:
     assert "unknown experiment 'two'; known: one, bad" in done.stderr
 
 
+@pytest.mark.slow
 def test_failed_experiment_is_reported(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli.bench, ["run", "bad", "--fresh"])
     assert done.exit_code == 1
@@ -107,6 +111,7 @@ def test_failed_experiment_is_reported(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 def test_all_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "EXPERIMENTS", {"one": _ONE})
     monkeypatch.setattr("weft_bench.studies.registry.EXPERIMENTS", {"one": _ONE})
@@ -150,6 +155,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_stops_the_command_and_its_workers(tmp_path: Path, number: int, status: int) -> None:
     script, kept = tmp_path / "endless.py", tmp_path / "kept"

@@ -7,6 +7,7 @@ from weft_bench.studies.cells import cells
 from weft_bench.studies.edges import OTHERS, OURS, RIVAL, measure
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_all_systems_end_the_same_programs() -> None:
     systems = (OURS, RIVAL, *OTHERS)

@@ -23,6 +23,7 @@ def _cell(mode: str, workload: str = WIDE) -> Cell:
     return cells(1, mode=mode, workload=workload, programs=5, rate=0.02)[0]
 
 
+@pytest.mark.slow
 def test_overlap_renders_the_answer_sooner() -> None:
     baseline, split, every = (measure(_cell(mode)) for mode in (BASELINE, SPLIT, ALL))
     assert max(every["ftr_p50"], split["ftr_p50"]) < baseline["ftr_p50"]
@@ -32,6 +33,7 @@ def test_overlap_renders_the_answer_sooner() -> None:
     assert 0.0 < split["ahead_service"] < 1.0
 
 
+@pytest.mark.slow
 def test_percentiles_increase_and_the_last_token_follows_the_first() -> None:
     found = measure(_cell(PINNED))
     line = [found[f"ftr_p{share}"] for share in SHARES]

@@ -25,6 +25,7 @@ _EXPERIMENT = Experiment(
 )
 
 
+@pytest.mark.slow
 def test_each_cell_is_measured_once_and_then_stored(tmp_path: Path) -> None:
     progress: list[tuple[int, int]] = []
     store = Store(_EXPERIMENT, tmp_path)
@@ -37,11 +38,13 @@ def test_each_cell_is_measured_once_and_then_stored(tmp_path: Path) -> None:
     assert again.measured.values == first.measured.values
 
 
+@pytest.mark.slow
 def test_cells_are_measured_without_a_store() -> None:
     found = run(_EXPERIMENT, True, None, 1, lambda done, of: None)
     assert (found.taken, len(found.measured.values)) == (0, 1)
 
 
+@pytest.mark.slow
 def test_failure_is_raised_and_measured_cells_are_kept(tmp_path: Path) -> None:
     failing = replace(
         _EXPERIMENT, cells=lambda quick: [*cells(1, what="works"), *cells(1, what="fails")]

@@ -7,6 +7,7 @@ from weft_bench.studies.cells import cells
 from weft_bench.studies.why import ENDLESS, NONE, SHORT, UNTOLD, measure
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_hit_rate_follows_the_world() -> None:
     found = {}
@@ -18,6 +19,7 @@ def test_hit_rate_follows_the_world() -> None:
     assert all(0.0 <= one["waiting"] < 1.0 for one in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_program_ends_change_the_hit_rate() -> None:
     scene = {"workload": "bfcl", "programs": 20, "world": SHORT, "rate": 1.0}

@@ -141,6 +141,7 @@ def test_merged_steps_decide_like_single_steps(mode):
     assert quick.violations == naive.violations == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     seed=st.integers(0, 50),

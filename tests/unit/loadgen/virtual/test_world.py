@@ -149,6 +149,7 @@ def test_more_load_never_lowers_mean_latency(seed):
     assert means[-1] > 2 * means[0]
 
 
+@pytest.mark.slow
 def test_mean_wait_of_one_server_follows_pollaczek_khinchine():
     """Poisson arrivals, service of any distribution, one server: the mean wait is
     rate * E[S^2] / (2 (1 - rate E[S])). A call of n tokens takes n steps of one second."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import lzma
 
+import pytest
 from support.lineage import synthetic
 from typer.testing import CliRunner
 from weft_bench import cli
 
 
+@pytest.mark.slow
 def test_it_prints_and_writes_its_figures(tmp_path):
     (tmp_path / "tau_airline").mkdir()
     with lzma.open(tmp_path / "tau_airline/trajectories.jsonl.xz", "wt") as file:

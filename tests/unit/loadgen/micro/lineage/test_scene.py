@@ -46,6 +46,7 @@ def test_programs_of_one_task_that_start_together_are_separated_in_the_end():
     assert pairs(played.in_the_end) == (1.0, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the recorded programs are not here")
 @pytest.mark.parametrize(("name", "most"), [("tau_airline", 60), ("miniswe", 20), ("magagent", 12)])
 def test_recorded_programs_are_found(name, most):

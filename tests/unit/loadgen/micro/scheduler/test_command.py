@@ -13,6 +13,7 @@ from weft_bench.micro.scheduler.command import run
 pytestmark = pytest.mark.engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["plas", "fcfs"])
 def test_it_measures_both_cases_and_writes_figures(tmp_path, capsys, policy):
     file = tmp_path / "scheduler.json"

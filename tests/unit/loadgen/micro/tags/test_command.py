@@ -6,12 +6,14 @@ import json
 import lzma
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.cli.parts import TagsOptions
 from weft_bench.micro.tags.command import run
 
 
+@pytest.mark.slow
 def test_it_measures_every_tokenizer_and_writes_figures(tmp_path, capsys):
     folder = tmp_path / "data/agent_calls"
     folder.mkdir(parents=True)

@@ -81,6 +81,7 @@ def test_earlier_pieces_have_the_highest_later_tag() -> None:
     assert reached([(1, 4), (2, 1), (3, 3), (4, 1)]) == [(1, 4), (2, 3), (3, 3), (4, 1)]
 
 
+@pytest.mark.slow
 def test_available_tokenizers_count() -> None:
     found = tokenizers(lambda: ["some text to train on", "and more of it"])
     assert {"demo, 6k", "trained, 32k"} <= found.keys()

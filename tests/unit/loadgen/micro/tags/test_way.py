@@ -75,6 +75,7 @@ def test_on_synthetic_agents(template: Any) -> None:
     assert mean([call.plain for call in after]) < 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the public data sets are not beside the checkout")
 @pytest.mark.parametrize("name", ["tau_airline", "bfcl", "miniswe", "magagent"])
 def test_on_real_agents(name: str) -> None:

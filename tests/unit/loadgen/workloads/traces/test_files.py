@@ -270,6 +270,7 @@ WHOLE = {
 }
 
 
+@pytest.mark.slow
 @REAL
 @pytest.mark.parametrize("name", WHOLE)
 def test_real_trace_has_its_published_statistics(name):
@@ -282,6 +283,7 @@ def test_real_trace_has_its_published_statistics(name):
         assert found[statistic] == pytest.approx(value, rel=tolerance), statistic
 
 
+@pytest.mark.slow
 @REAL
 def test_sample_of_coding_sessions_has_the_published_sharing():
     name, programs = read_trace(DATA / "coding_sessions", seed=0)
