@@ -1,7 +1,7 @@
 """For arbitrary paths, ids, headers and bodies, the gateway never answers 5xx, and engines receive
 only input of clients on the allow list.
 
-`FUZZ_CASES` sets the number of requests. The default is 50,000.
+`FUZZ_CASES` sets the number of requests. The default is 100,000.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from weft_gateway.programs.identity import tenant_of
 
 pytestmark = pytest.mark.system
 
-CASES = int(os.environ.get("FUZZ_CASES", "50000"))
-BATCH = 100
+CASES = int(os.environ.get("FUZZ_CASES", "100000"))
+BATCH = 200
 CONNECTIONS = 8
 PIPELINED = 5
 DEADLINE_S = 60.0
