@@ -49,13 +49,15 @@ class Pieces:
             loop.call_soon(self._turn)
         else:
             self._taken = False
-        while self._waiting and loop.time() < end_s:
+        while self._waiting:
             key = next(iter(self._waiting))
             pieces = self._waiting.pop(key)
             piece = pieces.popleft()
             if pieces:
                 self._waiting[key] = pieces
             piece()
+            if loop.time() >= end_s:
+                break
 
 
 class Edge:

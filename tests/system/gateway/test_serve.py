@@ -121,9 +121,7 @@ def test_an_open_address_without_keys_is_a_warning(port: int) -> None:
 
 def test_the_open_file_limit_bounds_the_connections(port: int) -> None:
     limited = ["bash", "-c", 'ulimit -n 400 && exec "$@"', "bash", *COMMAND, "--port", str(port)]
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", port))
-        holder.listen()
+    with socket.create_server(("127.0.0.1", port)):
         assert "(ulimit -n 400) allows only 72" in run(limited).stderr
 
 
