@@ -2,8 +2,7 @@
 
 A step with prefill takes longer for every call in it. While other tenants run, the prefill of a
 tenant therefore adds, per weight, no more time to a step than each other tenant's calls take in it
-anyway. A share of less than a KV block is saved up until it pays for one, as the deficit counter of
-deficit round robin is. The costs of steps are learned from past steps.
+anyway. The costs of steps are learned from past steps.
 """
 
 from __future__ import annotations
@@ -18,10 +17,6 @@ from weft_engine.tenant_shares import TenantShares
 # measure its duration; one in _MEASURE_FIRST until a first step has run.
 _MEASURE_EVERY: Final = 16
 _MEASURE_FIRST: Final = 2
-# A tenant whose share of a step is very small still computes a block in this many steps.
-_BLOCK_EVERY: Final = 16
-# Tenants whose savings are remembered.
-_MOST_SAVING: Final = 1024
 # Waiting calls that a step may skip because their tenant has reached its limit.
 _MOST_PASSED_OVER: Final = 32
 
@@ -44,9 +39,9 @@ class Step(NamedTuple):
 
 
 class PrefillLimits:
-    """The limits of one step. block: tokens of a KV block, the minimum of a chunk. rivals: weights
-    of the protected tenants. saved: tokens that tenants have saved up in past steps. measuring: the
-    step computes no prompt, or one block per sequence if nothing decodes."""
+    """The limits of one step. block: tokens of a KV block, the minimum for a tenant. rivals:
+    weights of the protected tenants. measuring: the step computes no prompt, or one block per
+    sequence if nothing decodes."""
 
     def __init__(
         self,
@@ -54,11 +49,10 @@ class PrefillLimits:
         step: Step,
         block: int,
         rivals: Mapping[str, float],
-        saved: dict[str, float],
         measuring: bool,
     ) -> None:
         self._shares, self._step, self._block = shares, step, block
-        self._saved, self._measuring = saved, measuring
+        self._measuring = measuring
         self._left: dict[str, int] = {}
         self._passed_over = 0
         self._prefilling: dict[str, int] = {}
@@ -103,8 +97,6 @@ class PrefillLimits:
         lacks."""
         tenant = self._shares.tenant_of(sequence)
         self._left[tenant] = max(0, self._left.get(tenant, 0) - tokens)
-        if tenant in self._saved:
-            self._saved[tenant] -= tokens
         if not running:
             self._prefilling[tenant] = self._prefilling.get(tenant, 0) + of
 
@@ -135,13 +127,8 @@ class PrefillLimits:
             if name != tenant:
                 allowed = min(allowed, least * weight)
                 break
-        least = self._block * (2 if self._shares.waiting_of(tenant) else 1)
-        if allowed >= least or not self._step.decoding:
-            self._saved.pop(tenant, None)
-            return max(int(allowed), least)
-        more = max(allowed, self._block / _BLOCK_EVERY)
-        saved = self._saved[tenant] = min(self._saved.get(tenant, least) + more, 2.0 * least)
-        return least if saved >= least else 0
+        blocks = 2 if self._shares.waiting_of(tenant) else 1
+        return max(int(allowed), blocks * self._block)
 
 
 class PrefillPacing:
@@ -151,7 +138,6 @@ class PrefillPacing:
         self._shares = shares
         self._block = block
         self._steps = 0
-        self._saved: dict[str, float] = {}
 
     def limits(self, step: Step) -> PrefillLimits | None:
         """Return the limits of the next step; None if a tenant may use all of it.
@@ -162,12 +148,8 @@ class PrefillPacing:
         shares, cost = self._shares, self._shares.cost
         within_s = cost.base_s + cost.token_s * step.longest
         if not (shares.contended or shares.left_within(within_s)):
-            self._saved.clear()
             return None
-        if len(self._saved) > _MOST_SAVING:
-            self._saved.clear()
         self._steps += 1
         every = _MEASURE_EVERY if cost.base_s else _MEASURE_FIRST
         measuring = self._steps % every == 0 and (step.decoding > 0 or not cost.measured)
-        rivals = shares.rivals(within_s)
-        return PrefillLimits(shares, step, self._block, rivals, self._saved, measuring)
+        return PrefillLimits(shares, step, self._block, shares.rivals(within_s), measuring)

@@ -122,38 +122,3 @@ def test_calls_that_decode_are_protected_before_a_step_was_measured():
     assert limits(shares, {"a0": 5000}).left("a0", True, 5000) == BLOCK
     found = limits(shares, {"a0": 5000, "b0": 5000}, decoding=0, slots=0)
     assert found.left("a0", True, 5000) == BUDGET // 2
-
-
-def test_a_share_of_less_than_a_block_is_saved_up_for_one():
-    # The share is 64 / 8 = 8 tokens a step, half a block.
-    pacing = PrefillPacing(learned(running(a=1.0, b=8.0)), BLOCK)
-    granted = []
-    for _ in range(200):
-        found = pacing.limits(Step({"a0": 5000}, 1, 0, BUDGET, BUDGET, 100_000))
-        assert found is not None
-        granted.append(found.left("a0", True, 5000))
-        found.take("a0", True, granted[-1], 5000)
-    assert set(granted) == {0, BLOCK}
-    assert sum(granted) / len(granted) == pytest.approx(8 * 15 / 16, rel=0.1)
-
-
-def test_a_very_small_share_still_computes_a_block_now_and_then():
-    pacing = PrefillPacing(learned(running(a=1.0, b=1000.0)), BLOCK)
-    granted = 0
-    for _ in range(200):
-        found = pacing.limits(Step({"a0": 5000}, 1, 0, BUDGET, BUDGET, 100_000))
-        assert found is not None
-        tokens = found.left("a0", True, 5000)
-        found.take("a0", True, tokens, 5000)
-        granted += tokens
-    assert granted >= 200 // 20 * BLOCK
-
-
-def test_savings_are_not_needed_if_nothing_decodes():
-    pacing = PrefillPacing(learned(running(a=1.0, b=1000.0)), BLOCK)
-    for _ in range(20):
-        found = pacing.limits(Step({"a0": 5000}, 0, 1, BUDGET, BUDGET, 100_000))
-        assert found is not None
-        tokens = found.left("a0", True, 5000)
-        assert tokens >= BLOCK
-        found.take("a0", True, tokens, 5000)
