@@ -232,7 +232,7 @@ class Gateway:
             next_call,
             s,
         )
-        passthrough = Passthrough(auth, registry, chains, limits, disconnects, s)
+        passthrough = Passthrough(auth, registry, chains, limits, disconnects, turns, s)
         sockets = ResponsesSockets(s, auth, turns, metrics)
         pages = _fastapi(self)
         for routes in (

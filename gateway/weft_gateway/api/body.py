@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from weft_gateway import errors
 from weft_gateway.api.http import read_body
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
+from weft_gateway.engine import media
 from weft_gateway.engine.engine_request import must_be_written
 from weft_gateway.errors import ApiError
 
@@ -37,6 +38,8 @@ _MOST_BESIDE: Final = 1 << 20
 _MOST_MEMBER: Final = 1 << 16
 # Maximum number of members of an object whose members are copied one by one.
 _MOST_MEMBERS: Final = 1024
+# Bytes that are searched in one turn.
+_SEARCHED: Final = 1 << 18
 _CONTENT: Final = (
     "messages", "input", "prompt", "system", "instructions", "tools", "functions", "documents",
 )  # fmt: skip
@@ -61,6 +64,15 @@ def light_body(raw: bytes) -> tuple[bytes, dict[str, Any]]:
     raw = raw.removeprefix(_BYTE_ORDER_MARK)
     _members(raw)
     return json_object(raw)
+
+
+async def check_media_names(raw: bytes, turns: Turns, tenant: str) -> None:
+    """Raise ApiError 400 if a body that is not parsed may name media. A long one takes several
+    turns."""
+    for start in range(0, len(raw), _SEARCHED):
+        await turns.take(tenant, _SEARCHED)
+        if media.seems_to_name(raw[start : start + _SEARCHED + media.OVERLAP]):
+            raise errors.of("media_name")
 
 
 async def call_body(

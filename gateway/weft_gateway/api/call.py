@@ -10,9 +10,8 @@ from time import perf_counter
 
 from starlette.types import Receive, Scope, Send
 
-from weft_gateway import errors
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.body import call_body, is_skimmed, light_body
+from weft_gateway.api.body import call_body, check_media_names, is_skimmed, light_body
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import read_body
 from weft_gateway.calls.call import Call
@@ -22,7 +21,6 @@ from weft_gateway.calls.observers import Observers, notify
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.config import Settings
-from weft_gateway.engine import media
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.headers import query_of, sane_request_id
@@ -80,9 +78,8 @@ class CallEndpoint:
                     most, items = self.settings.read_body_bytes, self.settings.read_body_messages
                     raw, body = await call_body(raw, most, items, self.turns, caller.tenant)
                     call.skimmed = is_skimmed(body)
-                    named = endpoint.media_names and call.skimmed and media.seems_to_name(raw)
-                    if named:
-                        raise errors.of("media_name")
+                    if call.skimmed and endpoint.media_names:
+                        await check_media_names(raw, self.turns, caller.tenant)
                 call.raw, call.body = raw, body
                 call.target = endpoint.path.encode() + query_of(scope["query_string"])
                 call.hints = read_hints(body, headers, b"" if call.skimmed else raw)

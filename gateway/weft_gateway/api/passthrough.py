@@ -15,12 +15,13 @@ from starlette.types import Receive, Scope, Send
 
 from weft_gateway import errors
 from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.body import check_media_names
 from weft_gateway.api.http import read_body, respond
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.relay import check_body, check_head
+from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
-from weft_gateway.engine import media
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
@@ -62,6 +63,7 @@ class Passthrough:
     chains: ResponseStore
     limits: TenantLimits
     disconnects: DisconnectMonitor
+    turns: Turns
     settings: Settings
 
     async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,8 +75,8 @@ class Passthrough:
         body = await read_body(headers, receive, self.settings.max_body_bytes)
         if path in _METHODS:
             # Only calls get their tenant's own names of media.
-            if path == _TOKENIZE and media.seems_to_name(body):
-                raise errors.of("media_name")
+            if path == _TOKENIZE:
+                await check_media_names(body, self.turns, tenant)
             async with self.limits.admitted(tenant, 0):
                 await self._serve(path, scope, tenant, body, receive, send)
         else:

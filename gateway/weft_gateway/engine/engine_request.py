@@ -85,7 +85,7 @@ def build_engine_request(
     cache but cannot name another tenant's. Raises TooDeep.
     """
     given = body
-    if media.may_name(raw):
+    if media.has_prompt(body) and media.may_name(raw):
         body = media.own_names(body, salt)
     xargs = context.to_xargs() if context is not None and kind is ReplicaKind.WEFT else None
     added: dict[str, Any] = {}

@@ -16,10 +16,12 @@ from weft_gateway.engine.salts import tenant_salt
 _NAME: Final = "uuid"
 _PROMPTS: Final = ("messages", "input")
 _PARTS: Final = ("content", "output")
-# A name in JSON that is not parsed. A value that is an object describes a tool's parameter. No
-# encoder escapes these letters.
-_PLAIN: Final = re.compile(rb'"uuid"\s*:\s*[^\s{\[]')
+# A name in JSON that is not parsed. A value that is an object describes a tool's parameter. More
+# than 64 blanks count as a name, so a match has a bounded length. No encoder escapes these letters.
+_PLAIN: Final = re.compile(rb'"uuid"\s{0,64}+(?:\s|:\s{0,64}+[^{\[])')
 _ESCAPED: Final = re.compile(rb"\\u00(?:75|69|64)")
+# At least the length of a match.
+OVERLAP: Final = 160
 
 
 def may_name(raw: bytes) -> bool:
@@ -28,8 +30,15 @@ def may_name(raw: bytes) -> bool:
 
 
 def seems_to_name(raw: bytes) -> bool:
-    """Whether a body that is not parsed may name media; sometimes True for other bodies."""
+    """Whether a body, or a piece of it, that is not parsed may name media; sometimes True for other
+    bodies. Pieces must overlap by OVERLAP bytes.
+    """
     return may_name(raw) and bool(_PLAIN.search(raw) or _ESCAPED.search(raw))
+
+
+def has_prompt(body: dict[str, Any]) -> bool:
+    """Whether the body has a parsed prompt that can name media."""
+    return any(type(body.get(name)) is list for name in _PROMPTS)
 
 
 def own_names(body: dict[str, Any], salt: str) -> dict[str, Any]:
