@@ -227,6 +227,7 @@ def test_services_that_connect_share_a_network(stack: dict[str, Any]) -> None:
         assert networks[0] & networks[1], (one, other)
 
 
+@pytest.mark.slow
 def test_redis_requires_the_password_of_the_gateway(stack: dict[str, Any], tmp_path: Path) -> None:
     redis_service = services(stack)["redis"]
     program, file = redis_service["command"]

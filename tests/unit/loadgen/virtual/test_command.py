@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 SMALL = ["sim", "--programs", "6", "--seeds", "2", "--rate", "20", "--slots", "4"]
 

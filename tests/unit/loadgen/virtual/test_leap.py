@@ -10,7 +10,7 @@ from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.world import Setup, simulate
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 # A quantum that many calls exceed, and a beta at which calls starve.
 OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}

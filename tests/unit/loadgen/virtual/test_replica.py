@@ -13,7 +13,7 @@ from weft_bench.workloads.schema import Part
 from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_engine.wire import CallContext
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 def add(replica, name, prompt, output, now):

@@ -16,7 +16,7 @@ from weft_bench.virtual.world import Setup, simulate
 from weft_bench.workloads.schema import Part, TraceCall
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 def busy(policy="plas", seed=1, balancer="locality"):

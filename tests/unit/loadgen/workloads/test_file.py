@@ -59,6 +59,7 @@ def programs(draw):
     return TraceProgram(draw(TEXT), tuple(calls), draw(st.none() | TIMES))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(programs(), min_size=1, max_size=3), st.sampled_from([".jsonl", ".jsonl.xz"]))
 def test_written_programs_are_read_back_without_loss(written, suffix):

@@ -292,6 +292,7 @@ def test_sample_of_coding_sessions_has_the_published_sharing():
     assert 30 < found["calls mean"] < 140
 
 
+@pytest.mark.slow
 @REAL
 def test_every_file_of_the_collection_has_a_reader():
     files = {str(p.relative_to(DATA)) for p in DATA.rglob("*.xz")}
