@@ -1,7 +1,8 @@
 """The simulation: arrivals, engine steps and answers in the order of virtual time.
 
-At one instant, steps end first, then calls arrive, then steps begin. A call that follows an answer
-without a gap therefore runs in the next step.
+At one instant, steps end first, then calls arrive, then steps begin, then programs end. A call that
+follows an answer without a gap therefore runs in the next step. An engine is notified of a
+program's end after it has begun the next step, as with a client that reads the answer first.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ _COMES: Final = 1
 _AHEAD: Final = 2
 _STOPS: Final = 3
 _BEGINS: Final = 4
+_OVER: Final = 5
 # The balancer of `weft_bench.virtual.prefix_tree`, which production does not have.
 PREFIX_TREE: Final = "prefix_tree"
 # The order that needs the remaining work of a program.
@@ -126,6 +128,8 @@ class _World:
                 self._prefill(self._programs[name], number)
             elif what == _STOPS:
                 self._stop(name)
+            elif what == _OVER:
+                self._over(self._programs[name])
             elif number != self._versions[name]:
                 continue
             elif what == _ENDS:
@@ -287,7 +291,7 @@ class _World:
         program.unanswered -= 1
         program.costs[number] = 0.0
         if not program.unanswered:
-            self._over(program)
+            self._push(answered, _OVER, program.ready.id, 0)
         gap_s = self._gap_s(number, program, record)
         for follower in program.followers[number]:
             needs = program.needs[follower]
@@ -300,14 +304,17 @@ class _World:
                     self._push(answered, _AHEAD, program.ready.id, follower)
 
     def _over(self, program: Program) -> None:
-        """End the session of a program."""
+        """End the session of a program, whose client has the last answer."""
         name = program.ready.id
-        self._front.end(name, self._now)
+        notified = self._front.end(name, self._now)
+        if not self._tells_ends:
+            # An orchestrator that pins blocks releases them wherever its calls ran.
+            pinned = bool(self._setup.overlap.retain_s)
+            notified = tuple(dict.fromkeys(r.replica for r in program.records if pinned))
         what = "forget" if self._tells_ends else "release"
-        if self._tells_ends or self._setup.overlap.retain_s:
-            for place_ in dict.fromkeys(record.replica for record in program.records):
-                replica = self._replicas[place_]
-                self._added(replica, replica.send_command(what, name, self._now))
+        for place_ in notified:
+            replica = self._replicas[place_]
+            self._added(replica, replica.send_command(what, name, self._now))
 
     def _gap_s(self, number: int, program: Program, record: CallRecord) -> float:
         """Return the seconds from an answer to the next turn: its tools and the rest of the gap."""
