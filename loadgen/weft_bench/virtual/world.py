@@ -57,8 +57,9 @@ class Setup:
     """A simulated setup.
 
     shapes: one a replica. balancer: a router's name, or `PREFIX_TREE`. seed: breaks ties in the
-    router. bytes_per_token: the ratio that estimated the lengths of programs of messages. overlap:
-    what the programs' orchestrators do beside their calls.
+    router, and draws the delays. bytes_per_token: the ratio that estimated the lengths of programs
+    of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
+    that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
     """
 
     shapes: Sequence[EngineShape]
@@ -68,6 +69,7 @@ class Setup:
     seed: int = 0
     bytes_per_token: float = 4.0
     overlap: Overlap = field(default_factory=Overlap)
+    delay_s: float = 0.0
 
 
 def simulate(
@@ -113,12 +115,13 @@ class _World:
         self._prefills = Prefills()
         self._stopping: dict[str, list[str]] = {}
         self._now = 0.0
+        self._delays = stream(setup.seed, "delays")
 
     def run(self) -> Simulation:
         for program in self._programs.values():
             for number, needed in enumerate(program.needs):
                 if not needed:
-                    self._push(program.arrival_s, _COMES, program.ready.id, number)
+                    self._send(program.arrival_s, program, number)
         events = self._events
         while events:
             self._now, what, _, name, number = heapq.heappop(events)
@@ -151,6 +154,11 @@ class _World:
     def _push(self, at: float, what: int, name: str, number: int) -> None:
         self._number += 1
         heapq.heappush(self._events, (at, what, self._number, name, number))
+
+    def _send(self, at: float, program: Program, number: int) -> None:
+        """A client sends a call."""
+        delay_s = 2 * self._setup.delay_s * self._delays.random()
+        self._push(at + on_tick(delay_s), _COMES, program.ready.id, number)
 
     def _come(self, program: Program, number: int) -> None:
         now, front, id_ = self._now, self._front, program.ready.id
@@ -298,7 +306,7 @@ class _World:
             needs.discard(number)
             program.due[follower] = due = max(program.due[follower], answered + on_tick(gap_s))
             if not needs:
-                self._push(due, _COMES, program.ready.id, follower)
+                self._send(due, program, follower)
                 tools = program.ready.calls[number].call.tool_s
                 if self._setup.overlap.split and tools and answered < due:
                     self._push(answered, _AHEAD, program.ready.id, follower)
