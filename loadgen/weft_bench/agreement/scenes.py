@@ -107,7 +107,8 @@ def dialogue(seed: int, number: int) -> TraceProgram:
     """Return a dialogue with pauses, whose context should stay in the prefix cache."""
     name = f"dialogue-{seed}-{number}"
     draw = stream(seed, name)
-    parts = (_SYSTEM, Part(f"{name}/task", 512 + draw.randrange(1024), "user"))
+    task = Part(f"{name}/task", 512 + draw.randrange(1024), "user")
+    parts: tuple[Part, ...] = (_SYSTEM, task)
     calls = []
     for turn in range(2 + draw.randrange(_TURNS - 1)):
         answer = _answer(draw, _SHORT_ANSWER)
