@@ -200,7 +200,8 @@ async def test_a_priority_expires_in_the_engine_without_its_gateway(engine: Any,
     now = 0.0
     for name, pause_s in ((command.program, 0.0), ("other", 0.0), ("later", 61.0)):
         now += pause_s
-        replica.add(CallContext(name, name), replica.prompt(name, (Part(name, 40, "user"),)), 0, 2, now)
+        prompt = replica.prompt(name, (Part(name, 40, "user"),))
+        replica.add(CallContext(name, name), prompt, 0, 2, now)
         while (ends := replica.start(now)) is not None:
             now = ends
             replica.finish(now)
