@@ -86,7 +86,7 @@ def replicas(
     """Start engines for each of these schedulers like `weft up`, and end them after the block.
 
     All real engines have the plugin. Yields the engines by scheduler. Raises StackError if they do
-    not start, and ValueError for an unknown preset.
+    not start.
     """
     secret = secrets.token_hex(16)
     emulated = options.engines == EMULATED
