@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
-from weft_bench.drive.gateway import connect, count_tokens
-from weft_bench.peers.alone import alone_emulated, alone_real
+from weft_bench.peers.alone import alone_emulated
 from weft_bench.peers.contents import blocks_of, body_of, messages_of
 from weft_bench.peers.drive import Script
+from weft_bench.peers.real import alone_real, ratio_of
 from weft_bench.peers.replicas import Replicas
-from weft_bench.workloads.cutting import ReadyProgram, bytes_per_token, fitting
+from weft_bench.workloads.cutting import ReadyProgram, fitting
 from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_bench.workloads.traces.files import read_trace
@@ -114,20 +112,6 @@ def scripts(
             )
         )
     return found
-
-
-def ratio_of(program: TraceProgram, replicas: Replicas) -> float:
-    """Return the bytes per token of this program's messages, by the engine's count.
-
-    Raises ValueError if the engine rejects the request.
-    """
-
-    async def ratio() -> float:
-        async with connect() as client:
-            count = partial(count_tokens, client, replicas.urls[0], replicas.place.model)
-            return await bytes_per_token(messages_of(program.calls[-1]), count)
-
-    return asyncio.run(ratio())
 
 
 def _fitting(

@@ -1,52 +1,17 @@
-"""Programs that have an engine to themselves."""
+"""Programs that have an emulated engine to themselves, compared with sums by hand."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 from support.peers import SHAPE, replicas
 from weft_bench.costs.model import CostModel
-from weft_bench.peers import alone, drive
+from weft_bench.peers.alone import alone_emulated
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
-from weft_bench.workloads.schema import TraceCall, TraceError
+from weft_bench.workloads.schema import TraceCall
 
-PROMPT = ({"role": "system", "content": "a" * 396}, {"role": "user", "content": "b" * 96})
-
-
-class Engine:
-    """Answers every call."""
-
-    status = 200
-
-    def __init__(self, url: str) -> None:
-        pass
-
-    async def post(self, path, body, headers):
-        return self.status, json.dumps({"id": "x"}).encode()
-
-    def close(self):
-        pass
-
-
-class Refusing(Engine):
-    status = 400
-
-
-def test_lone_play_begins_with_empty_caches_and_reports_errors(monkeypatch):
-    orders: list[str] = []
-    monkeypatch.setattr(alone.Replicas, "reset", lambda self, order: orders.append(order))
-    call = ReadyCall(TraceCall(messages=PROMPT), 1, 1)
-    program = ReadyProgram("p", (call,), cut=False, trimmed=False)
-    body = json.dumps({"messages": PROMPT}).encode()
-    monkeypatch.setattr(drive, "Client", Engine)
-    assert alone.alone_real(replicas())(program, [body], [0.0]) > 0
-    assert orders == ["fcfs"]
-    monkeypatch.setattr(drive, "Client", Refusing)
-    with pytest.raises(TraceError, match="p fails"):
-        alone.alone_real(replicas())(program, [body], [0.0])
-
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 STEP = 0.25
 DILATE = 2.0
@@ -69,26 +34,20 @@ def computed(*calls: tuple[int, int, tuple[int, ...] | None, float]) -> float:
     program = ReadyProgram("p", tuple(ready), cut=False, trimmed=False)
     there = replace(replicas(DILATE), shape=shape)
     gaps = [gap_s * DILATE for *_, gap_s in calls]
-    return alone.alone_emulated(there, 4.0)(program, [b""] * len(calls), gaps) / DILATE
+    return alone_emulated(there, 4.0)(program, [b""] * len(calls), gaps) / DILATE
 
 
-@pytest.mark.slow
-@pytest.mark.engine
 def test_a_chain_takes_its_steps_and_its_gaps():
     # The gap after the last answer does not count.
     found = computed((16, 4, (), 2.0), (17, 2, (0,), 9.0))
     assert found == pytest.approx(4 * STEP + 2.0 + 2 * STEP)
 
 
-@pytest.mark.slow
-@pytest.mark.engine
 def test_calls_side_by_side_share_steps_and_a_join_waits_for_the_longer_gap():
     found = computed((18, 2, (), 1.0), (19, 4, (), 0.5), (20, 1, (0, 1), 0.0))
     assert found == pytest.approx(max(2 * STEP + 1.0, 4 * STEP + 0.5) + STEP)
 
 
-@pytest.mark.slow
-@pytest.mark.engine
 def test_repeated_prompt_is_in_the_cache():
     assert computed((320, 1, (), 0.0)) == pytest.approx(5 * STEP)
     assert computed((320, 1, (), 0.0), (320, 1, (0,), 0.0)) == pytest.approx(6 * STEP)

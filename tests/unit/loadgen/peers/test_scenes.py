@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import httpx
 import pytest
 from support.peers import dialogues, replicas
 from weft_bench.peers import scenes
 from weft_bench.peers.scenes import EMULATED_SCENES, QUICK_SCENES, REAL_SCENES, LongGaps, Scene
-from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
+from weft_bench.workloads.schema import TraceError
 
 SCENE = Scene("tau_airline", "tau_airline", programs=6, rate=2.0, calls=2, longest_gap_s=1.0)
 NONE = LongGaps(0.0, 30.0, 15.0)
-PROMPT = ({"role": "system", "content": "a" * 396}, {"role": "user", "content": "b" * 96})
 
 
 @pytest.fixture
@@ -23,32 +21,6 @@ def measured(monkeypatch):
     monkeypatch.setattr(scenes, "ratio_of", lambda program, replicas: 4.0)
     monkeypatch.setattr(scenes, "alone_emulated", lambda replicas, ratio: lambda *_: ratio)
     monkeypatch.setattr(scenes, "alone_real", lambda replicas: lambda *_: 7.0)
-
-
-def counting(status: int) -> httpx.AsyncClient:
-    """Return a client of an engine that counts one token per four characters, or per two in text
-    with a "b".
-    """
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        text = json.loads(request.content)["messages"][0]["content"]
-        tokens = len(text) // (2 if "b" in text else 4)
-        return httpx.Response(status, json={"usage": {"prompt_tokens": tokens}})
-
-    return httpx.AsyncClient(transport=httpx.MockTransport(answer))
-
-
-def test_ratio_is_that_of_the_denser_sample(monkeypatch):
-    monkeypatch.setattr(scenes, "connect", lambda: counting(200))
-    program = TraceProgram("p", (TraceCall(messages=PROMPT),))
-    # A template adds 24 characters to each message.
-    assert scenes.ratio_of(program, replicas()) == pytest.approx((96 + 24) / 48)
-
-
-def test_refusal_of_the_engine_is_an_error(monkeypatch):
-    monkeypatch.setattr(scenes, "connect", lambda: counting(400))
-    with pytest.raises(ValueError, match="rejected"):
-        scenes.ratio_of(TraceProgram("p", (TraceCall(messages=PROMPT),)), replicas())
 
 
 @pytest.mark.usefixtures("measured")
