@@ -188,8 +188,6 @@ Orders = Annotated[tuple[str, ...], Parsed(orders)]
 Arrivals = Annotated[str, Parsed(arrivals)]
 ArrivalsOrRecorded = Annotated[str, Parsed(arrivals_or_recorded)]
 BaseUrl = Annotated[str, Option(help="a running gateway; default: start one as `weft up` does")]
-PresetSlots = Annotated[int, Option(min=0, help="concurrent calls; 0: the preset's")]
-PresetBlocks = Annotated[int, Option(min=0, help="KV blocks; 0: the preset's")]
 SwapGib = Annotated[
     float, Option(min=0.0, help="host memory for KV of preempted calls, GiB; 0: no swap")
 ]

@@ -16,7 +16,7 @@ from uuid import uuid4
 import httpx
 
 from weft_bench.cli.load import ReplayOptions
-from weft_bench.drive.counters import simulated
+from weft_bench.drive.counters import emulated
 from weft_bench.drive.gateway import connect, count_tokens, served
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.drive.player import Gaps, Play, Player
@@ -52,8 +52,8 @@ def run(options: ReplayOptions) -> int:
     except (TraceError, ReplayError, OrderError, StackError, ValueError) as error:
         print(f"weft bench replay: {error}", file=sys.stderr)
         return 2
-    # Marks simulated figures, so that they never look like real ones.
-    kind = "simulated: " if notes.get("engines") == "simulated" else ""
+    # Marks emulated figures, so that they never look like real ones.
+    kind = "emulated: " if notes.get("engines") == "emulated" else ""
     title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
     report.show(results, title)
     print("; ".join(f"{key} {value}" for key, value in notes.items()))
@@ -100,7 +100,7 @@ def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[Trace
 async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], dict[str, Any]]:
     async with connect() as client, AsyncExitStack() as stack:
         model, context = await served(client, base)
-        only_simulated = await _simulated(client, base)
+        only_emulated = await _emulated(client, base)
         # Engines that this bench starts end with it.
         await stack.enter_async_context(
             kept_order(client, base) if options.base_url else nullcontext()
@@ -130,8 +130,8 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             "context": context,
             "bytes per token": round(ratio, 2),
         }
-        if only_simulated:
-            notes["engines"] = "simulated"
+        if only_emulated:
+            notes["engines"] = "emulated"
         if shrunk(trace):
             notes["lengths divided by"] = DEFAULT_SHRINK
         gaps = Gaps(options.gap_scale, options.max_gap_s)
@@ -169,8 +169,8 @@ def variant(policy: str, tagged: bool, tags: Sequence[bool]) -> str:
     return policy if len(tags) == 1 else f"{policy} {'tags' if tagged else 'plain'}"
 
 
-async def _simulated(client: httpx.AsyncClient, base: str) -> bool:
+async def _emulated(client: httpx.AsyncClient, base: str) -> bool:
     try:
-        return simulated((await client.get(f"{base}/weft/state")).json())
+        return emulated((await client.get(f"{base}/weft/state")).json())
     except (httpx.HTTPError, ValueError) as error:
         raise ReplayError(str(error)) from None

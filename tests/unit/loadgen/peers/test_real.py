@@ -1,9 +1,8 @@
-"""Requests to real engines, with a small engine in place of one."""
+"""Requests to running engines, with a small engine in place of one."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -62,14 +61,13 @@ def test_refusal_of_the_engine_is_an_error(monkeypatch):
 
 def test_lone_play_begins_with_empty_caches_and_reports_errors(monkeypatch):
     orders: list[str] = []
-    there = replace(replicas(), set_order=orders.append)
-    monkeypatch.setattr(real.Replicas, "reset", lambda self, order: self.set_order(order))
+    monkeypatch.setattr(real.Replicas, "reset", lambda self, order: orders.append(order))
     call = ReadyCall(TraceCall(messages=PROMPT), 1, 1)
     program = ReadyProgram("p", (call,), cut=False, trimmed=False)
     body = json.dumps({"messages": PROMPT}).encode()
     monkeypatch.setattr(drive, "Client", Engine)
-    assert real.alone_real(there)(program, [body], [0.0]) > 0
+    assert real.alone_real(replicas())(program, [body], [0.0]) > 0
     assert orders == ["fcfs"]
     monkeypatch.setattr(drive, "Client", Refusing)
     with pytest.raises(TraceError, match="p fails"):
-        real.alone_real(there)(program, [body], [0.0])
+        real.alone_real(replicas())(program, [body], [0.0])
