@@ -15,7 +15,8 @@ import json
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from weft_bench.drive.load import Connection, make_request
+from weft_bench.drive.client import Connection
+from weft_bench.drive.load import make_request
 
 # A call that takes longer has failed.
 TIMEOUT_S: Final = 30.0

@@ -46,14 +46,12 @@ def measure(options: FitOptions) -> tuple[EngineShape, list[Measured]]:
     with Progress(transient=True) as progress:
         total = measurements(options.slots, options.context, room)
         bar = progress.add_task("fit", total=total)
-        found = probe(
-            options.engine.rstrip("/").removesuffix("/v1"),
-            options.slots,
-            options.context,
-            options.rounds,
-            lambda: progress.advance(bar),
-            step_tokens=room,
-        )
+        url = options.engine.rstrip("/").removesuffix("/v1")
+        asked = probe(
+            url, options.slots, options.context, options.rounds,
+            lambda: progress.advance(bar), step_tokens=room,
+        )  # fmt: skip
+        found = asyncio.run(asked)
     shape = EngineShape(
         cost=fit_costs(found.steps),
         slots=options.slots,

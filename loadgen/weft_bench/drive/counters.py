@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-import httpx
+from weft_bench.drive.client import Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,9 @@ class EngineCounters:
         )
 
 
-async def read_counters(client: httpx.AsyncClient, base: str) -> EngineCounters:
-    """Ask the gateway at `base`. Raises httpx.HTTPError or ValueError if it does not answer."""
-    answer = await client.get(f"{base}/weft/state")
-    return EngineCounters.of_state(answer.raise_for_status().json())
+async def read_counters(client: Client) -> EngineCounters:
+    """Ask the gateway. Raises OSError or ValueError if it does not answer."""
+    return EngineCounters.of_state((await client.get("/weft/state")).json())
 
 
 def simulated(state: Any) -> bool:

@@ -13,61 +13,14 @@ import time
 from collections.abc import Iterator
 from itertools import count as numbers
 from itertools import repeat
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httptools
-
+from weft_bench.drive.client import Connection
 from weft_bench.stats import percentile
 
 # Placeholder at the prompt's end, as long as the number that replaces it.
 _PLACE: Final = "0" * 16
-
-
-class Connection(asyncio.Protocol):
-    """One keep-alive connection. `ask` sends a request and waits for the whole answer."""
-
-    def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[int] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
-        self._parser.feed_data(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
-        self._transport = None
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(0)
-
-    def on_message_complete(self) -> None:
-        """httptools: the answer is complete."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(self._parser.get_status_code())
-
-    @property
-    def usable(self) -> bool:
-        """Return whether another request can be sent."""
-        return self._transport is not None and not self._transport.is_closing()
-
-    async def ask(self, request: bytes) -> int:
-        """Return the answer's status, 0 if the connection was lost."""
-        if self._transport is None:
-            return 0
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
-        return await self._answer
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._transport is not None:
-            self._transport.close()
 
 
 def make_request(url: str, model: str, stream: bool, session: str = "") -> bytes:

@@ -6,8 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx
-
+from weft_bench.drive.client import Client, Refused
 from weft_bench.drive.counters import engines
 
 
@@ -15,44 +14,43 @@ class OrderError(RuntimeError):
     """The engines do not accept an order. The message says why."""
 
 
-async def set_order(client: httpx.AsyncClient, base: str, order: str, *, reset_cache: bool) -> None:
+async def set_order(client: Client, order: str, *, reset_cache: bool) -> None:
     """Set the order in every engine.
 
     reset_cache: also empty the prefix caches. Raises OrderError.
     """
     body = {"policy": order, "reset_cache": reset_cache}
     try:
-        answer = await client.post(f"{base}/weft/policy", json=body)
-    except httpx.HTTPError as error:
-        raise OrderError(f"policy {order}: no answer from {base}: {error}") from None
-    if answer.status_code != 200:
-        raise OrderError(
-            f"policy {order}: the gateway answered {answer.status_code} {answer.text[:300]}"
-        )
-    if not answer.json()["applied"]:
+        answer = await client.post("/weft/policy", body)
+        applied = answer.json()["applied"]
+    except Refused as error:
+        raise OrderError(f"policy {order}: the gateway answered {error}") from None
+    except OSError as error:
+        raise OrderError(f"policy {order}: no answer from {client.base_url}: {error}") from None
+    if not applied:
         raise OrderError(f"policy {order}: an engine rejected it: {answer.text[:500]}")
 
 
-async def order_of(client: httpx.AsyncClient, base: str) -> str:
+async def order_of(client: Client) -> str:
     """Return the order that all engines have; "" if they differ or do not report it."""
     try:
-        answer = await client.get(f"{base}/weft/state")
-        found = {engine.get("policy") for engine in engines(answer.raise_for_status().json())}
-    except (httpx.HTTPError, ValueError):
+        state = (await client.get("/weft/state")).json()
+        found = {engine.get("policy") for engine in engines(state)}
+    except (OSError, ValueError):
         return ""
     return str(found.pop() or "") if len(found) == 1 else ""
 
 
 @asynccontextmanager
-async def kept_order(client: httpx.AsyncClient, base: str) -> AsyncIterator[None]:
+async def kept_order(client: Client) -> AsyncIterator[None]:
     """Restore the engines' order after the block. A failure is printed to stderr."""
-    before = await order_of(client, base)
+    before = await order_of(client)
     try:
         yield
     finally:
         try:
             if not before:
                 raise OrderError("the previous order is unknown")
-            await set_order(client, base, before, reset_cache=False)
+            await set_order(client, before, reset_cache=False)
         except OrderError as error:
             print(f"the engines keep the last order: {error}", file=sys.stderr)

@@ -17,10 +17,8 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-import httpx
-
 from weft_bench.cli.load import OverlapOptions
-from weft_bench.drive.gateway import connect
+from weft_bench.drive.client import Client
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.overlap.plan import Plan, slowdown
 from weft_bench.overlap.player import ROWS, OverlapPlayer, Result, Row
@@ -64,7 +62,7 @@ def run(options: OverlapOptions) -> int:
     except (ProbeError, OrderError, StackError, ValueError) as error:
         print(f"weft bench overlap: {error}", file=sys.stderr)
         return 2
-    except httpx.HTTPError as error:
+    except OSError as error:
         print(
             f"weft bench overlap: request failed: {type(error).__name__} {error}", file=sys.stderr
         )
@@ -100,13 +98,11 @@ def setup(
 
 
 async def _measure(options: OverlapOptions, base: str) -> Measured:
-    async with connect() as client, AsyncExitStack() as stack:
+    async with Client(base) as client, AsyncExitStack() as stack:
         # Engines that the command starts need no reset.
-        await stack.enter_async_context(
-            kept_order(client, base) if options.base_url else nullcontext()
-        )
-        await set_order(client, base, ORDER, reset_cache=True)
-        probe = Probe(client, base)
+        await stack.enter_async_context(kept_order(client) if options.base_url else nullcontext())
+        await set_order(client, ORDER, reset_cache=True)
+        probe = Probe(client)
         with progress_of("requests") as progress:
             first = min(_FIRST, options.requests)
             bar = progress.add_task("probe", total=1 + first + options.seeds * options.requests)
@@ -127,8 +123,8 @@ async def _measure(options: OverlapOptions, base: str) -> Measured:
             async def played(row: Row, seed: int, plan: list[Plan], slower: float) -> list[Result]:
                 name = f"seed {seed} {row.name}" if seed in plans else "tools' times"
                 bar = progress.add_task(name, total=len(plan))
-                await set_order(client, base, ORDER, reset_cache=True)
-                player = OverlapPlayer(client, base, found.model, row, uuid4().hex[:8])
+                await set_order(client, ORDER, reset_cache=True)
+                player = OverlapPlayer(client, found.model, row, uuid4().hex[:8])
                 arrivals = poisson_arrivals(stream(seed, "arrivals"), rate(slower), len(plan))
                 works = [one.work(slower) for one in plan]
                 return await player.play(works, arrivals, partial(progress.advance, bar))

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import httpx
-
-from weft_bench.drive.gateway import served
+from weft_bench.drive.client import Client, Refused
+from weft_bench.drive.gateway import CHAT, served
 from weft_bench.overlap.prompts import ReadyTurn, tools, words
 from weft_bench.overlap.shape import LARGEST_PROMPT
 from weft_bench.stats import percentile
@@ -57,16 +56,15 @@ class Machine:
 
 
 class Probe:
-    """Measures through a gateway. Raises ProbeError, and httpx.HTTPError without an answer."""
+    """Measures through a gateway. Raises ProbeError, and OSError without an answer."""
 
-    def __init__(self, client: httpx.AsyncClient, base: str) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._base = base
         self._texts = 0
 
     async def machine(self, reserve: int) -> Machine:
         """Measure. reserve: tokens of the context that prompts must not use."""
-        model, context = await served(self._client, self._base)
+        model, context = await served(self._client)
         unit = int((context - reserve) / LARGEST_PROMPT)
         if unit < 1:
             raise ProbeError(f"a context of {context} tokens is too short: {reserve} are reserved")
@@ -118,12 +116,11 @@ class Probe:
         return time.monotonic() - begun
 
     async def _post(self, body: dict[str, Any]) -> dict[str, Any]:
-        answer = await self._client.post(
-            f"{self._base}/v1/chat/completions", json={**body, "temperature": 0}
-        )
-        if answer.status_code != 200:
-            raise ProbeError(f"the engine refused a probe: {answer.text[:300]}")
-        found: dict[str, Any] = answer.json()
+        answer = await self._client.post(CHAT, {**body, "temperature": 0})
+        try:
+            found: dict[str, Any] = answer.json()
+        except Refused as error:
+            raise ProbeError(f"the engine refused a probe: {error}") from None
         return found
 
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-import httpx
-
 from weft_bench.cli.load import ReplayOptions
+from weft_bench.drive.client import Client
 from weft_bench.drive.counters import simulated
-from weft_bench.drive.gateway import connect, count_tokens, served
+from weft_bench.drive.gateway import count_tokens, served, session
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import replay as report
@@ -98,22 +97,20 @@ def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[Trace
 
 
 async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], dict[str, Any]]:
-    async with connect() as client, AsyncExitStack() as stack:
-        model, context = await served(client, base)
-        only_simulated = await _simulated(client, base)
+    async with Client(base) as client, AsyncExitStack() as stack:
+        model, context = await served(client)
+        only_simulated = await _simulated(client)
         # Engines that this bench starts end with it.
-        await stack.enter_async_context(
-            kept_order(client, base) if options.base_url else nullcontext()
-        )
+        await stack.enter_async_context(kept_order(client) if options.base_url else nullcontext())
         # Set every policy once, to report a rejected one before the first play.
         for policy in options.policies:
-            await set_order(client, base, policy, reset_cache=True)
+            await set_order(client, policy, reset_cache=True)
         trace, programs = _load(options, context)
         first = next(programs)
         probe = f"probe-{uuid4().hex[:8]}"
-        count = partial(count_tokens, client, base, model, program=probe)
+        count = partial(count_tokens, client, model, program=probe)
         ratio = await bytes_per_token(first.calls[-1].messages, count)
-        await client.delete(f"{base}/v1/sessions/{probe}")
+        await client.delete(session(probe))
         programs = chain([first], programs)
         ready = list(
             islice(fitting(programs, context, ratio, options.output_scale), options.programs)
@@ -139,15 +136,15 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
         with progress_of("calls") as progress:
             for policy, tagged in product(options.policies, options.tags):
                 name = variant(policy, tagged, options.tags)
-                await set_order(client, base, policy, reset_cache=True)
+                await set_order(client, policy, reset_cache=True)
                 bar = progress.add_task(name, total=notes["calls"])
                 told = policy == TOLD_ORDER
                 player = Player(
-                    base, model, client, uuid4().hex[:8], gaps, tell_work=told, tell_tags=tagged
+                    client, model, uuid4().hex[:8], gaps, tell_work=told, tell_tags=tagged
                 )
                 try:
                     results[name] = await player.play(ready, times, partial(progress.advance, bar))
-                except (httpx.HTTPError, ValueError) as error:
+                except (OSError, ValueError) as error:
                     raise ReplayError(f"cannot read the engines' state: {error}") from None
         return results, notes
 
@@ -169,8 +166,8 @@ def variant(policy: str, tagged: bool, tags: Sequence[bool]) -> str:
     return policy if len(tags) == 1 else f"{policy} {'tags' if tagged else 'plain'}"
 
 
-async def _simulated(client: httpx.AsyncClient, base: str) -> bool:
+async def _simulated(client: Client) -> bool:
     try:
-        return simulated((await client.get(f"{base}/weft/state")).json())
-    except (httpx.HTTPError, ValueError) as error:
+        return simulated((await client.get("/weft/state")).json())
+    except (OSError, ValueError) as error:
         raise ReplayError(str(error)) from None

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-import httpx
-
-HONEST = "honest"
-ATTACKER = "attacker"
+from weft_bench.drive.client import Client, Refused
+from weft_bench.drive.gateway import CHAT, session
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +74,8 @@ class Caller:
     prompts and answers of served calls. in_flight: calls without an answer yet.
     """
 
-    def __init__(self, client: httpx.AsyncClient, base: str, model: str, key: str) -> None:
+    def __init__(self, client: Client, model: str, key: str) -> None:
         self._client = client
-        self._url = f"{base}/v1/chat/completions"
         self._model = model
         self._headers = {"authorization": f"Bearer {key}"}
         self.key = key
@@ -104,43 +100,30 @@ class Caller:
             "ignore_eos": True,
             **(more or {}),
         }
-        begun = time.monotonic()
         self.in_flight += 1
         try:
-            answer = await self._client.post(
-                self._url, json=body, headers={**self._headers, "x-weft-program": program}
-            )
-        except httpx.HTTPError as error:
-            self.errors.append(repr(error))
-            return
+            headers = {**self._headers, "x-weft-program": program}
+            answer = await self._client.post(CHAT, body, headers)
+            self.tokens += answer.json()["usage"]["total_tokens"]
+            self.seconds.append(answer.ended_s - answer.sent_s)
+        except (OSError, Refused) as error:
+            self.errors.append(str(error) or repr(error))
         finally:
             self.in_flight -= 1
-        if answer.status_code == 200:
-            self.seconds.append(time.monotonic() - begun)
-            self.tokens += answer.json()["usage"]["total_tokens"]
-        else:
-            self.errors.append(f"{answer.status_code} {answer.text[:200]}")
 
     async def end(self) -> None:
         """End the tenant's programs, so that they do not remain in the gateway."""
-        url = f"{self._url.removesuffix('/chat/completions')}/sessions"
         while True:
-            page = await self._client.get(url, params={"limit": 100}, headers=self._headers)
-            alive = [
-                session["id"]
-                for session in page.raise_for_status().json()["data"]
-                if session.get("status") != "finished"
-            ]
+            page = await self._client.get("/v1/sessions?limit=100", self._headers)
+            alive = [one["id"] for one in page.json()["data"] if one.get("status") != "finished"]
             if not alive:
                 return
             for name in alive:
-                await self._client.delete(f"{url}/{name}", headers=self._headers)
+                await self._client.delete(session(name), self._headers)
 
     async def session(self, program: str) -> dict[str, Any]:
         """Return the gateway's record of one of the tenant's programs."""
-        url = f"{self._url.removesuffix('/chat/completions')}/sessions/{program}"
-        answer = await self._client.get(url, headers=self._headers)
-        found: dict[str, Any] = answer.raise_for_status().json()
+        found: dict[str, Any] = (await self._client.get(session(program), self._headers)).json()
         return found
 
 

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, nullcontext
 from dataclasses import asdict
 from typing import Final
 
-import httpx
-
 from weft_bench.cli.parts import TenantsOptions
+from weft_bench.drive.client import Client
 from weft_bench.drive.counters import engines
+from weft_bench.drive.gateway import count_tokens, served
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.report import tenants as report
 from weft_bench.report.goals import conclude
@@ -31,7 +31,7 @@ def run(options: TenantsOptions) -> int:
     try:
         with stack_at(options.base_url, lambda: _setup(options)) as base:
             times, pins = asyncio.run(_measure(options, base))
-    except (OrderError, StackError, httpx.HTTPError, KeyError, IndexError) as error:
+    except (OrderError, StackError, OSError, ValueError, KeyError, IndexError) as error:
         print(f"weft bench tenants: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -61,46 +61,31 @@ def _setup(options: TenantsOptions) -> tuple[list[str], dict[str, str]]:
 async def _measure(
     options: TenantsOptions, base: str
 ) -> tuple[dict[str, list[Column]], dict[str, list[Pinned]]]:
-    limits = httpx.Limits(max_connections=None)
     load = Load(options.agents, options.threads, options.calls, options.max_tokens)
     times: dict[str, list[Column]] = {}
     pins: dict[str, list[Pinned]] = {}
-    async with (
-        httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client,
-        AsyncExitStack() as stack,
-    ):
-        await stack.enter_async_context(
-            kept_order(client, base) if options.base_url else nullcontext()
-        )
-        target = await _target(client, base)
+    async with Client(base, limit_s=_CALL_S) as client, AsyncExitStack() as stack:
+        await stack.enter_async_context(kept_order(client) if options.base_url else nullcontext())
+        target = await _target(client)
         for policy in options.policies:
             times[policy] = [Column("alone"), *(Column(a.name, a.control) for a in ATTACKS)]
             for _ in range(options.repeats):
                 for attack, column in zip((None, *ATTACKS), times[policy], strict=True):
-                    await set_order(client, base, policy, reset_cache=True)
+                    await set_order(client, policy, reset_cache=True)
                     await contend(target, attack, load, column)
             pins[policy] = []
             for attack in PINS:
-                await set_order(client, base, policy, reset_cache=True)
+                await set_order(client, policy, reset_cache=True)
                 pins[policy].append(await pin(target, attack, options.rounds))
             print(f"{policy}: done", file=sys.stderr, flush=True)
     return times, pins
 
 
-async def _target(client: httpx.AsyncClient, base: str) -> Target:
-    card = (await client.get(f"{base}/v1/models")).raise_for_status().json()["data"][0]
-    state = (await client.get(f"{base}/weft/state")).raise_for_status().json()
-    cache = sum(int(engine.get("cache_tokens", 0)) for engine in engines(state))
-    context = int(card.get("max_model_len") or 4096)
-    ratio = await _tokens_per_word(client, base, card["id"])
-    return Target(client, base, card["id"], context, cache, ratio)
-
-
-async def _tokens_per_word(client: httpx.AsyncClient, base: str, model: str) -> float:
-    body = {
-        "model": model,
-        "messages": [{"role": "user", "content": words("probe", _PROBE_TOKENS, 1.0)}],
-        "max_tokens": 1,
-    }
-    answer = await client.post(f"{base}/v1/chat/completions", json=body)
-    return float(answer.raise_for_status().json()["usage"]["prompt_tokens"]) / _PROBE_TOKENS
+async def _target(client: Client) -> Target:
+    model, context = await served(client)
+    cache = sum(
+        int(e.get("cache_tokens", 0)) for e in engines((await client.get("/weft/state")).json())
+    )
+    probe = [{"role": "user", "content": words("probe", _PROBE_TOKENS, 1.0)}]
+    ratio = await count_tokens(client, model, probe) / _PROBE_TOKENS
+    return Target(client, model, context, cache, ratio)

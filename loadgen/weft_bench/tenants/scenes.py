@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
-import httpx
-
+from weft_bench.drive.client import Client
 from weft_bench.drive.counters import engines
 from weft_bench.stats import mean, percentile
 from weft_bench.tenants.agents import Attack, Caller, agent, attacking
@@ -39,8 +38,7 @@ class Target:
     tokens_per_word: of `words`.
     """
 
-    client: httpx.AsyncClient
-    base: str
+    client: Client
     model: str
     context: int
     cache_tokens: int
@@ -51,7 +49,7 @@ class Target:
         run = uuid4().hex[:6]
         honest = f"honest-{run}"
         attacker = honest if attack is not None and attack.control else f"attacker-{run}"
-        make = partial(Caller, self.client, self.base, self.model)
+        make = partial(Caller, self.client, self.model)
         return make(honest), make(attacker)
 
     def words(self, seed: str, tokens: int) -> str:
@@ -65,7 +63,7 @@ class Target:
 
     async def pinned_blocks(self) -> int:
         """Return the number of pinned KV blocks in the engines."""
-        state = (await self.client.get(f"{self.base}/weft/state")).raise_for_status().json()
+        state = (await self.client.get("/weft/state")).json()
         kv = [engine.get("kv", {}) for engine in engines(state)]
         return sum(sum(one.get("pinned_blocks_by_tenant", {}).values()) for one in kv)
 

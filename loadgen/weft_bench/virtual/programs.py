@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from weft_bench.costs.model import CostModel
 from weft_bench.virtual.content import Seen, parts_of
 from weft_bench.virtual.records import CallRecord
 from weft_bench.workloads.cutting import ReadyProgram
@@ -35,27 +35,24 @@ class Program:
 def begin_program(
     ready: ReadyProgram,
     arrival_s: float,
-    alone: Callable[[int, int], float],
+    cost: CostModel,
     bytes_per_token: float,
 ) -> Program:
     """Return a program at its start.
 
-    alone: seconds a call takes by itself, by fresh prompt tokens and output tokens.
-    bytes_per_token: see `parts_of`.
+    cost: of the engine's steps. bytes_per_token: see `parts_of`.
     """
     needs = [set(call.call.needs(number)) for number, call in enumerate(ready.calls)]
     followers: list[list[int]] = [[] for _ in ready.calls]
-    costs = []
     seen = Seen()
-    for number, call in enumerate(ready.calls):
-        for needed in needs[number]:
+    for number, needed_by_call in enumerate(needs):
+        for needed in needed_by_call:
             followers[needed].append(number)
-        costs.append(alone(ready.fresh_tokens(number), call.max_tokens))
     return Program(
         ready=ready,
         arrival_s=arrival_s,
         parts=[parts_of(call, seen, bytes_per_token) for call in ready.calls],
-        costs=costs,
+        costs=ready.costs(cost),
         needs=needs,
         followers=followers,
         due=[arrival_s] * len(ready.calls),

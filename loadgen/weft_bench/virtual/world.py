@@ -97,7 +97,7 @@ class _World:
         self._tells_ends = setup.overlap.forget and hears
         cost = setup.shapes[0].cost
         self._programs = {
-            ready.id: begin_program(ready, on_tick(arrival), cost.alone, setup.bytes_per_token)
+            ready.id: begin_program(ready, on_tick(arrival), cost, setup.bytes_per_token)
             for ready, arrival in zip(programs, arrivals, strict=True)
         }
         if len(self._programs) != len(programs):

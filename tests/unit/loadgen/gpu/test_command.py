@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 
-import httpx
 import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
@@ -46,17 +45,17 @@ class Stage:
         self.log.append(f"start {system.policy or system.what.split()[0]} {system.prefix_cache}")
         yield Started("http://e", "http://g", 20.0, logs / "engine.log")
 
-    async def metrics(self, client, engine):
+    async def metrics(self, engine):
         return ""
 
-    async def warm_up(self, client, at, workload, options):
+    async def warm_up(self, at, workload, options):
         pass
 
-    async def capacity(self, client, at, workload, options):
+    async def capacity(self, at, workload, options):
         self.log.append(f"capacity {workload}")
         return 2.0
 
-    async def play_cell(self, client, at, workload, rate, options, tags, on_call):
+    async def play_cell(self, at, workload, rate, options, tags, on_call):
         self.log.append(f"play {workload} {rate:g} {tags}")
         self.now += self.takes_s
         on_call()
@@ -151,7 +150,7 @@ def test_engine_that_fails_during_a_play_is_reported_with_its_cause(
 ):
     async def gone(*_):
         (tmp_path / "logs" / "vllm-opt" / "engine.log").write_text("OutOfMemoryError: CUDA\n")
-        raise httpx.ConnectError("refused")
+        raise ConnectionError("refused")
 
     monkeypatch.setattr(command, "play_cell", gone)
     asked = options(tmp_path, systems=("vllm-opt",), logs=str(tmp_path / "logs"))
