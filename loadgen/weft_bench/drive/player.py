@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from weft_bench.costs.model import CostModel
 from weft_bench.drive.client import Client, Refused
-from weft_bench.drive.counters import EngineCounters, read_counters
-from weft_bench.drive.gateway import session
+from weft_bench.drive.gateway import EngineCounters, read_counters, session
 from weft_bench.drive.loop import at_arrivals, closed_loop
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.parts import tag_spans, token_ids

@@ -11,7 +11,7 @@ from functools import partial
 from uuid import uuid4
 
 from weft_bench.drive.client import Client
-from weft_bench.drive.counters import engines
+from weft_bench.drive.gateway import engines
 from weft_bench.stats import mean, percentile
 from weft_bench.tenants.agents import Attack, Caller, agent, attacking
 

@@ -32,8 +32,7 @@ from rich.progress import Progress
 from weft_bench.cli.load import ReplayOptions
 from weft_bench.cli.simulator import FitOptions, TruthOptions
 from weft_bench.drive.client import Client
-from weft_bench.drive.gateway import served
-from weft_bench.drive.order import OrderError, set_order
+from weft_bench.drive.gateway import OrderError, served, set_order
 from weft_bench.drive.player import Gaps, Player
 from weft_bench.replay.command import TOLD_ORDER, setup
 from weft_bench.report.figures import Figure, finish

@@ -7,6 +7,7 @@ import os
 import pstats
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -15,15 +16,12 @@ from rich.progress import Progress
 
 from weft_bench.cli.simulator import SimOptions
 from weft_bench.report.figures import finish, status
-from weft_bench.report.rows import figures, show
+from weft_bench.report.rows import Column, Rows, figures, show
+from weft_bench.stats import distribution, mean
+from weft_bench.studies.cells import estimate
 from weft_bench.workloads.arrivals import arrivals
 from weft_bench.workloads.schema import TraceError
 from weft_bench.workloads.streams import stream
-
-from collections.abc import Mapping, Sequence
-from weft_bench.report.rows import Column, Rows
-from weft_bench.stats import distribution, mean
-from weft_bench.studies.cells import estimate
 
 if TYPE_CHECKING:
     from weft_bench.virtual.records import Simulation
@@ -158,7 +156,7 @@ def _start(options: SimOptions) -> None:
 def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
     from weft_bench.costs.engines import shapes
     from weft_bench.virtual.engine import EngineSettings
-    from weft_bench.virtual.window import steady
+    from weft_bench.virtual.records import steady
     from weft_bench.virtual.workload import BYTES_PER_TOKEN, load
     from weft_bench.virtual.world import Setup, simulate
 

@@ -25,12 +25,14 @@ from weft_bench.virtual.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
 from weft_bench.virtual.overlap import (
     PREFILL_TAGS,
     TAKE_WAIT_S,
+    THREAD,
     Overlap,
+    Prefills,
     all_done_s,
     complete_at,
     known_before_tools,
+    name_of,
 )
-from weft_bench.virtual.prefills import THREAD, Prefills, name_of
 from weft_bench.virtual.prefix_tree import PrefixTree
 from weft_bench.virtual.programs import Program, begin_program
 from weft_bench.virtual.prompts import place

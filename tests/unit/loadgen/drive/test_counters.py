@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.drive.counters import EngineCounters, simulated
+from weft_bench.drive.gateway import EngineCounters, simulated
 
 
 def state(*engines):

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from support.serving import client_of
 from weft_bench.drive.client import Client
-from weft_bench.drive.order import OrderError, kept_order, order_of, set_order
+from weft_bench.drive.gateway import OrderError, kept_order, order_of, set_order
 
 pytestmark = pytest.mark.anyio
 
