@@ -22,12 +22,6 @@ FIRST_ID: Final = 300
 IDS: Final = 1000
 
 
-def matches(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a coding session."""
-    requests = record.get("requests")
-    return isinstance(requests, list) and "block_size" in record
-
-
 def read(
     records: Iterable[Mapping[str, Any]], shrink: int = DEFAULT_SHRINK, context: int = 0
 ) -> Iterator[TraceProgram]:
