@@ -13,9 +13,8 @@ from weft_bench.cli.options import (
     Names,
     Option,
     Orders,
-    Parsed,
+    choice,
     command,
-    one_of,
     writable,
 )
 
@@ -23,10 +22,7 @@ peers = typer.Typer()
 
 SIMULATED: Final = "simulated"
 REAL: Final = "real"
-
-
-def _engines(text: str, option: str) -> str:
-    return one_of(text, (SIMULATED, REAL), option)
+ENGINES: Final = (SIMULATED, REAL)
 
 
 def _check_peers(context: typer.Context, options: PeersOptions) -> PeersOptions:
@@ -54,7 +50,9 @@ class PeersOptions:
 
     data: Annotated[str, Option(help="folder of the recorded workloads")]
     engines: Annotated[
-        str, Parsed(_engines), Option(help="simulated, or real: vLLM on this machine")
+        str,
+        choice("weft_bench.cli.peers:ENGINES"),
+        Option(help="simulated, or real: vLLM on this machine"),
     ] = SIMULATED
     fronts: Annotated[
         Names, Option(help="rows, comma-separated, such as weft/plas; default: all")

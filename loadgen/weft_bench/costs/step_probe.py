@@ -8,7 +8,7 @@ prefill of all prompts; the difference to more tokens is decode alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
@@ -106,18 +106,18 @@ def decodes(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[in
     The prompts of several sequences fit into one step, so that all start to decode in the next one.
     A single prompt may take several steps.
     """
-    for sequences, length in DECODES:
-        step = context if sequences == 1 else min(context, step_tokens or context)
-        if sequences <= slots and sequences * (length + _TOKENS) < step:
+    for sequences, length in _within(DECODES, slots, context):
+        if sequences == 1 or sequences * (length + _TOKENS) < (step_tokens or context):
             yield sequences, length
 
 
 def prefills(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
     """Yield sequences and prompt lengths for the prefill measurements, which take one step."""
-    for sequences, length in PREFILLS:
-        step = min(context, step_tokens or context)
-        if sequences <= slots and sequences * (length + _TOKENS) < step:
-            yield sequences, length
+    return _within(PREFILLS, slots, min(context, step_tokens or context))
+
+
+def _within(grid: Sequence[tuple[int, int]], slots: int, tokens: int) -> Iterator[tuple[int, int]]:
+    return ((n, size) for n, size in grid if n <= slots and n * (size + _TOKENS) < tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -17,53 +17,38 @@ from weft_bench.drive.gateway import CHAT, session
 class Attack:
     """The calls of the attacking threads.
 
-    programs: returns one thread's programs in order, given the thread's number. more: members of
+    program: the program of a call, by the numbers of the thread and of its call. more: members of
     every body. threads: 0 for the bench's number. long: prompts as long as the model's context, and
     one token of answer. control: uses the honest tenant's key, so that no separate share limits the
     attack.
     """
 
     name: str
-    programs: Callable[[int], Iterator[str]]
+    program: str
     more: Mapping[str, Any] = field(default_factory=dict)
     threads: int = 0
     long: bool = False
     control: bool = False
 
 
-def _same(name: str) -> Callable[[int], Iterator[str]]:
-    def programs(thread: int) -> Iterator[str]:
-        while True:
-            yield name
-
-    return programs
-
-
-def _one_each(thread: int) -> Iterator[str]:
-    while True:
-        yield f"attack-{thread}"
-
-
-def _fresh(thread: int) -> Iterator[str]:
-    return (f"attack-{thread}-{number}" for number in count())
-
-
+_THREAD: Final = "attack-{thread}"
+_CALL: Final = "attack-{thread}-{number}"
 _RAISED: Final = {"weft": {"priority": 4, "reuse_priority": 4}}
 # Attacks on engine time. "Raised" also claims a high priority.
 ATTACKS: Final[Sequence[Attack]] = (
-    Attack("one program", _same("attack")),
-    Attack("a program per thread", _one_each),
-    Attack("a program per call", _fresh),
-    Attack("a program per call, raised", _fresh, _RAISED),
-    Attack("1 thread of long prompts", _fresh, threads=1, long=True),
-    Attack("4 threads of long prompts", _fresh, threads=4, long=True),
-    Attack("control: one key, a program per call, raised", _fresh, _RAISED, control=True),
+    Attack("one program", "attack"),
+    Attack("a program per thread", _THREAD),
+    Attack("a program per call", _CALL),
+    Attack("a program per call, raised", _CALL, _RAISED),
+    Attack("1 thread of long prompts", _CALL, threads=1, long=True),
+    Attack("4 threads of long prompts", _CALL, threads=4, long=True),
+    Attack("control: one key, a program per call, raised", _CALL, _RAISED, control=True),
 )
 # Attacks on the KV cache: each call pins its blocks and raises their priority.
 _PINNED: Final = {"weft": {"retain_s": 3600, "reuse_priority": 4}}
 PINS: Final[Sequence[Attack]] = (
-    Attack("pins", _fresh, _PINNED, threads=2),
-    Attack("control: one key, pins", _fresh, _PINNED, threads=2, control=True),
+    Attack("pins", _CALL, _PINNED, threads=2),
+    Attack("control: one key, pins", _CALL, _PINNED, threads=2, control=True),
 )
 
 
@@ -138,7 +123,8 @@ async def attack_forever(
     caller: Caller, attack: Attack, thread: int, max_tokens: int, prompt: Callable[[str], str]
 ) -> None:
     """Run one attacking thread: sequential calls until it is cancelled."""
-    for number, program in enumerate(attack.programs(thread)):
+    for number in count():
+        program = attack.program.format(thread=thread, number=number)
         text = prompt(f"Thread {thread}, call {number}")
         await caller.call(program, text, max_tokens, attack.more)
 

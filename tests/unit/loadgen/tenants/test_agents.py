@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from itertools import islice
 from typing import Any
 
 import httpx
@@ -18,7 +17,10 @@ SERVED = {"usage": {"total_tokens": 7}}
 
 
 def test_attacks_name_their_programs() -> None:
-    named = {a.name: [list(islice(a.programs(t), 3)) for t in (0, 1)] for a in ATTACKS}
+    named = {
+        a.name: [[a.program.format(thread=t, number=n) for n in range(3)] for t in (0, 1)]
+        for a in ATTACKS
+    }
     assert named["one program"] == [["attack"] * 3] * 2
     assert named["a program per thread"] == [["attack-0"] * 3, ["attack-1"] * 3]
     assert named["a program per call"][1] == ["attack-1-0", "attack-1-1", "attack-1-2"]
@@ -28,7 +30,7 @@ def test_attacks_name_their_programs() -> None:
 def test_each_table_has_one_control_that_attacks_like_another_column(attacks: Any) -> None:
     (control,) = [attack for attack in attacks if attack.control]
     others = [attack for attack in attacks if not attack.control]
-    assert [a for a in others if (a.programs, a.more) == (control.programs, control.more)]
+    assert [a for a in others if (a.program, a.more) == (control.program, control.more)]
 
 
 async def test_an_agent_calls_in_one_program_with_its_own_key() -> None:
