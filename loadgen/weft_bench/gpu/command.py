@@ -26,6 +26,7 @@ from weft_bench.gpu.results import Results, ResultsError
 from weft_bench.gpu.shapes import SHAPES, write
 from weft_bench.gpu.systems import MEASURE, OURS, SYSTEMS
 from weft_bench.report import gpu as report
+from weft_bench.report.figures import refuse
 from weft_bench.stack.processes import NotReady
 
 _CALL_S: Final = 3600.0
@@ -63,8 +64,7 @@ def run(options: GpuOptions) -> int:
             store.load(Path(options.json_file), found)
         found.set_capacity(options.capacity)
     except (HostError, ResultsError) as error:
-        print(f"weft bench gpu: {error}", file=sys.stderr)
-        return 2
+        return refuse("gpu", error)
     failed = up = False
     try:
         with tempfile.TemporaryDirectory(prefix="weft-gpu-") as folder:

@@ -17,7 +17,7 @@ import httpx
 from rich.progress import Progress
 
 from weft_bench.cli.load import OverheadOptions
-from weft_bench.report.figures import finish
+from weft_bench.report.figures import finish, refuse
 from weft_bench.report.rows import Column, Rows, figures, show
 from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
 from weft_bench.stack.proxies import OURS, PEERS, Absent, started, why_absent
@@ -92,8 +92,7 @@ def run(options: OverheadOptions) -> int:
     unknown = [peer for peer in options.peers if peer not in PEERS]
     if unknown:
         known = ", ".join(PEERS)
-        print(f"weft bench overhead: unknown peers {unknown}; known: {known}", file=sys.stderr)
-        return 2
+        return refuse("overhead", f"unknown peers {unknown}; known: {known}")
     absent: dict[str, str] = {}
     try:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:

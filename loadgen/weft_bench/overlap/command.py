@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from weft_bench.overlap.probe import Machine, Probe, ProbeError
 from weft_bench.overlap.prompts import RESERVE, ready
 from weft_bench.overlap.shape import LARGEST_PROMPT, ShapeRequest, generate
 from weft_bench.report import rows as report
-from weft_bench.report.figures import finish, status
+from weft_bench.report.figures import finish, refuse, status
 from weft_bench.report.rows import Column, figures
 from weft_bench.stack.local import StackError, configuration, engine_variables, stack_at
 from weft_bench.stack.local import progress as progress_of
@@ -167,13 +166,9 @@ def run(options: OverlapOptions) -> int:
         with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
             measured = asyncio.run(_measure(options, base))
     except (ProbeError, OrderError, StackError, ValueError) as error:
-        print(f"weft bench overlap: {error}", file=sys.stderr)
-        return 2
+        return refuse("overlap", error)
     except OSError as error:
-        print(
-            f"weft bench overlap: request failed: {type(error).__name__} {error}", file=sys.stderr
-        )
-        return 2
+        return refuse("overlap", f"request failed: {type(error).__name__} {error}")
     show(measured.rows)
     print("; ".join(f"{key} {value}" for key, value in measured.notes.items()))
     told = {**configuration(options), **measured.notes}

@@ -30,7 +30,7 @@ from weft_bench.peers.scenes import (
 )
 from weft_bench.report import page
 from weft_bench.report import peers as report
-from weft_bench.report.figures import finish, machine
+from weft_bench.report.figures import finish, machine, refuse
 from weft_bench.report.peers import Turn
 from weft_bench.stack.local import StackError
 from weft_bench.stack.processes import NotReady
@@ -69,8 +69,7 @@ def run(options: PeersOptions) -> int:
             rows = _rows(options, replicas)
             _play(options, scenes, rows, replicas, Path(folder), found)
     except (TraceError, ValueError, ImportError, StackError, httpx.HTTPError) as error:
-        print(f"weft bench peers: {error}", file=sys.stderr)
-        return 2
+        return refuse("peers", error)
     except NotReady as error:
         print(f"weft bench peers: Weft did not start\n{error}", file=sys.stderr)
         status = 1

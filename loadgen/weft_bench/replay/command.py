@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import asdict
@@ -27,7 +26,7 @@ from weft_bench.drive.gateway import (
 )
 from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import rows as report
-from weft_bench.report.figures import finish, status
+from weft_bench.report.figures import finish, refuse, status
 from weft_bench.report.rows import Column, figures
 from weft_bench.stack.local import StackError, configuration, engine_variables, stack_at
 from weft_bench.stack.local import progress as progress_of
@@ -153,8 +152,7 @@ def run(options: ReplayOptions) -> int:
         with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
             results, notes = asyncio.run(_replay(options, base))
     except (TraceError, ReplayError, OrderError, StackError, ValueError) as error:
-        print(f"weft bench replay: {error}", file=sys.stderr)
-        return 2
+        return refuse("replay", error)
     # Marks simulated figures, so that they never look like real ones.
     kind = "simulated: " if notes.get("engines") == "simulated" else ""
     title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"

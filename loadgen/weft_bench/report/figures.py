@@ -100,3 +100,9 @@ def status(failures: Sequence[str]) -> int:
     for failure in failures[:5]:
         print(f"error: {failure}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def refuse(command: str, error: object) -> int:
+    """Print why a bench cannot run. Returns its exit status, 2."""
+    print(f"weft bench {command}: {error}", file=sys.stderr)
+    return 2

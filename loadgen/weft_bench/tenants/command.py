@@ -19,6 +19,7 @@ from weft_bench.drive.gateway import (
     served,
     set_order,
 )
+from weft_bench.report.figures import refuse
 from weft_bench.report.goals import conclude
 from weft_bench.stack.local import StackError, stack_at
 from weft_bench.tenants.agents import ATTACKS, PINS
@@ -134,8 +135,7 @@ def run(options: TenantsOptions) -> int:
         with stack_at(options.base_url, lambda: _setup(options)) as base:
             times, pins = asyncio.run(_measure(options, base))
     except (OrderError, StackError, OSError, ValueError, KeyError, IndexError) as error:
-        print(f"weft bench tenants: {error}", file=sys.stderr)
-        return 2
+        return refuse("tenants", error)
     except KeyboardInterrupt:
         return 130
     goals = missed(times, pins)

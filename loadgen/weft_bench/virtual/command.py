@@ -5,7 +5,6 @@ from __future__ import annotations
 import cProfile
 import os
 import pstats
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.progress import Progress
 
 from weft_bench.cli.simulator import SimOptions
-from weft_bench.report.figures import finish, status
+from weft_bench.report.figures import finish, refuse, status
 from weft_bench.report.rows import Column, Rows, figures, show
 from weft_bench.stats import distribution, mean
 from weft_bench.studies.cells import estimate
@@ -105,8 +104,7 @@ def run(options: SimOptions) -> int:
     try:
         from weft_bench.virtual.replica import SimulationError
     except (ImportError, RuntimeError) as error:
-        print(f"weft bench sim: vLLM is required: {error}", file=sys.stderr)
-        return 2
+        return refuse("sim", f"vLLM is required: {error}")
     try:
         begun = time.process_time()
         _start(options)
@@ -115,8 +113,7 @@ def run(options: SimOptions) -> int:
         with profile or nullcontext():
             found = _simulate(options)
     except (TraceError, SimulationError, ValueError) as error:
-        print(f"weft bench sim: {error}", file=sys.stderr)
-        return 2
+        return refuse("sim", error)
     used = time.process_time() - started
     played = min(len({c.program for c in one.calls}) for runs in found.values() for one in runs)
     programs = f"{played} programs"

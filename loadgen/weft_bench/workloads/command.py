@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -11,7 +10,7 @@ from typing import Final
 
 from weft_bench.cli.simulator import WorkloadOptions
 from weft_bench.report import rows as report
-from weft_bench.report.figures import Figure, write_json
+from weft_bench.report.figures import Figure, refuse, write_json
 from weft_bench.workloads import file as workload_file
 from weft_bench.workloads.arrivals import KINDS, arrivals
 from weft_bench.workloads.registry import WORKLOADS
@@ -112,8 +111,7 @@ def run(options: WorkloadOptions) -> int:
             for workload in WORKLOADS.values():
                 print(f"{workload.name:12} {workload.source}")
     except (TraceError, ValueError) as error:
-        print(f"weft bench workload: {error}", file=sys.stderr)
-        return 2
+        return refuse("workload", error)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from weft_bench.cli.parts import LineageOptions
 from weft_bench.micro.lineage.data import FILES, Calls, read
 from weft_bench.micro.lineage.scene import Played, costs, play
 from weft_bench.micro.lineage.variants import AS_RECORDED, VARIANTS
-from weft_bench.report.figures import finish
+from weft_bench.report.figures import finish, refuse
 from weft_bench.report.rows import Column, figures, show
 from weft_bench.stats import percentile
 from weft_bench.workloads.schema import TraceError
@@ -72,8 +71,7 @@ def run(options: LineageOptions) -> int:
     unknown = [name for name in names if name not in FILES]
     if unknown:
         known = ", ".join(FILES)
-        print(f"weft bench lineage: unknown sets {unknown}; known are {known}", file=sys.stderr)
-        return 2
+        return refuse("lineage", f"unknown sets {unknown}; known are {known}")
     rows: dict[tuple[str, ...], dict[str, float]] = {}
     try:
         with Progress() as progress:
@@ -89,8 +87,7 @@ def run(options: LineageOptions) -> int:
             found = asyncio.run(costs(options.rounds, stream(options.seed, "lineage/costs")))
             progress.advance(bar)
     except TraceError as error:
-        print(f"weft bench lineage: {error}", file=sys.stderr)
-        return 2
+        return refuse("lineage", error)
     costs_us = {("cost", what): times(seconds) for what, seconds in found.items()}
     show("Programs found without keys: pairs of calls", LABELS, rows, COLUMNS)
     show("Processor time of a call", ("", "call"), costs_us, COSTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +11,7 @@ from rich.progress import Progress
 
 from weft_bench.cli.parts import SchedulerOptions
 from weft_bench.report import scheduler as report
-from weft_bench.report.figures import finish
+from weft_bench.report.figures import finish, refuse
 from weft_bench.report.rows import figures, show
 from weft_bench.stats import mean
 
@@ -34,8 +33,7 @@ def run(options: SchedulerOptions) -> int:
     try:
         from weft_bench.micro.scheduler.scene import Load, replicas
     except (ImportError, RuntimeError) as error:
-        print(f"weft bench scheduler: needs vLLM: {error}", file=sys.stderr)
-        return 2
+        return refuse("scheduler", f"needs vLLM: {error}")
     measured: dict[tuple[str, str], report.Times] = {}
     try:
         with Progress() as progress:
@@ -58,8 +56,7 @@ def run(options: SchedulerOptions) -> int:
                 for name, times in _measure(options, pair, case, progress).items():
                     measured[case, name] = times
     except ValueError as error:
-        print(f"weft bench scheduler: {error}", file=sys.stderr)
-        return 2
+        return refuse("scheduler", error)
     title = (
         f"Time of a scheduler step: {options.policy} and vLLM's priority, "
         f"{options.running:,} running, {options.waiting:,} waiting"

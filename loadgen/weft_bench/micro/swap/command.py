@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from weft_bench.cli.parts import SwapOptions
 from weft_bench.report import swap as report
-from weft_bench.report.figures import finish
+from weft_bench.report.figures import finish, refuse
 from weft_bench.report.rows import figures, show
 
 if TYPE_CHECKING:
@@ -43,11 +43,9 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
 
         from weft_bench.micro.swap.ways import Shape, scene
     except ImportError as error:
-        print(f"weft bench swap: needs torch: {error}", file=sys.stderr)
-        return 2
+        return refuse("swap", f"needs torch: {error}")
     if any(count < 1 for count in options.blocks):
-        print("weft bench swap: a swap needs at least one block", file=sys.stderr)
-        return 2
+        return refuse("swap", "a swap needs at least one block")
     name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name, 0)
     if name == "cpu":
@@ -59,8 +57,7 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
     if left_out:
         print(f"skipped for lack of memory: {', '.join(map(str, left_out))} blocks")
     if not counts:
-        print("weft bench swap: not enough memory for any number of blocks", file=sys.stderr)
-        return 2
+        return refuse("swap", "not enough memory for any number of blocks")
     absent: dict[str, str] = {}
     try:
         rates = _measure(options, scene(shape, counts[-1], device), counts, absent)

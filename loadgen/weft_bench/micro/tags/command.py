@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.progress import Progress
 
 from weft_bench.cli.parts import TagsOptions
 from weft_bench.micro.tags.dialogues import Program, dialogues
-from weft_bench.report.figures import finish
+from weft_bench.report.figures import finish, refuse
 from weft_bench.report.rows import Column, figures, show
 from weft_bench.stats import mean, percentile
 from weft_bench.workloads.schema import TraceError
@@ -74,11 +73,9 @@ def run(options: TagsOptions) -> int:
         sets = {name: programs[: options.programs or None] for name, programs in found.items()}
         at_hand = tokenizers(lambda: _texts(found))
     except ImportError as error:
-        print(f"weft bench tags: needs the package tokenizers: {error}", file=sys.stderr)
-        return 2
+        return refuse("tags", f"needs the package tokenizers: {error}")
     except TraceError as error:
-        print(f"weft bench tags: {error}", file=sys.stderr)
-        return 2
+        return refuse("tags", error)
     rows: dict[tuple[str, ...], dict[str, float]] = {}
     try:
         with Progress() as progress:
