@@ -48,22 +48,6 @@ def count(rate: float, window_s: float) -> int:
     return max(FEWEST, round(rate * window_s))
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The wall time of a run. begun_s: on the clock that callers pass to `fits`."""
-
-    begun_s: float
-    seconds: float
-
-    def fits(self, now_s: float, needed_s: float) -> bool:
-        """Return whether work of `needed_s` seconds ends in time."""
-        return now_s + needed_s <= self.begun_s + self.seconds
-
-    def left_s(self, now_s: float) -> float:
-        """Return the seconds left, at least 0."""
-        return max(0.0, self.begun_s + self.seconds - now_s)
-
-
 def plateau(tokens: Sequence[tuple[float, float]]) -> float:
     """Return the tokens per second of an engine that always has enough work.
 

@@ -17,7 +17,7 @@ from weft_bench.cli.gpu import PLAYED, GpuOptions
 from weft_bench.costs.step_probe import ProbeError
 from weft_bench.drive.client import Client
 from weft_bench.gpu import results as store
-from weft_bench.gpu.cells import Budget, Cell, by_system, cells
+from weft_bench.gpu.cells import Cell, by_system, cells
 from weft_bench.gpu.engine import EngineError, Started, cache_of, cause, metrics, started
 from weft_bench.gpu.fitting import fit_engine
 from weft_bench.gpu.host import Host, HostError, look
@@ -56,7 +56,7 @@ def run(options: GpuOptions) -> int:
     Returns the exit status: 1 if programs or an engine failed, 2 for an unsuitable machine or file,
     CELLS_LEFT if the time limit ended the run.
     """
-    budget = Budget(time.monotonic(), 60 * options.minutes)
+    ends_s = time.monotonic() + 60 * options.minutes
     try:
         host = look(options.device, options.memory_share, SHAPES[options.shape].weight_bytes)
         found = Results(host.record(), host.versions, configuration(options))
@@ -68,7 +68,7 @@ def run(options: GpuOptions) -> int:
     failed = up = False
     try:
         with tempfile.TemporaryDirectory(prefix="weft-gpu-") as folder:
-            _Run(options, host, found, budget, Path(folder)).all()
+            _Run(options, host, found, ends_s, Path(folder)).all()
     except _TimeUp:
         up = True
     except (NotReady, EngineError, ProbeError, OSError, ValueError, ImportError) as error:
@@ -117,7 +117,7 @@ class _Run:
     options: GpuOptions
     host: Host
     found: Results
-    budget: Budget
+    ends_s: float
     folder: Path
 
     def all(self) -> None:
@@ -178,7 +178,7 @@ class _Run:
                 self._save()
                 print(
                     f"{cell.key}: {values['programs']:.0f} programs, {values['cut']:.0f} cut, "
-                    f"mean {values['response_mean']:.4g} s, {self._left()} left",
+                    f"mean {values['response_mean']:.4g} s, {self._left_s() / 60:.1f} min left",
                     flush=True,
                 )
                 if len(errors := [e for r in outcome.play.programs for e in r.errors]):
@@ -200,18 +200,18 @@ class _Run:
             print(f"{workload}: capacity of {MEASURE} {rate:.4g} programs/s", flush=True)
 
     def _needs(self, seconds: float) -> None:
-        if not self.budget.fits(time.monotonic(), seconds):
+        if seconds > self.ends_s - time.monotonic():
             raise _TimeUp
 
-    def _left(self) -> str:
-        return f"{self.budget.left_s(time.monotonic()) / 60:.1f} min"
+    def _left_s(self) -> float:
+        return max(0.0, self.ends_s - time.monotonic())
 
     def _start_s(self, system: str) -> float:
         known = self.found.engines.get(system, {}).get("start_s")
         return _START_SLACK * float(known) if known else _FIRST_START_S
 
     def _wait_s(self) -> float:
-        return min(self.options.start_s, self.budget.left_s(time.monotonic()))
+        return min(self.options.start_s, self._left_s())
 
     def _logs(self, system: str) -> Path:
         logs = (Path(self.options.logs) if self.options.logs else self.folder) / system

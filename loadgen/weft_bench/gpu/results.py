@@ -61,39 +61,27 @@ _ALIKE: Final = ("host", "versions", "configuration")
 _ADDED: Final = ("cells", "capacity", "engines")
 
 
-def merge(mine: Results, document: Mapping[str, Any]) -> None:
-    """Add the cells of an earlier document.
-
-    Raises ResultsError if its host, versions or configuration differ.
-    """
-    if document.get("command") != COMMAND:
-        raise ResultsError(f"holds no results of {COMMAND}")
-    for part in _ALIKE:
-        theirs = document.get(part)
-        ours = json.loads(json.dumps(getattr(mine, part)))
-        if theirs != ours:
-            raise ResultsError(f"has another {part}: {_difference(theirs, ours)}")
-    for part in _ADDED:
-        earlier = document.get(part)
-        if not isinstance(earlier, dict):
-            raise ResultsError(f"has no {part}")
-        getattr(mine, part).update(earlier)
-
-
 def load(path: Path, mine: Results) -> None:
-    """Merge the file if it exists. Raises ResultsError."""
+    """Add the cells of the file, if it exists.
+
+    Raises ResultsError if it holds something else, or its host, versions or configuration differ.
+    """
     if not path.exists() or not path.stat().st_size:
         return
     try:
         document = json.loads(path.read_text())
-        if not isinstance(document, dict):
-            raise ValueError("not an object")
-    except ValueError as error:
-        raise ResultsError(f"{path} is not a JSON object: {error}") from None
-    try:
-        merge(mine, document)
-    except ResultsError as error:
-        raise ResultsError(f"{path} {error}; write to another file with --json") from None
+        if document["command"] != COMMAND:
+            raise ValueError(f"it holds no results of {COMMAND}")
+        for part in _ALIKE:
+            theirs, ours = document[part], json.loads(json.dumps(getattr(mine, part)))
+            unlike = [n for n in {**theirs, **ours} if theirs.get(n) != ours.get(n)]
+            if unlike:
+                told = (f"{n} {theirs.get(n)!r}, here {ours.get(n)!r}" for n in unlike)
+                raise ValueError(f"it has another {part}: {', '.join(told)}")
+        for part in _ADDED:
+            getattr(mine, part).update(document[part])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ResultsError(f"{path}: {error}; write to another file with --json") from None
 
 
 def save(path: Path, mine: Results) -> None:
@@ -102,10 +90,3 @@ def save(path: Path, mine: Results) -> None:
     extra = {name: getattr(mine, name) for name in ("host", "versions", *_ADDED)}
     write_json(part, COMMAND, mine.configuration, report.figures(mine.cells), extra)
     part.replace(path)
-
-
-def _difference(theirs: Any, ours: Any) -> str:
-    if not isinstance(theirs, dict):
-        return f"{theirs!r}, not {ours!r}"
-    names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
-    return ", ".join(f"{name} {theirs.get(name)!r}, here {ours.get(name)!r}" for name in names)
