@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from weft_bench.attack.attacks import ATTACKS, Activity
 from weft_bench.cli.parts import AttackOptions
-from weft_bench.report.goals import conclude
+from weft_bench.report.page import conclude
 from weft_bench.stack.processes import NotReady, free_port, running
 from weft_bench.stats import percentile
 

@@ -16,13 +16,11 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from weft_bench.cli.gpu import PLAYED, GpuOptions
 from weft_bench.costs.step_probe import ProbeError
 from weft_bench.drive.client import Client
-from weft_bench.gpu import results as store
-from weft_bench.gpu.cells import Cell, by_system, cells
+from weft_bench.gpu.cells import Cell, Results, ResultsError, by_system, cells, load, save
 from weft_bench.gpu.engine import EngineError, Started, cache_of, cause, metrics, started
 from weft_bench.gpu.fitting import fit_engine
 from weft_bench.gpu.host import Host, HostError, look
 from weft_bench.gpu.play import Clients, capacity, play_cell, warm_up
-from weft_bench.gpu.results import Results, ResultsError
 from weft_bench.gpu.shapes import SHAPES, write
 from weft_bench.gpu.systems import MEASURE, OURS, SYSTEMS
 from weft_bench.report import gpu as report
@@ -61,7 +59,7 @@ def run(options: GpuOptions) -> int:
         host = look(options.device, options.memory_share, SHAPES[options.shape].weight_bytes)
         found = Results(host.record(), host.versions, configuration(options))
         if options.json_file:
-            store.load(Path(options.json_file), found)
+            load(Path(options.json_file), found)
         found.set_capacity(options.capacity)
     except (HostError, ResultsError) as error:
         return refuse("gpu", error)
@@ -220,7 +218,7 @@ class _Run:
 
     def _save(self) -> None:
         if self.options.json_file:
-            store.save(Path(self.options.json_file), self.found)
+            save(Path(self.options.json_file), self.found)
 
 
 def plan(options: GpuOptions, planned: Sequence[tuple[str, Sequence[Cell]]]) -> str:

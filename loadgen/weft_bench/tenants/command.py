@@ -20,7 +20,7 @@ from weft_bench.drive.gateway import (
     set_order,
 )
 from weft_bench.report.figures import refuse
-from weft_bench.report.goals import conclude
+from weft_bench.report.page import conclude
 from weft_bench.stack.local import StackError, stack_at
 from weft_bench.tenants.agents import ATTACKS, PINS
 from weft_bench.tenants.scenes import Column, Load, Pinned, Target, contend, pin, words

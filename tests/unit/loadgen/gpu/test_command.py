@@ -11,12 +11,11 @@ from weft_bench import cli
 from weft_bench.cli.gpu import GpuOptions
 from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu import command
-from weft_bench.gpu.cells import Cell
+from weft_bench.gpu.cells import Cell, Results
 from weft_bench.gpu.command import CELLS_LEFT, run, sessions
 from weft_bench.gpu.engine import Counts, EngineError, Started
 from weft_bench.gpu.host import Host, HostError
 from weft_bench.gpu.play import Outcome
-from weft_bench.gpu.results import Results
 from weft_bench.stack.processes import NotReady
 
 CPU = Host("cpu", "2 cores", None, {"vllm": "0.32.0"})
