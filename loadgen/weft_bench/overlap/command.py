@@ -11,7 +11,6 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
@@ -152,30 +151,22 @@ _FIRST: Final = 10
 _BLOCK: Final = 32
 
 
-@dataclass(slots=True)
-class Measured:
-    """The result. rows: results by row and seed. notes: the setup."""
-
-    rows: dict[str, list[list[Result]]] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)
-
-
 def run(options: OverlapOptions) -> int:
     """Play and report. Returns the exit status: 1 if a request failed, 2 for invalid input."""
     try:
         with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
-            measured = asyncio.run(_measure(options, base))
+            played, notes = asyncio.run(_measure(options, base))
     except (ProbeError, OrderError, StackError, ValueError) as error:
         return refuse("overlap", error)
     except OSError as error:
         return refuse("overlap", f"request failed: {type(error).__name__} {error}")
-    show(measured.rows)
-    print("; ".join(f"{key} {value}" for key, value in measured.notes.items()))
-    told = {**configuration(options), **measured.notes}
-    finish("overlap", options.json_file, told, figures(rows(measured.rows), COLUMNS))
+    show(played)
+    print("; ".join(f"{key} {value}" for key, value in notes.items()))
+    told = {**configuration(options), **notes}
+    finish("overlap", options.json_file, told, figures(rows(played), COLUMNS))
     failures = [
         f"{name}, request {r.number}: {error}"
-        for name, seeds in measured.rows.items()
+        for name, seeds in played.items()
         for results in seeds
         for r in results
         for error in r.errors
@@ -199,7 +190,10 @@ def setup(
     return line, engine_variables(environment, {"WEFT_ENGINE_SETTINGS": {"tags": True}})
 
 
-async def _measure(options: OverlapOptions, base: str) -> Measured:
+async def _measure(
+    options: OverlapOptions, base: str
+) -> tuple[dict[str, list[list[Result]]], dict[str, Any]]:
+    """Return results by row and seed, and notes on the setup."""
     async with Client(base) as client, AsyncExitStack() as stack:
         # Engines that the command starts need no reset.
         await stack.enter_async_context(kept_order(client) if options.base_url else nullcontext())
@@ -237,11 +231,11 @@ async def _measure(options: OverlapOptions, base: str) -> Measured:
 
             slower = slowdown(unseen, await played(ROWS[0], seeds.stop, unseen, 1.0))
             notes = _notes(options, found, rate(slower), slower)
-            measured = Measured({row.name: [] for row in ROWS}, notes)
+            results: dict[str, list[list[Result]]] = {row.name: [] for row in ROWS}
             for turn, (seed, plan) in enumerate(plans.items()):
                 for row in (*ROWS[turn % len(ROWS) :], *ROWS[: turn % len(ROWS)]):
-                    measured.rows[row.name].append(await played(row, seed, plan, slower))
-        return measured
+                    results[row.name].append(await played(row, seed, plan, slower))
+        return results, notes
 
 
 async def _plan(probe: Probe, found: Machine, seed: int, request: ShapeRequest) -> Plan:

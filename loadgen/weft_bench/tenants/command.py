@@ -23,7 +23,7 @@ from weft_bench.report.figures import refuse
 from weft_bench.report.page import conclude
 from weft_bench.stack.local import StackError, stack_at
 from weft_bench.tenants.agents import ATTACKS, PINS
-from weft_bench.tenants.scenes import Column, Load, Pinned, Target, contend, pin, words
+from weft_bench.tenants.scenes import Column, Pinned, Target, contend, pin, words
 
 # Goals of this project.
 SLOWDOWN_GOAL: Final = 2.5
@@ -163,7 +163,6 @@ def _setup(options: TenantsOptions) -> tuple[list[str], dict[str, str]]:
 async def _measure(
     options: TenantsOptions, base: str
 ) -> tuple[dict[str, list[Column]], dict[str, list[Pinned]]]:
-    load = Load(options.agents, options.threads, options.calls, options.max_tokens)
     times: dict[str, list[Column]] = {}
     pins: dict[str, list[Pinned]] = {}
     async with Client(base, limit_s=_CALL_S) as client, AsyncExitStack() as stack:
@@ -174,7 +173,7 @@ async def _measure(
             for _ in range(options.repeats):
                 for attack, column in zip((None, *ATTACKS), times[policy], strict=True):
                     await set_order(client, policy, reset_cache=True)
-                    await contend(target, attack, load, column)
+                    await contend(target, attack, options, column)
             pins[policy] = []
             for attack in PINS:
                 await set_order(client, policy, reset_cache=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
+from weft_bench.cli.parts import TenantsOptions
 from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import engines
 from weft_bench.stats import mean, percentile
@@ -68,20 +69,6 @@ class Target:
         return sum(sum(one.get("pinned_blocks_by_tenant", {}).values()) for one in kv)
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The load.
-
-    agents: honest agents, each with `calls` calls per repeat. threads: attacking threads.
-    max_tokens: of an answer.
-    """
-
-    agents: int
-    threads: int
-    calls: int
-    max_tokens: int
-
-
 @dataclass(slots=True)
 class Column:
     """The honest tenant's calls during one attack, or alone.
@@ -135,13 +122,15 @@ class Pinned:
     errors: Sequence[str] = ()
 
 
-async def contend(target: Target, attack: Attack | None, load: Load, column: Column) -> None:
+async def contend(
+    target: Target, attack: Attack | None, options: TenantsOptions, column: Column
+) -> None:
     """Add a repeat to a column. attack: None for the honest tenant alone."""
     honest, attacker = target.tenants(attack)
 
     async def play(calls: int) -> None:
-        named = [f"honest-{number}" for number in range(load.agents)]
-        await asyncio.gather(*(agent(honest, name, calls, load.max_tokens) for name in named))
+        named = [f"honest-{number}" for number in range(options.agents)]
+        await asyncio.gather(*(agent(honest, name, calls, options.max_tokens) for name in named))
 
     def prompt(begin: str) -> str:
         if attack is not None and attack.long:
@@ -150,9 +139,9 @@ async def contend(target: Target, attack: Attack | None, load: Load, column: Col
 
     async with AsyncExitStack() as stack:
         if attack is not None:
-            tokens = 1 if attack.long else load.max_tokens
+            tokens = 1 if attack.long else options.max_tokens
             await stack.enter_async_context(
-                attacking(attacker, attack, load.threads, tokens, prompt)
+                attacking(attacker, attack, options.threads, tokens, prompt)
             )
             await _served(attacker, 1)
         try:
@@ -160,7 +149,7 @@ async def contend(target: Target, attack: Attack | None, load: Load, column: Col
                 await play(_LEAD_CALLS)
                 honest.forget()
                 attacker.forget()
-                await play(load.calls)
+                await play(options.calls)
         except TimeoutError:
             column.stopped += 1
         column.repeats.append(honest.seconds)
