@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from weft_bench.costs.fit import nonnegative
 from weft_bench.drive.client import Client, Refused
 from weft_bench.drive.gateway import CHAT, served
 from weft_bench.overlap.prompts import ReadyTurn, tools, words
@@ -143,11 +144,5 @@ def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
     A longer prompt is thus never faster. points: at least two lengths with their seconds.
     """
-    import numpy
-    from scipy.optimize import nnls
-
-    lengths = numpy.array([n for n, _ in points], dtype=float)
-    longest = lengths.max()
-    rows = numpy.stack([lengths / longest, (lengths / longest) ** 2], axis=1)
-    linear, square = map(float, nnls(rows, numpy.array([s for _, s in points]))[0])
-    return linear / longest, square / longest**2
+    linear, square = nonnegative([(n, n * n) for n, _ in points], [s for _, s in points])
+    return linear, square
