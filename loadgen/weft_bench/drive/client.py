@@ -1,7 +1,7 @@
 """The HTTP client of all benches: keep-alive connections with little overhead.
 
-The client shares its cores with the measured programs. A call costs it about 40 us of CPU. With
-httpx, a call costs 500 us, and 4 ms with 64 calls at once.
+The client shares its cores with the measured programs. A call through httpx takes about ten times
+as much processor time (docs/decisions/0001-upstream-client.md), more than the gateway itself.
 """
 
 from __future__ import annotations
