@@ -12,16 +12,15 @@ from weft_bench.peers.replicas import Replicas
 (SHAPE,) = shapes("8b-a100", 1, 4, 3000)
 
 
-def replicas(speed_up: float = 5.0, *, simulated: bool = True) -> Replicas:
+def replicas(dilate: float = 0.2, *, emulated: bool = True) -> Replicas:
     """Return two replicas for tests of scripts and reports. They do not run."""
     return Replicas(
         ("http://127.0.0.1:1", "http://127.0.0.1:2"),
-        Place("simulated", 48_000, speed_up, SHAPE.cost),
+        Place("m", 48_000, dilate, SHAPE.cost),
+        "weft",
         8000,
         SHAPE.block_tokens,
-        "/simulated/calls",
-        lambda order: None,
-        SHAPE if simulated else None,
+        SHAPE if emulated else None,
     )
 
 

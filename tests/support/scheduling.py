@@ -6,10 +6,10 @@ from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
-# All tests of this folder use one stack of real engines.
-STACK = "tests/system/real/"
+# All tests of one of these folders use the same engines.
+STACKS = ("tests/system/real/", "tests/system/emulated/")
 # The folders with the longest tests. The rest follows, so that all processes end together.
-_FIRST = (STACK, "tests/engine/", "tests/system/")
+_FIRST = (*STACKS, "tests/engine/", "tests/system/")
 
 
 def rank(nodeid: str) -> int:
@@ -18,7 +18,7 @@ def rank(nodeid: str) -> int:
 
 
 class Scheduling(LoadScopeScheduling):
-    """Gives a process whole files, and the tests on the real stack as one unit."""
+    """Gives a process whole files, and the tests on the same engines as one unit."""
 
     def __init__(self, config: Any, log: Any) -> None:
         # The order of collection counts, not the number of tests of a unit.
@@ -26,4 +26,5 @@ class Scheduling(LoadScopeScheduling):
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        return STACK if nodeid.startswith(STACK) else nodeid.partition("::")[0]
+        file = nodeid.partition("::")[0]
+        return next((folder for folder in STACKS if file.startswith(folder)), file)

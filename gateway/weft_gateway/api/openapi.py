@@ -1,8 +1,8 @@
 """The OpenAPI document: the routes that bypass FastAPI, the errors, and an example for each route.
 
-`examples.json` has the examples by operation id. They were recorded from a gateway in front of a
-simulated replica; ids, times and generated text are edited. Embeddings, tokenization and stored
-responses follow vLLM 0.32 instead.
+`examples.json` has the examples by operation id. They were recorded from a gateway in front of an
+engine without a model; ids, times and generated text are edited. Embeddings, tokenization and
+stored responses follow vLLM 0.32 instead.
 """
 
 from __future__ import annotations

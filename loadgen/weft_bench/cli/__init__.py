@@ -11,11 +11,10 @@ from weft_bench.cli.gpu import gpu
 from weft_bench.cli.load import load
 from weft_bench.cli.parts import parts
 from weft_bench.cli.peers import peers
-from weft_bench.cli.replica import replica
 from weft_bench.cli.simulator import simulator
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False)
-for group in (load, peers, experiments, gpu, simulator, replica, parts):
+for group in (load, peers, experiments, gpu, simulator, parts):
     bench.add_typer(group)
 
 

@@ -185,8 +185,6 @@ Orders = Annotated[tuple[str, ...], choice("weft_engine.wire:ORDER_NAMES", sever
 Arrivals = Annotated[str, choice("weft_bench.workloads.arrivals:KINDS")]
 ArrivalsOrRecorded = Annotated[str, choice("weft_bench.workloads.arrivals:ALL")]
 BaseUrl = Annotated[str, Option(help="a running gateway; default: start one as `weft up` does")]
-PresetSlots = Annotated[int, Option(min=0, help="concurrent calls; 0: the preset's")]
-PresetBlocks = Annotated[int, Option(min=0, help="KV blocks; 0: the preset's")]
 SwapGib = Annotated[
     float, Option(min=0.0, help="host memory for KV of preempted calls, GiB; 0: no swap")
 ]

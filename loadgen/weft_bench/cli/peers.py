@@ -20,23 +20,22 @@ from weft_bench.cli.options import (
 
 peers = typer.Typer()
 
-SIMULATED: Final = "simulated"
+EMULATED: Final = "emulated"
 REAL: Final = "real"
-ENGINES: Final = (SIMULATED, REAL)
+ENGINES: Final = (EMULATED, REAL)
 
 
 def _check_peers(context: typer.Context, options: PeersOptions) -> PeersOptions:
     if options.engines == REAL:
-        only_simulated = ("preset", "speed_up")
-        exclude(context, "--engines real", only_simulated, "they apply to simulated engines")
+        only_emulated = ("preset", "dilate")
+        exclude(context, "--engines real", only_emulated, "they apply to emulated engines")
         options = replace(
             options,
             replicas=options.replicas if given(context, ("replicas",)) else 2,
             kv_blocks=options.kv_blocks if given(context, ("kv_blocks",)) else 500,
-            speed_up=1.0,
         )
     if options.quick:
-        sets = ("seeds", "workloads", "programs", "speed_up")
+        sets = ("seeds", "workloads", "programs")
         exclude(context, "--quick", sets, "--quick sets them")
         long_gaps = options.long_gaps if given(context, ("long_gaps",)) else 0.0
         options = replace(options, seeds=1, long_gaps=long_gaps)
@@ -52,8 +51,8 @@ class PeersOptions:
     engines: Annotated[
         str,
         choice("weft_bench.cli.peers:ENGINES"),
-        Option(help="simulated, or real: vLLM on this machine"),
-    ] = SIMULATED
+        Option(help="emulated, or real: vLLM with the demo model on a CPU"),
+    ] = EMULATED
     fronts: Annotated[
         Names, Option(help="rows, comma-separated, such as weft/plas; default: all")
     ] = ()
@@ -65,12 +64,14 @@ class PeersOptions:
     ] = ()
     seeds: Annotated[int, Option(min=1, max=100, help="sets of programs and arrivals")] = 3
     replicas: Annotated[int, Option(min=1, max=64, help="replicas; real: 2")] = 3
-    preset: Annotated[str, Option(help="simulated: engine, such as 8b-a100")] = "8b-a100"
+    preset: Annotated[str, Option(help="emulated: engine, such as 8b-a100")] = "8b-a100"
     slots: Annotated[int, Option(min=1, help="calls that a replica runs at once")] = 4
     kv_blocks: Annotated[
         int, Option(min=64, help="KV blocks of a replica; default with real: 500")
     ] = 3000
-    speed_up: Annotated[float, Option(help="simulated: divide all times by this")] = 5.0
+    dilate: Annotated[
+        float, Option(min=0.001, help="emulated: factor on all times of the engines")
+    ] = 1.0
     programs: Annotated[
         int, Option(min=0, help="programs of a workload; 0: the workload's number")
     ] = 0
@@ -80,7 +81,7 @@ class PeersOptions:
     gap_factor: Annotated[float, Option(min=1, help="factor on their tool times")] = 30.0
     quick: Annotated[
         bool,
-        Option("--quick", help="one small workload with installed peers; takes a minute"),
+        Option("--quick", help="one small workload with installed peers; takes minutes"),
     ] = False
     install: Annotated[bool, Option("--install/--no-install", help="install missing peers")] = True
     json_file: JsonFile = ""

@@ -15,8 +15,6 @@ from weft_bench.cli.options import (
     Option,
     Orders,
     Parsed,
-    PresetBlocks,
-    PresetSlots,
     SwapGib,
     command,
     names,
@@ -63,8 +61,8 @@ class SimOptions:
         ArrivalsOrRecorded, Option(help="poisson, bursty, stepped, or recorded: the trace's")
     ] = "poisson"
     seeds: Annotated[int, Option(min=1, max=100, help="seeds to average over")] = 3
-    slots: PresetSlots = 0
-    kv_blocks: PresetBlocks = 0
+    slots: Annotated[int, Option(min=0, help="concurrent calls; 0: the preset's")] = 0
+    kv_blocks: Annotated[int, Option(min=0, help="KV blocks; 0: the preset's")] = 0
     swap_gib: SwapGib = 0.0
     tags: Annotated[bool, Option("--tags/--no-tags", help="evict KV blocks by tag")] = True
     prefix_cache: Annotated[

@@ -87,19 +87,14 @@ async def read_counters(client: Client) -> EngineCounters:
     return EngineCounters.of_state((await client.get("/weft/state")).json())
 
 
-def simulated(state: Any) -> bool:
-    """Return whether the engines are simulated, from the gateway's answer.
+def emulated(state: Any) -> bool:
+    """Return whether the engines are emulated, from the gateway's answer.
 
-    Raises ValueError for a mix of both, because no figure can cover both.
+    Raises ValueError for a mix of both, because no figure can cover both, and for another answer.
     """
-    found = set()
-    replicas = state.get("replicas") if isinstance(state, Mapping) else None
-    for replica in replicas.values() if isinstance(replicas, Mapping) else ():
-        answer = replica.get("answer")
-        weft = answer.get("weft") if isinstance(answer, Mapping) else None
-        found.add(isinstance(weft, Mapping) and weft.get("simulated") is True)
+    found = {"emulated" in engine for engine in engines(state)}
     if len(found) > 1:
-        raise ValueError("the gateway has simulated and real engines; a table cannot mix them")
+        raise ValueError("the gateway has emulated and real engines; a table cannot mix them")
     return found == {True}
 
 

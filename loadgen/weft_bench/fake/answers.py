@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from weft_bench.simulated.http import END_OF_BODY, STREAM_HEAD, chunk, json_response, response
+from weft_bench.fake.http import END_OF_BODY, STREAM_HEAD, chunk, json_response, response
 
 WORD: Final = " weft"
 CREATED: Final = 1_700_000_000

@@ -17,7 +17,7 @@ import orjson
 
 from weft_bench.fake import answers
 from weft_bench.fake.answers import Answers, Usage
-from weft_bench.simulated.http import error, json_response, response
+from weft_bench.fake.http import error, json_response, response
 
 _BYTES_PER_TOKEN: Final = 4
 _OK: Final = json_response({})

@@ -1,7 +1,6 @@
-"""ASGI middleware of a real engine's API server that logs answered calls by answer id.
+"""ASGI middleware of vLLM's API server that logs answered calls by answer id.
 
-vLLM loads it with `--middleware weft_bench.peers.call_log.CallLog`. A simulated replica serves the
-same log at `/simulated/calls`.
+vLLM loads it with `--middleware weft_bench.peers.call_log.CallLog`.
 """
 
 from __future__ import annotations
@@ -61,10 +60,9 @@ class CallLog:
 
 
 def answered(body: bytes, seconds: float) -> dict[str, Any] | None:
-    """Return the log record of an answer, in the format of a simulated replica.
+    """Return the log record of an answer, or None for errors and streams.
 
-    None for errors and streams. seconds: time in the API server, which does not separate waiting
-    and service.
+    seconds: time in the API server, with the time in the engine's queue.
     """
     try:
         found = json.loads(body)
@@ -75,8 +73,7 @@ def answered(body: bytes, seconds: float) -> dict[str, Any] | None:
             "prompt_tokens": usage["prompt_tokens"],
             "cached_tokens": details.get("cached_tokens") or 0,
             "output_tokens": usage["completion_tokens"],
-            "waiting_s": 0.0,
-            "service_s": seconds,
+            "used_s": seconds,
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -6,8 +6,7 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
@@ -16,14 +15,14 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress
 
-from weft_bench.cli.peers import REAL, SIMULATED, PeersOptions
-from weft_bench.peers.fronts import SESSION_HEADERS, Front, fronts
+from weft_bench.cli.peers import EMULATED, REAL, PeersOptions
+from weft_bench.peers.fronts import SESSION_HEADERS, STOCK, WEFT, Front, fronts
 from weft_bench.peers.plays import play
-from weft_bench.peers.replicas import Replicas, real_replicas, simulated_replicas
+from weft_bench.peers.replicas import Replicas, replicas
 from weft_bench.peers.scenes import (
+    EMULATED_SCENES,
     QUICK_SCENES,
     REAL_SCENES,
-    SIMULATED_SCENES,
     LongGaps,
     Scene,
     scripts,
@@ -41,10 +40,10 @@ from weft_bench.workloads.schema import TraceError
 _NOT_QUICK: Final = (
     "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
 )  # fmt: skip
-# Share of the duration. Above it, the machine and not the cost model sets the pace.
-_MAY_BE_BEHIND: Final = 0.01
+# Share of the engines' work. Above it, the machine and not the cost model sets the pace.
+_MAY_BE_LATE: Final = 0.01
 # Limit of long gaps, seconds of the engines, so that a run ends.
-_LONGEST_S: Final = {SIMULATED: 15.0, REAL: 5.0}
+_LONGEST_S: Final = {EMULATED: 15.0, REAL: 5.0}
 
 
 @dataclass(slots=True)
@@ -65,9 +64,10 @@ def run(options: PeersOptions) -> int:
     try:
         scenes = _scenes(options)
         _can_be_written(options)
-        with tempfile.TemporaryDirectory() as folder, _replicas(options, Path(folder)) as replicas:
-            rows = _rows(options, replicas)
-            _play(options, scenes, rows, replicas, Path(folder), found)
+        print(f"starting {options.replicas} {options.engines} replicas ...", flush=True)
+        with tempfile.TemporaryDirectory() as folder, replicas(options, _schedulers(options)) as by:
+            rows = _rows(options, by[WEFT])
+            _play(options, scenes, rows, by, Path(folder), found)
     except (TraceError, ValueError, ImportError, StackError, httpx.HTTPError) as error:
         return refuse("peers", error)
     except NotReady as error:
@@ -82,7 +82,7 @@ def run(options: PeersOptions) -> int:
 
 
 def _scenes(options: PeersOptions) -> list[Scene]:
-    known: Sequence[Scene] = REAL_SCENES if options.engines == REAL else SIMULATED_SCENES
+    known: Sequence[Scene] = REAL_SCENES if options.engines == REAL else EMULATED_SCENES
     known = QUICK_SCENES if options.quick else known
     names = [scene.name for scene in known]
     unknown = [name for name in options.workloads if name not in names]
@@ -98,7 +98,7 @@ def command_of(options: PeersOptions) -> str:
     """Return the command line that repeats this run, with DATA for the data folder."""
     words = ["weft bench peers --data DATA --engines", options.engines]
     unlike = {"data", "engines", "install", "json_file", "plot", "page"}
-    unlike |= {"preset", "speed_up"} if options.engines == REAL else set()
+    unlike |= {"preset", "dilate"} if options.engines == REAL else set()
     for one in fields(options):
         value = getattr(options, one.name)
         if one.name in unlike or value == one.default:
@@ -125,18 +125,10 @@ def _can_be_written(options: PeersOptions) -> None:
             raise ValueError(f"{options.page} cannot be read: {error.strerror}") from None
 
 
-def _replicas(options: PeersOptions, work: Path) -> AbstractContextManager[Replicas]:
-    print(f"starting {options.replicas} {options.engines} replicas ...", flush=True)
-    if options.engines == REAL:
-        return real_replicas(options.replicas, options.slots, options.kv_blocks)
-    return simulated_replicas(
-        options.replicas,
-        options.preset,
-        options.slots,
-        options.kv_blocks,
-        options.speed_up,
-        work,
-    )
+def _schedulers(options: PeersOptions) -> list[str]:
+    """Return the schedulers of the engines to start. A run without peers needs no stock engines."""
+    ours = options.fronts and all(name.startswith(report.OURS) for name in options.fronts)
+    return [WEFT] if ours else [WEFT, STOCK]
 
 
 def _rows(options: PeersOptions, replicas: Replicas) -> dict[str, Front]:
@@ -156,20 +148,21 @@ def _play(
     options: PeersOptions,
     scenes: Sequence[Scene],
     rows: dict[str, Front],
-    replicas: Replicas,
+    by: Mapping[str, Replicas],
     work: Path,
     found: _Found,
 ) -> None:
     """Play every front on the programs of every seed.
 
-    Each seed starts with another front, so that a drift of the machine affects all.
+    Each seed starts with another front, so that a drift of the machine affects all. by: the
+    engines by scheduler.
     """
     long_gaps = LongGaps(options.long_gaps, options.gap_factor, _LONGEST_S[options.engines])
     for seed in range(options.seeds):
         for scene in scenes:
             with Progress() as progress:
                 told = progress.add_task(f"{scene.name}, seed {seed}: programs", total=None)
-                played = scripts(scene, Path(options.data), seed, replicas, long_gaps)
+                played = scripts(scene, Path(options.data), seed, by[WEFT], long_gaps)
                 calls = sum(len(script.bodies) for script in played)
                 progress.remove_task(told)
                 for name in _rotated([n for n in rows if n not in found.absent], seed):
@@ -178,7 +171,7 @@ def _play(
                         slices = play(
                             rows[name],
                             played,
-                            replicas,
+                            by[rows[name].scheduler],
                             work,
                             lambda bar=bar: progress.advance(bar),  # type: ignore[misc]
                             install=options.install and not options.quick,
@@ -241,11 +234,9 @@ def _notes(turns: Sequence[Turn]) -> list[str]:
     found = []
     for turn in turns:
         of, figures = f"{turn.workload}, {turn.front}, seed {turn.seed}", turn.slices["all"]
-        if figures["behind_s"] > _MAY_BE_BEHIND * figures["duration_s"]:
-            found.append(
-                f"{of}: the machine could not keep the replicas' pace, by "
-                f"{figures['behind_s']:.1f} s of {figures['duration_s']:.1f} s"
-            )
+        if figures["late"] > _MAY_BE_LATE:
+            late = f"{figures['late']:.1%}"
+            found.append(f"{of}: the machine could not keep the replicas' pace: {late} late")
         if figures["untold"]:
             found.append(f"{of}: no replica reports {figures['untold']:.0f} answered calls")
     return found

@@ -11,8 +11,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from weft_bench.simulated.dialects.chat import Chat
-from weft_bench.simulated.tokens import block_hashes, word
 from weft_bench.workloads.schema import TraceCall
 
 # Tool output has the user's role, as in Anthropic's dialect, because tool roles need ids of tool
@@ -23,6 +21,9 @@ _ROLES: Final = {
     "TOOL_OUTPUT": "user",
     "RESPONSE": "assistant",
 }
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+# Estimates the bytes of a block. The engine's tokenizer and template are not known here.
+_BYTES_PER_TOKEN: Final = 4
 
 
 def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
@@ -37,7 +38,7 @@ def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
     spans = call.tags or ((len(call.prompt_ids), "USER_QUERY"),)
     made, start = [], 0
     for end, tag in spans:
-        text = "".join(map(word, call.prompt_ids[start:end]))
+        text = "".join(map(_word, call.prompt_ids[start:end]))
         made.append({"role": _ROLES[tag], "content": text})
         start = end
     return tuple(made)
@@ -58,13 +59,24 @@ def body_of(call: TraceCall, messages: Sequence[Any], model: str, max_tokens: in
 
 
 def blocks_of(body: bytes, block_tokens: int) -> tuple[int, ...]:
-    """Return a hash for each full block of the prompt, which covers all blocks before it."""
-    return tuple(block_hashes(prompt_of(body), block_tokens))
+    """Return a hash for each full block of the prompt, which covers all blocks before it.
+
+    The lengths of the blocks are estimated from the characters.
+    """
+    call = json.loads(body)
+    text = b"".join(json.dumps(one).encode() for one in [call.get("tools"), *call["messages"]])
+    size = block_tokens * _BYTES_PER_TOKEN
+    found: list[int] = []
+    before = 0
+    for end in range(size, len(text) + 1, size):
+        before = hash((before, text[end - size : end]))
+        found.append(before)
+    return tuple(found)
 
 
-def prompt_of(body: bytes) -> bytes:
-    """Return the prompt as a simulated replica reads it: four bytes a token."""
-    return Chat.read(json.loads(body), {}).prompt
+def _word(number: int) -> str:
+    """Return a space and three digits of base 36."""
+    return f" {_DIGITS[number // 1296 % 36]}{_DIGITS[number // 36 % 36]}{_DIGITS[number % 36]}"
 
 
 def known(blocks: Sequence[int], sent: Collection[int]) -> int:

@@ -15,9 +15,11 @@ from weft_bench.stack.proxies import Proxy
 # reads one of them and ignores the others.
 SESSION_HEADERS: Final = ("x-session-id", "x-smg-routing-key", "x-litellm-session-id")
 ROUND_ROBIN: Final = "weft/round_robin"
+STOCK: Final = "stock"
+WEFT: Final = "weft"
 _SMG: Final = "smg==1.13.0"
 _SGLANG: Final = "sglang-router==0.3.2"
-# vllm-router's times from its documentation, divided by the speed-up of the engines.
+# vllm-router's times from its documentation, multiplied by the dilation of the engines.
 _SCHEDULING_TIMES: Final = {
     "metrics_interval_seconds": 1.0,
     "queue_timeout_seconds": 600.0,
@@ -34,14 +36,14 @@ _SHORTEST_INTERVAL_S: Final = 0.05
 class Place:
     """Properties of the replicas that fronts may need.
 
-    kv_tokens: capacity of one replica. cost: of its steps, None if unknown. speed_up: factor on the
-    cost model's clock. secret: authenticates our gateway to the plugin; "" if the plugin needs
+    kv_tokens: capacity of one replica. cost: of its steps, None if unknown. dilate: factor on all
+    times of the engines. secret: authenticates our gateway to the plugin; "" if the plugin needs
     none.
     """
 
     model: str
     kv_tokens: int
-    speed_up: float = 1.0
+    dilate: float = 1.0
     cost: CostModel | None = None
     secret: str = ""
 
@@ -66,6 +68,11 @@ class Front:
     def version(self) -> str:
         """The peer's pinned version; "" for Weft."""
         return self.proxy.requirement
+
+    @property
+    def scheduler(self) -> str:
+        """The scheduler of its emulated engines: vLLM's own for a peer, the plugin's for Weft."""
+        return STOCK if self.version else WEFT
 
 
 def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
@@ -120,13 +127,13 @@ def scheduling(place: Place) -> dict[str, Any]:
 
     It has the global queue, the replicas' capacity, and their costs if they are known.
     """
-    fast = place.speed_up
+    dilate = place.dilate
     found: dict[str, Any] = {
         # Sessions by header. The default only reads vllm-router's own field of the body.
         "program_scheduling_enable_key": "auto",
         "global_queue": True,
         "token_capacity_per_target": place.kv_tokens,
-        **{name: seconds / fast for name, seconds in _SCHEDULING_TIMES.items()},
+        **{name: seconds * dilate for name, seconds in _SCHEDULING_TIMES.items()},
     }
     interval = "metrics_interval_seconds"
     found[interval] = max(_SHORTEST_INTERVAL_S, found[interval])
@@ -134,14 +141,14 @@ def scheduling(place: Place) -> dict[str, Any]:
     if cost is not None:
         step = cost.step_s + cost.weights_s
         found["prefill_cost_model"] = {
-            "intercept_seconds": step / fast,
-            "linear_seconds_per_1k_tokens": 1000 * cost.prefill_token_s / fast,
+            "intercept_seconds": step * dilate,
+            "linear_seconds_per_1k_tokens": 1000 * cost.prefill_token_s * dilate,
             "quadratic_seconds_per_1k_tokens_squared": 0.0,
         }
         found["decode_throughput_model"] = {
-            "fixed_step_seconds": step / fast,
-            "batch_step_seconds_per_request": cost.decode_sequence_s / fast,
-            "context_step_seconds_per_token": cost.context_token_s / fast,
+            "fixed_step_seconds": step * dilate,
+            "batch_step_seconds_per_request": cost.decode_sequence_s * dilate,
+            "context_step_seconds_per_token": cost.context_token_s * dilate,
         }
     return found
 

@@ -43,26 +43,28 @@ def play(
     with running as (url, _):
         asyncio.run(_warm(url, replicas.place.model))
         replicas.reset(front.order)
-        behind_s = replicas.behind_s()
+        busy_s, late_s = replicas.device_seconds()
         played = asyncio.run(drive(url, front, scripts, uuid4().hex[:8], on_call))
-        behind_s = replicas.behind_s() - behind_s
+        busy_now_s, late_now_s = replicas.device_seconds()
+        late = (late_now_s - late_s) / ((busy_now_s - busy_s) or 1.0)
         found = outcomes(scripts, played.calls, replicas.answers(), replicas.block_tokens)
-    return sliced(found, played, replicas.place.speed_up, behind_s)
+    return sliced(found, played, 1 / replicas.place.dilate, late)
 
 
 def sliced(
-    found: Sequence[Outcome], played: Played, scale: float, behind_s: float
+    found: Sequence[Outcome], played: Played, scale: float, late: float
 ) -> dict[str, dict[str, float]]:
     """Return the figures of all programs, and of those with long gaps and the rest if there are
     any.
 
-    scale: engine seconds per real second. behind_s: of the whole play.
+    scale: engine seconds per real second. late: share of their work by which emulated engines
+    were late in the whole play.
     """
     figures = {ALL: summarise(found, scale)}
     answered = sum(not call.error for call in played.calls)
     figures[ALL]["calls_per_s"] = answered / played.duration_s if played.duration_s else 0.0
     figures[ALL]["duration_s"] = played.duration_s
-    figures[ALL]["behind_s"] = behind_s
+    figures[ALL]["late"] = late
     if any(one.long_gaps for one in found):
         figures[REST] = summarise([one for one in found if not one.long_gaps], scale)
         figures[LONG] = summarise([one for one in found if one.long_gaps], scale)

@@ -1,4 +1,4 @@
-"""Measurements that only real engines need: bytes per token, and programs that run alone."""
+"""Measurements on running engines: bytes per token, and programs that run alone."""
 
 from __future__ import annotations
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import secrets
-import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-from weft_bench.cli.peers import SIMULATED
+from weft_bench.cli.peers import EMULATED, PeersOptions
 from weft_bench.costs.engines import shapes
 from weft_bench.costs.presets import EngineShape
 from weft_bench.peers import call_log
-from weft_bench.peers.fronts import Place
+from weft_bench.peers.fronts import STOCK, WEFT, Place
 from weft_bench.peers.outcome import Answer
 from weft_bench.stack.local import StackError, local_stack
-from weft_bench.stack.processes import free_port, running
 
+# Arguments of engines that the bench queries.
+ARGUMENTS: Final = (
+    "--enable-prompt-tokens-details",
+    "--middleware", f"{call_log.__name__}.{call_log.CallLog.__name__}",
+)  # fmt: skip
+# vLLM without the plugin has an endpoint that empties its cache in this mode only.
+STOCK_VARIABLES: Final = {"VLLM_SERVER_DEV_MODE": "1"}
 _PATIENCE_S: Final = 60.0
 # vLLM on a CPU, as `weft replica` starts it.
 _REAL_BLOCK_TOKENS: Final = 32
@@ -28,121 +33,116 @@ _REAL_BLOCK_TOKENS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The replicas of a comparison.
+    """Engines that a front can use.
 
-    place: properties for the fronts. shape: that of simulated replicas, None for real ones.
-    context: longest call, tokens. set_order: sets the order in all of them and empties their
-    caches.
+    place: properties for the fronts. scheduler: STOCK for vLLM without the plugin. context: longest
+    call, tokens. shape: that of emulated engines, None for real ones.
     """
 
     urls: tuple[str, ...]
     place: Place
+    scheduler: str
     context: int
     block_tokens: int
-    calls_path: str
-    set_order: Callable[[str], None]
     shape: EngineShape | None = None
 
-    @property
-    def simulated(self) -> bool:
-        """Whether the replicas run without a model."""
-        return self.shape is not None
-
     def reset(self, order: str) -> None:
-        """Prepare for the next front: set the order, empty the caches and the call logs."""
-        self.set_order(order)
+        """Prepare for the next front: set the order, empty the caches and the call logs.
+
+        Raises httpx.HTTPError or StackError if an engine does not obey.
+        """
         for url in self.urls:
-            _ask("DELETE", url + self.calls_path)
+            if self.scheduler == STOCK:
+                _empty_cache(url)
+            else:
+                body = {"policy": order, "reset_cache": True}
+                _ask("POST", f"{url}/weft/policy", body, {"x-weft-secret": self.place.secret})
+            _ask("DELETE", url + call_log.PATH)
 
     def answers(self) -> dict[str, Answer]:
         """Return the answers since the last reset, by id."""
         return {
-            call["id"]: Answer(
-                number,
-                call["prompt_tokens"],
-                call["cached_tokens"],
-                call["output_tokens"],
-                call["waiting_s"] + call["service_s"],
-            )
+            call.pop("id"): Answer(number, **call)
             for number, url in enumerate(self.urls)
-            for call in _ask("GET", url + self.calls_path)["calls"]
+            for call in _ask("GET", url + call_log.PATH)["calls"]
         }
 
-    def behind_s(self) -> float:
-        """Return the total delay of simulated replicas behind their pace, real seconds."""
-        if not self.simulated:
-            return 0.0
-        return sum(float(_ask("GET", f"{url}/simulated/state")["behind_s"]) for url in self.urls)
+    def device_seconds(self) -> tuple[float, float]:
+        """Return the engine seconds in which emulated devices worked and were late; 0 for real
+        engines.
+        """
+        busy = late = 0.0
+        for url in self.urls if self.shape is not None else ():
+            answer = httpx.get(f"{url}/metrics", timeout=_PATIENCE_S, trust_env=False)
+            busy += _total(answer.text, "weft_emulated_busy_seconds_total")
+            late += _total(answer.text, "weft_emulated_late_seconds_total")
+        return busy, late
 
 
 @contextmanager
-def simulated_replicas(
-    count: int, preset: str, slots: int, kv_blocks: int, speed_up: float, work: Path
-) -> Iterator[Replicas]:
-    """Start simulated replicas and end them after the block.
+def replicas(
+    options: PeersOptions, schedulers: Collection[str]
+) -> Iterator[Mapping[str, Replicas]]:
+    """Start engines for each of these schedulers like `weft up`, and end them after the block.
 
-    Raises ValueError for an unknown preset, NotReady if a replica does not start.
+    All real engines have the plugin. Yields the engines by scheduler. Raises StackError if they do
+    not start.
     """
-    (shape,) = shapes(preset, 1, slots, kv_blocks)
-    with ExitStack() as stack:
-        urls = []
-        for number in range(count):
-            port = free_port()
-            url = f"http://127.0.0.1:{port}"
-            command = [
-                sys.executable, "-m", "weft_gateway.cli", "bench", "replica",
-                "--port", str(port), "--model", SIMULATED, "--policy", "fcfs", "--preset", preset,
-                "--slots", str(slots), "--kv-blocks", str(kv_blocks), "--speed-up", str(speed_up),
-            ]  # fmt: skip
-            log = work / f"replica-{number}.log"
-            stack.enter_context(running(command, f"{url}/health", log))
-            urls.append(url)
-
-        def set_order(order: str) -> None:
-            for url in urls:
-                _ask("POST", f"{url}/weft/policy", {"policy": order, "reset_cache": True})
-
-        tokens = shape.kv_blocks * shape.block_tokens
-        yield Replicas(
-            tuple(urls),
-            Place(SIMULATED, tokens, speed_up, shape.cost),
-            min(shape.context, tokens),
-            shape.block_tokens,
-            "/simulated/calls",
-            set_order,
-            shape,
-        )
-
-
-@contextmanager
-def real_replicas(count: int, slots: int, kv_blocks: int) -> Iterator[Replicas]:
-    """Start vLLM with the demo model like `weft up`; its gateway only sets orders.
-
-    Raises StackError if it does not start.
-    """
-    line = ["--replicas", str(count), "--", "--max-num-seqs", str(slots)]
-    line += ["--num-gpu-blocks-override", str(kv_blocks), "--enable-prompt-tokens-details"]
-    line += ["--middleware", f"{call_log.__name__}.{call_log.CallLog.__name__}"]
     secret = secrets.token_hex(16)
-    with local_stack(line, {"WEFT_ENGINE_SECRET": secret}) as base:
-
-        def set_order(order: str) -> None:
-            body = {"policy": order, "reset_cache": True}
-            if not _ask("POST", f"{base}/weft/policy", body)["applied"]:
-                raise StackError(f"an engine rejected the order {order}")
-
-        card = _ask("GET", f"{base}/v1/models")["data"][0]
-        found = _ask("GET", f"{base}/health")["replicas"]
-        yield Replicas(
-            tuple(replica["url"] for replica in found),
-            Place(str(card["id"]), kv_blocks * _REAL_BLOCK_TOKENS, secret=secret),
-            min(int(card["max_model_len"]), kv_blocks * _REAL_BLOCK_TOKENS),
-            _REAL_BLOCK_TOKENS,
-            call_log.PATH,
-            set_order,
-        )
+    emulated = options.engines == EMULATED
+    with ExitStack() as stack:
+        found = {}
+        for scheduler in schedulers if emulated else (WEFT,):
+            variables = {"WEFT_ENGINE_SECRET": secret}
+            if scheduler == STOCK:
+                variables |= STOCK_VARIABLES
+            line = command_line(options, scheduler)
+            base = stack.enter_context(local_stack(line, variables))
+            found[scheduler] = _at(base, options, scheduler, secret)
+        yield found if emulated else dict.fromkeys(schedulers, found[WEFT])
 
 
-def _ask(method: str, url: str, body: Any = None) -> Any:
-    answer = httpx.request(method, url, json=body, timeout=_PATIENCE_S, trust_env=False)
+def command_line(options: PeersOptions, scheduler: str) -> list[str]:
+    """Return the options of `weft up`."""
+    line = ["--replicas", str(options.replicas)]
+    if options.engines == EMULATED:
+        line += ["--emulated", "--preset", options.preset, "--dilate", f"{options.dilate:g}"]
+        line += ["--scheduler", scheduler]
+    line += ["--", "--max-num-seqs", str(options.slots)]
+    return [*line, "--num-gpu-blocks-override", str(options.kv_blocks), *ARGUMENTS]
+
+
+def _at(base: str, options: PeersOptions, scheduler: str, secret: str) -> Replicas:
+    """Return the engines of the stack at `base`."""
+    shape = None
+    block_tokens = _REAL_BLOCK_TOKENS
+    if options.engines == EMULATED:
+        (shape,) = shapes(options.preset, 1, options.slots, options.kv_blocks)
+        block_tokens = shape.block_tokens
+    tokens = options.kv_blocks * block_tokens
+    card = _ask("GET", f"{base}/v1/models")["data"][0]
+    urls = tuple(replica["url"] for replica in _ask("GET", f"{base}/health")["replicas"])
+    cost = shape.cost if shape is not None else None
+    place = Place(str(card["id"]), tokens, options.dilate, cost, secret)
+    context = min(int(card["max_model_len"]), tokens)
+    return Replicas(urls, place, scheduler, context, block_tokens, shape)
+
+
+def _empty_cache(url: str) -> None:
+    """Empty the cache of vLLM without the plugin, which refuses while a call holds blocks."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not _ask("POST", f"{url}/reset_prefix_cache")["success"]:
+        if time.monotonic() > deadline:
+            raise StackError(f"{url} does not empty its cache")
+        time.sleep(0.1)
+
+
+def _total(metrics: str, name: str) -> float:
+    return float(metrics.partition(f"\n{name} ")[2].partition("\n")[0])
+
+
+def _ask(method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+    answer = httpx.request(
+        method, url, json=body, headers=headers, timeout=_PATIENCE_S, trust_env=False
+    )
     return answer.raise_for_status().json()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -10,18 +10,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from weft_bench.peers.contents import blocks_of, body_of, messages_of, prompt_of
+from weft_bench.peers.alone import alone_emulated
+from weft_bench.peers.contents import blocks_of, body_of, messages_of
 from weft_bench.peers.drive import Script
 from weft_bench.peers.real import alone_real, ratio_of
 from weft_bench.peers.replicas import Replicas
-from weft_bench.simulated.alone import Lone, alone
 from weft_bench.workloads.cutting import ReadyProgram, fitting
 from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_bench.workloads.traces.files import read_trace
-
-# Characters per token in a simulated replica, exactly.
-_SIMULATED_RATIO: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class LongGaps:
 
 
 # At these rates sticky routing just keeps replicas of four slots and 3,000 blocks busy.
-SIMULATED_SCENES: Final = (
+EMULATED_SCENES: Final = (
     Scene("coding_sessions", "coding_sessions", 36, 0.6, 8, 3.0),
     Scene("tau_airline", "tau_airline", 80, 3.0, 8, 3.0),
     Scene("tree_of_thoughts", "tree_of_thoughts", 30, 0.28, 50, 3.0),
@@ -85,14 +82,14 @@ def scripts(
     name, programs = read_trace(data / scene.folder, seed, replicas.context)
     first = next(programs)
     programs = chain([first], programs)
-    ratio = _SIMULATED_RATIO if replicas.simulated else ratio_of(first, replicas)
-    lone = alone_simulated(replicas) if replicas.simulated else alone_real(replicas)
+    ratio = ratio_of(first, replicas)
+    alone = alone_real(replicas) if replicas.shape is None else alone_emulated(replicas, ratio)
     ready = list(islice(_fitting(programs, scene, replicas.context, ratio), scene.programs))
     if len(ready) < scene.programs:
         raise TraceError(f"{name} has {len(ready)} programs that fit, not {scene.programs}")
     arrivals = poisson_arrivals(stream(seed, "arrivals"), scene.rate, len(ready))
     slow = long_gaps.of(len(ready), seed)
-    fast = replicas.place.speed_up
+    dilate = replicas.place.dilate
     found = []
     for number, (program, arrival) in enumerate(zip(ready, arrivals, strict=True)):
         gaps = [min(scene.longest_gap_s, c.call.gap_s) for c in program.calls]
@@ -100,7 +97,7 @@ def scripts(
         is_slow = number in slow and any(gaps[:-1])
         if is_slow:
             gaps = [min(long_gaps.longest_s, long_gaps.factor * gap) for gap in gaps]
-        gaps = [gap / fast for gap in gaps]
+        gaps = [gap * dilate for gap in gaps]
         model = replicas.place.model
         bodies = [body_of(c.call, c.call.messages, model, c.max_tokens) for c in program.calls]
         found.append(
@@ -109,31 +106,12 @@ def scripts(
                 bodies,
                 [blocks_of(body, replicas.block_tokens) for body in bodies],
                 gaps,
-                arrival / fast,
-                lone(program, bodies, gaps),
+                arrival * dilate,
+                alone(program, bodies, gaps),
                 is_slow,
             )
         )
     return found
-
-
-def alone_simulated(
-    replicas: Replicas,
-) -> Callable[[ReadyProgram, Sequence[bytes], Sequence[float]], float]:
-    """Return `lone` for simulated replicas: plays the program in virtual time."""
-    shape, fast = replicas.shape, replicas.place.speed_up
-    assert shape is not None
-
-    def lone(program: ReadyProgram, bodies: Sequence[bytes], gaps_s: Sequence[float]) -> float:
-        calls = [
-            Lone(prompt_of(body), call.max_tokens, call.call.needs(number), gap * fast)
-            for number, (call, body, gap) in enumerate(
-                zip(program.calls, bodies, gaps_s, strict=True)
-            )
-        ]
-        return alone(calls, shape) / fast
-
-    return lone
 
 
 def _fitting(

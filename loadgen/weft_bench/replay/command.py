@@ -22,7 +22,7 @@ from weft_bench.drive.gateway import (
     served,
     session,
     set_order,
-    simulated,
+    emulated,
 )
 from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import rows as report
@@ -153,8 +153,8 @@ def run(options: ReplayOptions) -> int:
             results, notes = asyncio.run(_replay(options, base))
     except (TraceError, ReplayError, OrderError, StackError, ValueError) as error:
         return refuse("replay", error)
-    # Marks simulated figures, so that they never look like real ones.
-    kind = "simulated: " if notes.get("engines") == "simulated" else ""
+    # Marks emulated figures, so that they never look like real ones.
+    kind = "emulated: " if notes.get("engines") == "emulated" else ""
     title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
     show(results, title)
     print("; ".join(f"{key} {value}" for key, value in notes.items()))
@@ -201,7 +201,7 @@ def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[Trace
 async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], dict[str, Any]]:
     async with Client(base) as client, AsyncExitStack() as stack:
         model, context = await served(client)
-        only_simulated = await _simulated(client)
+        only_emulated = await _emulated(client)
         # Engines that this bench starts end with it.
         await stack.enter_async_context(kept_order(client) if options.base_url else nullcontext())
         # Set every policy once, to report a rejected one before the first play.
@@ -229,8 +229,8 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             "context": context,
             "bytes per token": round(ratio, 2),
         }
-        if only_simulated:
-            notes["engines"] = "simulated"
+        if only_emulated:
+            notes["engines"] = "emulated"
         if shrunk(trace):
             notes["lengths divided by"] = DEFAULT_SHRINK
         gaps = Gaps(options.gap_scale, options.max_gap_s)
@@ -268,8 +268,8 @@ def variant(policy: str, tagged: bool, tags: Sequence[bool]) -> str:
     return policy if len(tags) == 1 else f"{policy} {'tags' if tagged else 'plain'}"
 
 
-async def _simulated(client: Client) -> bool:
+async def _emulated(client: Client) -> bool:
     try:
-        return simulated((await client.get("/weft/state")).json())
+        return emulated((await client.get("/weft/state")).json())
     except (OSError, ValueError) as error:
         raise ReplayError(str(error)) from None

@@ -18,7 +18,7 @@ ALL: Final = "all"
 _UNITS: Final = {
     "programs": "programs", "calls": "calls", "migrations": "calls", "recomputed_tokens": "tokens",
     "output_tokens": "tokens", "front_ms": "ms/call", "untold": "calls", "errors": "programs",
-    "calls_per_s": "calls/s", "duration_s": "s", "behind_s": "s", "mean": "s", "p50": "s",
+    "calls_per_s": "calls/s", "duration_s": "s", "mean": "s", "p50": "s",
     "p95": "s", "p99": "s",
 }  # fmt: skip
 # The figures that findings compare, and whether less is better.

@@ -95,11 +95,6 @@ class PromptBook:
             self._last.popitem(last=False)
         return made
 
-    def of_tokens(self, tokens: list[int]) -> Prompt:
-        """Return the prompt of these tokens, which are not derived from names."""
-        hashes, rest = self._hashes(_FIRST, tokens)
-        return Prompt((), [len(tokens)], hashes, [h + _GROUP for h in hashes], rest)
-
     def _extend(self, known: Prompt, parts: tuple[Part, ...]) -> Prompt:
         same = len(known.parts)
         # Usually the parts have grown. Comparing tuples as a whole is much faster than one by one.

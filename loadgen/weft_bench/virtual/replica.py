@@ -109,10 +109,6 @@ class Replica:
         """Return a prompt of these parts."""
         return self._book.prompt(program, parts)
 
-    def prompt_of(self, tokens: list[int]) -> Prompt:
-        """Return a prompt of these tokens."""
-        return self._book.of_tokens(tokens)
-
     def add(
         self, context: CallContext, prompt: Prompt, answer: int, output_tokens: int, now: float
     ) -> float | None:

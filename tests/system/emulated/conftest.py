@@ -4,7 +4,7 @@
 - `swapping`: an engine with the plugin and swap, synchronous, at dilation 4.
 - `stock`: vLLM without the plugin, with its OffloadingConnector, asynchronous, at dilation 2.
 
-All have KV blocks for about five calls of 300 tokens.
+All have KV blocks for about five calls of 300 tokens, and the call log of `weft bench peers`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from collections.abc import Iterator
 import pytest
 from support.emulated import FEW_BLOCKS, EmulatedEngine
 from support.stack import Stack, end_programs, in_flight, until
+from weft_bench.peers.replicas import ARGUMENTS, STOCK_VARIABLES
 
+ENGINE = (*FEW_BLOCKS, *ARGUMENTS)
 OFFLOADING = {
     "kv_connector": "OffloadingConnector",
     "kv_role": "kv_both",
@@ -27,11 +29,13 @@ OFFLOADING = {
 def engines() -> Iterator[tuple[Stack, EmulatedEngine, EmulatedEngine]]:
     preset = ("--preset", "8b-h200", "--dilate")
     swapping = EmulatedEngine(
-        (*preset, "4", "--policy", "mlfq", *FEW_BLOCKS, "--no-async-scheduling"),
+        (*preset, "4", "--policy", "mlfq", *ENGINE, "--no-async-scheduling"),
         {"WEFT_ENGINE_SETTINGS": '{"swap_gib": 4}'},
     )
     offloading = ("--kv-transfer-config", json.dumps(OFFLOADING))
-    stock = EmulatedEngine((*preset, "2", "--scheduler", "stock", *FEW_BLOCKS, *offloading))
+    stock = EmulatedEngine(
+        (*preset, "2", "--scheduler", "stock", *ENGINE, *offloading), STOCK_VARIABLES
+    )
     # They start at the same time.
     others = [swapping, stock]
     for engine in others:
@@ -40,7 +44,7 @@ def engines() -> Iterator[tuple[Stack, EmulatedEngine, EmulatedEngine]]:
         monkeypatch = pytest.MonkeyPatch()
         with monkeypatch.context() as patch:
             patch.setenv("WEFT_ORDER_OPTIONS", '{"experiments": true}')
-            stack = Stack("--replicas", "1", "--emulated", *preset, "2", "--", *FEW_BLOCKS)
+            stack = Stack("--replicas", "1", "--emulated", *preset, "2", "--", *ENGINE)
         try:
             for engine in others:
                 engine.wait()

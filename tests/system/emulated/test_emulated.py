@@ -38,6 +38,21 @@ def test_a_streamed_call_through_the_gateway(stack):
     assert plain == "".join(words)
 
 
+def test_the_service_of_a_program_grows_with_each_call(stack):
+    headers = {"x-weft-program": "run-1", "authorization": "Bearer none"}
+    service = [0.0]
+    for stream in (False, True, False):
+        body = {"model": MODEL, "messages": HELLO, "max_tokens": 20, "stream": stream}
+        answer = httpx.post(
+            f"{stack.url}/v1/chat/completions", json=body, headers=headers, timeout=60
+        )
+        assert answer.status_code == 200
+        # The API key determines the tenant of the program.
+        program = httpx.get(f"{stack.url}/v1/sessions/run-1", headers=headers).json()
+        service.append(program["service_s"])
+    assert service == sorted(set(service)), "the program's service did not grow with each call"
+
+
 @pytest.mark.parametrize("engine", ["stack", "swapping", "stock"])
 def test_a_lone_call_takes_the_time_of_the_cost_model(engine, request):
     started = request.getfixturevalue(engine)

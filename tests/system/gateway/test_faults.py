@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -283,6 +284,20 @@ async def test_a_failed_closing_is_retried(engine: Any, weft: Any) -> None:
         assert (await gateway.call()).status_code == 200
         assert gateway.in_flight() == 1
         # On exit, the fixture checks that the call was closed later.
+
+
+async def test_calls_are_served_while_a_replica_cuts_some_of_its_answers(
+    engine: Any, weft: Any
+) -> None:
+    draw = Random(2)
+
+    async def script(wire: Any, request: Any) -> None:
+        await (close_in_body(wire, request) if draw.random() < 0.4 else wire.plain({}))
+
+    async with engine(script=script) as bad, engine() as good, weft(bad, good) as gateway:
+        statuses = [(await gateway.call()).status_code for _ in range(30)]
+        assert set(statuses) == {200, 502}
+        assert statuses.count(200) >= 15
 
 
 async def test_concurrent_failing_calls_leave_no_call_open(engine: Any, weft: Any) -> None:

@@ -7,11 +7,14 @@ import json
 from typing import Any
 
 import pytest
-from support.batches import work
 from support.simulated import ticking
 from support.turns import MESSAGES
-from weft_bench.simulated.real import RealScheduler
+from weft_bench.virtual.engine import EngineSettings
+from weft_bench.virtual.replica import Replica
+from weft_bench.workloads.schema import Part
+from weft_engine.engine_link import Command
 from weft_engine.kv_command import KvCommand
+from weft_engine.wire import CallContext
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -183,7 +186,7 @@ async def test_priorities_and_pins_are_sent_to_all_replicas(
 
 
 async def test_a_priority_expires_in_the_engine_without_its_gateway(engine: Any, weft: Any) -> None:
-    real = RealScheduler(ticking(slots=1), "fcfs", {})
+    replica = Replica("r", ticking(slots=1), EngineSettings("fcfs"))
     async with engine(canned={"/weft/kv": {}}) as stub:
         async with weft(stub) as gateway:
             await gateway.call(headers=NAMED)
@@ -196,14 +199,15 @@ async def test_a_priority_expires_in_the_engine_without_its_gateway(engine: Any,
     (command,) = commands
     now = 0.0
     for name, pause_s in ((command.program, 0.0), ("other", 0.0), ("later", 61.0)):
-        real.add(work(name, 40, 2, program=name), now + pause_s)
         now += pause_s
-        while (ends := real.start(now, now)) is not None:
+        prompt = replica.prompt(name, (Part(name, 40, "user"),))
+        replica.add(CallContext(name, name), prompt, 0, 2, now)
+        while (ends := replica.start(now)) is not None:
             now = ends
-            real.finish(now)
+            replica.finish(now)
         if name == command.program:
-            real.advise(command)
-        known = real._replica.scheduler._eviction.policy._programs.get(command.program)
+            replica.scheduler.obey(Command(kv=command))
+        known = replica.scheduler._eviction.policy._programs.get(command.program)
         assert known.priority == (0 if name == "later" else 2)
 
 

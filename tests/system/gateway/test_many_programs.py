@@ -1,6 +1,6 @@
 """Many concurrent programs through two gateways on one Redis. Each gateway is killed once.
 
-The test uses real processes: two gateways, two simulated replicas and Redis.
+The test uses real processes: two gateways, two engines without timing and Redis.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def gateways(tmp_path: Path) -> Iterator[list[Gateway]]:
         engines = []
         for number in range(2):
             port = free_port()
-            command = [sys.executable, "-m", "weft_gateway.cli", "bench", "replica", "--port",
-                       str(port), "--model", "mock", "--answer-tokens", "4"]  # fmt: skip
+            command = [sys.executable, "-m", "weft_bench.fake", "--port", str(port), "--plugin",
+                       "--chunks", "4"]  # fmt: skip
             engines.append(f"http://127.0.0.1:{port}")
             log = tmp_path / f"engine{number}.log"
             stack.enter_context(running(command, f"{engines[-1]}/health", log))

@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
-from support.simulated_replica import simulated_replica
+from weft_engine.wire import REPORT_HEADER, CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 REPLICAS = ("r0", "r1")
 
 
+BLOCK_TOKENS = 16
+
+
+@asynccontextmanager
+async def caching(engine: Any, blocks: int = 0) -> AsyncIterator[Any]:
+    """Run an engine with a prefix cache. A token has four bytes. blocks: reported capacity."""
+    cached: set[int] = set()
+
+    async def script(wire: Any, request: Any) -> None:
+        if any(other.target == "/weft/policy" for other in stub.other):
+            cached.clear()
+            stub.other.clear()
+        body = request.json
+        text = body.get("cache_salt", "") + "".join(m["content"] for m in body["messages"])
+        size = 4 * BLOCK_TOKENS
+        hashes = [hash(text[:end]) for end in range(size, len(text) + 1, size)]
+        known = len(list(takewhile(cached.__contains__, hashes)))
+        cached.update(hashes)
+        report = CallReport(
+            request.headers["x-weft-call"], prompt_tokens=len(text) // 4,
+            cached_tokens=known * BLOCK_TOKENS, finished=True,
+        )  # fmt: skip
+        await wire.plain({}, headers={REPORT_HEADER: report.to_json()})
+
+    state = {"weft": {}, "engines": [{"cache_tokens": blocks * BLOCK_TOKENS}] if blocks else []}
+    canned = {"/weft/state": state, "/weft/policy": {}}
+    async with engine(script=script, canned=canned) as stub:
+        yield stub
+
+
 @pytest.fixture
-def replicas(tmp_path: Path) -> Iterator[list[str]]:
-    with (
-        simulated_replica(tmp_path, "--speed-up", "1000") as one,
-        simulated_replica(tmp_path, "--speed-up", "1000") as two,
-    ):
+async def replicas(engine: Any) -> AsyncIterator[list[Any]]:
+    async with caching(engine) as one, caching(engine) as two:
         yield [one, two]
 
 
@@ -32,7 +61,7 @@ def document(name: str) -> str:
 def about(name: str, *texts: str, **more: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": text} for text in texts]
     system = {"role": "system", "content": document(name)}
-    return {"model": "simulated", "max_tokens": 4, "messages": [system, *messages], **more}
+    return {"model": "tiny", "max_tokens": 4, "messages": [system, *messages], **more}
 
 
 async def call(gateway: Any, session: str, body: dict[str, Any], key: str = "k") -> dict[str, Any]:
@@ -47,7 +76,7 @@ async def call(gateway: Any, session: str, body: dict[str, Any], key: str = "k")
 
 
 async def test_programs_with_a_shared_document_use_one_replica_and_receipts_state_the_reason(
-    replicas: list[str], weft: Any
+    replicas: list[Any], weft: Any
 ) -> None:
     async with weft(*replicas, balancer="locality") as gateway:
         places: dict[str, set[str]] = {"X": set(), "Y": set()}
@@ -73,7 +102,7 @@ async def test_programs_with_a_shared_document_use_one_replica_and_receipts_stat
 
 
 async def test_tenants_and_clients_with_different_salts_share_no_prefix(
-    replicas: list[str], weft: Any
+    replicas: list[Any], weft: Any
 ) -> None:
     async with weft(*replicas, balancer="locality") as gateway:
         salted = about("X", "What?", cache_salt="mine")
@@ -88,7 +117,7 @@ async def test_tenants_and_clients_with_different_salts_share_no_prefix(
             assert receipt["place"]["reason"] == reason, session
 
 
-async def test_a_cache_reset_clears_the_prefixes(replicas: list[str], weft: Any) -> None:
+async def test_a_cache_reset_clears_the_prefixes(replicas: list[Any], weft: Any) -> None:
     async with weft(*replicas, balancer="locality") as gateway:
         await call(gateway, "a", about("X", "What?"))
         assert (await call(gateway, "b", about("X", "Why?")))["place"]["reason"] == "shared prefix"
@@ -99,17 +128,14 @@ async def test_a_cache_reset_clears_the_prefixes(replicas: list[str], weft: Any)
         assert receipt["actual"]["cached_tokens"] == 0
 
 
-async def test_engines_report_the_capacity_of_their_prefix_caches(
-    tmp_path: Path, weft: Any
-) -> None:
-    with simulated_replica(tmp_path, "--speed-up", "1000", "--kv-blocks", "600") as small:
-        async with weft(small, balancer="locality") as gateway:
-            await call(gateway, "a", about("X", "What?"))
-            await call(gateway, "b", about("Y", "What?"))
-            cached = gateway.parts.registry.prefixes._held["r0"]
-            assert 8500 < sum(cached.marks.values()) <= 600 * 16, (
-                "the prefixes do not fill the 600 blocks"
-            )
+async def test_engines_report_the_capacity_of_their_prefix_caches(engine: Any, weft: Any) -> None:
+    async with caching(engine, blocks=600) as small, weft(small, balancer="locality") as gateway:
+        await call(gateway, "a", about("X", "What?"))
+        await call(gateway, "b", about("Y", "What?"))
+        cached = gateway.parts.registry.prefixes._held["r0"]
+        assert 8500 < sum(cached.marks.values()) <= 600 * 16, (
+            "the prefixes do not fill the 600 blocks"
+        )
 
 
 async def test_gateways_with_different_prefixes_agree_on_one_home(

@@ -40,6 +40,18 @@ async def test_the_async_client_reads_plain_and_streamed_messages(stack):
         assert text == plain.content[0].text
 
 
+def test_count_tokens_equals_the_input_tokens_of_a_message(client):
+    asked = {"model": OPTIONS["model"], "messages": OPTIONS["messages"], "system": "Be brief."}
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    counted = client.messages.count_tokens(**asked).input_tokens
+    assert counted == client.messages.create(**asked, max_tokens=4).usage.input_tokens
+    tools = [{"name": "go", "input_schema": schema}]
+    assert client.messages.count_tokens(**asked, tools=tools).input_tokens > counted
+    with pytest.raises(anthropic.BadRequestError) as raised:
+        client.messages.count_tokens(model=OPTIONS["model"], messages=[])
+    assert raised.value.body["type"] == "error"
+
+
 def test_errors_have_the_format_of_anthropic(client):
     with pytest.raises(anthropic.NotFoundError) as raised:
         client.messages.create(**{**OPTIONS, "model": "nobody"})

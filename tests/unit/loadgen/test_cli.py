@@ -12,15 +12,6 @@ from weft_bench.cli import bench
 runner = CliRunner()
 
 
-@pytest.mark.parametrize("recorder", ["weft_bench.simulated.command"], indirect=True)
-def test_a_simulated_replica_gets_its_options(recorder: Recorder) -> None:
-    arguments = ["replica", "--preset", "70b-h100", "--slots", "4"]
-    assert runner.invoke(bench, [*arguments, "--speed-up", "2.5"]).exit_code == 7
-    (options,) = recorder.calls
-    assert (options.preset, options.slots, options.speed_up) == ("70b-h100", 4, 2.5)
-    assert (options.model, options.scheduler) == ("simulated", "plain")
-
-
 @pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
 def test_replay_receives_its_options(recorder: Recorder) -> None:
     arguments = ["replay", "--policy", "fcfs, plas,", "--json", "f", "--seed", "3"]

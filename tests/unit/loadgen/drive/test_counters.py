@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.drive.gateway import EngineCounters, simulated
+from weft_bench.drive.gateway import EngineCounters, emulated
 
 
 def state(*engines):
@@ -40,11 +40,11 @@ def test_invalid_answer_is_an_error(other):
         EngineCounters.of_state(other)
 
 
-def test_simulated_and_real_engines_are_distinguished_and_never_mixed():
-    real = {"answer": {"weft": {"vllm": "0.32.0"}, "engines": []}}
-    fake = {"answer": {"weft": {"simulated": True}, "engines": []}}
-    assert simulated({"replicas": {"a": fake, "b": fake}})
-    assert not simulated({"replicas": {"a": real}})
-    assert not simulated({"replicas": {"a": {"answer": "nothing"}}})
+def test_emulated_and_real_engines_are_distinguished_and_never_mixed():
+    real = {"answer": {"engines": [{"policy": "plas"}]}}
+    without_model = {"answer": {"engines": [{"policy": "plas", "emulated": "8b-a100"}]}}
+    assert emulated({"replicas": {"a": without_model, "b": without_model}})
+    assert not emulated({"replicas": {"a": real}})
+    assert not emulated({"replicas": {"a": {"answer": "nothing"}}})
     with pytest.raises(ValueError, match="cannot mix"):
-        simulated({"replicas": {"a": real, "b": fake}})
+        emulated({"replicas": {"a": real, "b": without_model}})

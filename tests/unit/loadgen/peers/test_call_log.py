@@ -1,4 +1,4 @@
-"""The call log of a real engine's API server, without an engine."""
+"""The call log of vLLM's API server, without an engine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ USAGE = {
 ANSWER = {"id": "chatcmpl-1", "usage": USAGE}
 
 
-def test_logged_answer_has_the_format_of_a_simulated_replica():
+def test_logged_answer_has_its_tokens_and_seconds():
     assert answered(json.dumps(ANSWER).encode(), 0.5) == {
         "id": "chatcmpl-1", "prompt_tokens": 64, "cached_tokens": 32, "output_tokens": 3,
-        "waiting_s": 0.0, "service_s": 0.5,
+        "used_s": 0.5,
     }  # fmt: skip
     plain = {"id": "x", "usage": USAGE | {"prompt_tokens_details": None}}
     assert answered(json.dumps(plain).encode(), 0.5)["cached_tokens"] == 0

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from support.peers import dialogues, replicas
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.cli.peers import PeersOptions
-from weft_bench.peers import command
+from weft_bench.peers import command, scenes
 from weft_bench.peers.command import command_of, run
 from weft_bench.peers.outcome import summarise
 from weft_bench.stack.processes import NotReady
 from weft_bench.stack.proxies import Absent
 
-FIGURES = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "behind_s": 0.0}
+FIGURES = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "late": 0.0}
 
 
 @pytest.fixture
@@ -26,8 +27,8 @@ def bench(monkeypatch, tmp_path):
     played: list[tuple[str, bool]] = []
 
     @contextmanager
-    def started(*_):
-        yield replicas()
+    def started(options, schedulers):
+        yield {name: replace(replicas(), scheduler=name) for name in schedulers}
 
     def play(front, scripts, replicas, work, on_call, *, install):
         played.append((front.name, install))
@@ -36,8 +37,10 @@ def bench(monkeypatch, tmp_path):
             raise act
         return {"all": FIGURES | act}
 
-    monkeypatch.setattr(command, "simulated_replicas", started)
+    monkeypatch.setattr(command, "replicas", started)
     monkeypatch.setattr(command, "play", play)
+    monkeypatch.setattr(scenes, "ratio_of", lambda program, replicas: 4.0)
+    monkeypatch.setattr(scenes, "alone_emulated", lambda replicas, ratio: lambda *_: 1.0)
     data = dialogues(tmp_path, 20, turns=4)
 
     def go(**options) -> int:
@@ -62,7 +65,7 @@ def test_unavailable_peer_is_absent_with_its_reason(bench, capsys, tmp_path):
     assert "smg/manual" not in fronts
     assert "smg/cache_aware" in fronts
     assert [name for name, _ in played].count("smg/manual") == 1
-    assert document["kind"] == "simulated"
+    assert document["kind"] == "emulated"
 
 
 def test_weft_that_does_not_start_fails_the_bench_and_earlier_plays_are_shown(bench, capsys):
@@ -80,10 +83,10 @@ def test_page_gets_the_section_of_the_engines(bench, tmp_path):
     go, _, _ = bench
     page = tmp_path / "docs" / "p.md"
     page.parent.mkdir()
-    page.write_text("# Peers\n<!-- simulated -->\n<!-- end of simulated -->\n")
+    page.write_text("# Peers\n<!-- emulated -->\n<!-- end of emulated -->\n")
     assert go(page=str(page), plot=str(tmp_path / "p.svg")) == 0
     text = page.read_text()
-    assert "## Comparison with other proxies, simulated replicas" in text
+    assert "## Comparison with other proxies, emulated replicas" in text
     assert "| smg/manual " in text
     assert "](../p.svg)" in text
 
@@ -116,11 +119,11 @@ def test_quick_installs_nothing_and_skips_slow_peers(bench):
 
 def test_too_slow_machine_is_reported(bench, capsys):
     go, acts, _ = bench
-    acts["weft/plas"] = {"behind_s": 0.5}
+    acts["weft/plas"] = {"late": 0.05}
     acts["smg/manual"] = {"untold": 2.0}
     assert go(seeds=1) == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert "weft/plas, seed 0: the machine could not keep the replicas' pace" in output
+    assert "weft/plas, seed 0: the machine could not keep the replicas' pace: 5.0% late" in output
     assert "smg/manual, seed 0: no replica reports 2 answered calls" in output
 
 
@@ -132,18 +135,32 @@ def test_unwritable_page_is_reported_before_the_plays(bench, capsys, tmp_path):
     assert go(page=str(page)) == 2
     output = capsys.readouterr().err
     assert "cannot be read" in output
-    assert "<!-- simulated -->" in output
+    assert "<!-- emulated -->" in output
     assert not played
 
 
 def test_figures_have_the_command_that_reproduces_them():
     head = "weft bench peers --data DATA --engines"
-    assert command_of(PeersOptions("/x", json_file="y")) == f"{head} simulated"
-    some = PeersOptions("/x", fronts=("a", "b"), speed_up=2.5, seeds=1, quick=True)
-    expected = f"{head} simulated --fronts a,b --seeds 1 --speed-up 2.5 --quick"
+    assert command_of(PeersOptions("/x", json_file="y")) == f"{head} emulated"
+    some = PeersOptions("/x", fronts=("a", "b"), dilate=2.5, seeds=1, quick=True)
+    expected = f"{head} emulated --fronts a,b --seeds 1 --dilate 2.5 --quick"
     assert command_of(some) == expected
-    real = PeersOptions("/x", engines="real", replicas=2, speed_up=1.0)
+    real = PeersOptions("/x", engines="real", replicas=2)
     assert command_of(real) == f"{head} real --replicas 2"
+
+
+def test_peers_play_on_stock_engines_and_weft_on_engines_with_the_plugin(bench, monkeypatch):
+    go, _, _ = bench
+    kinds: dict[str, str] = {}
+
+    def play(front, scripts, replicas, work, on_call, *, install):
+        kinds[front.name] = replicas.scheduler
+        return {"all": FIGURES}
+
+    monkeypatch.setattr(command, "play", play)
+    assert go() == 0
+    assert {kind for name, kind in kinds.items() if name.startswith("weft/")} == {"weft"}
+    assert {kind for name, kind in kinds.items() if not name.startswith("weft/")} == {"stock"}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +178,7 @@ def test_unknown_names_are_refused_with_the_known_ones(bench, capsys, wrong, mes
     "words",
     [
         ["--engines", "gpu"],
-        ["--engines", "real", "--speed-up", "2"],
+        ["--engines", "real", "--dilate", "2"],
         ["--quick", "--seeds", "2"],
         ["--orders", "unknown"],
     ],

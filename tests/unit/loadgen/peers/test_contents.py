@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.peers.contents import blocks_of, body_of, known, messages_of, prompt_of
+from weft_bench.peers.contents import blocks_of, body_of, known, messages_of
 from weft_bench.workloads.schema import TraceCall
 
 
@@ -47,4 +47,3 @@ def test_body_has_the_recorded_length_and_the_tools():
     assert (body["model"], body["max_tokens"], body["ignore_eos"]) == ("m", 7, True)
     assert body["tools"] == [tool]
     assert body["tool_choice"] == "none"
-    assert len(prompt_of(json.dumps(body).encode())) % 4 == 0

@@ -11,7 +11,7 @@ from weft_bench.peers.fronts import ROUND_ROBIN, SESSION_HEADERS, Place, fronts,
 from weft_gateway.config import load
 from weft_gateway.programs import aliases
 
-PLACE = Place("m", 48_000, 5.0, preset("8b-a100").cost)
+PLACE = Place("m", 48_000, 0.2, preset("8b-a100").cost)
 ROWS = fronts(PLACE, ("fcfs", "plas"))
 ENGINES = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
 
@@ -31,6 +31,11 @@ def test_peers_and_round_robin_use_fcfs_and_weft_each_order():
     assert orders[ROUND_ROBIN] == orders["weft/fcfs"] == "fcfs"
     assert orders["weft/plas"] == orders["weft/plas/no-key"] == "plas"
     assert orders["weft/fcfs/at-home"] == "fcfs"
+
+
+def test_peers_use_stock_engines_and_weft_those_with_the_plugin():
+    for name, row in ROWS.items():
+        assert row.scheduler == ("weft" if name.startswith("weft/") else "stock")
 
 
 def test_calls_carry_the_same_headers_except_without_a_key():
@@ -69,7 +74,7 @@ def test_program_scheduling_gets_the_engines_capacity_costs_and_pace():
     assert "prefill_cost_model" not in plain
     assert plain["metrics_interval_seconds"] == 1
     # The polling interval has a minimum at any speed of the engines' clocks.
-    assert scheduling(Place("m", 1, 1e6))["metrics_interval_seconds"] == pytest.approx(0.05)
+    assert scheduling(Place("m", 1, 1e-6))["metrics_interval_seconds"] == pytest.approx(0.05)
 
 
 def test_program_scheduling_configuration_is_in_the_command(tmp_path):

@@ -30,4 +30,4 @@ def test_rate_counts_answered_calls_in_real_time():
     figures = sliced([outcome(1.0, long_gaps=False)], PLAYED, 2.0, 0.5)
     assert set(figures) == {"all"}
     assert figures["all"]["calls_per_s"] == pytest.approx(0.25)
-    assert (figures["all"]["duration_s"], figures["all"]["behind_s"]) == (4.0, 0.5)
+    assert (figures["all"]["duration_s"], figures["all"]["late"]) == (4.0, 0.5)

@@ -1,4 +1,4 @@
-"""Requests to real engines, with a small engine in place of one."""
+"""Requests to running engines, with a small engine in place of one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def engine(status: int = 200):
 
 
 def at(url: str):
-    return replace(replicas(), urls=[url])
+    return replace(replicas(), urls=(url,))
 
 
 def test_ratio_is_that_of_the_denser_sample():
@@ -45,15 +45,12 @@ def test_refusal_of_the_engine_is_an_error():
 
 def test_lone_play_begins_with_empty_caches_and_reports_errors(monkeypatch):
     orders: list[str] = []
-    monkeypatch.setattr(real.Replicas, "reset", lambda self, order: self.set_order(order))
+    monkeypatch.setattr(real.Replicas, "reset", lambda self, order: orders.append(order))
     call = ReadyCall(TraceCall(messages=PROMPT), 1, 1)
     program = ReadyProgram("p", (call,), cut=False, trimmed=False)
     body = json.dumps({"messages": PROMPT}).encode()
     with scripted(engine()) as server:
-        there = replace(at(server.url), set_order=orders.append)
-        assert real.alone_real(there)(program, [body], [0.0]) > 0
+        assert real.alone_real(at(server.url))(program, [body], [0.0]) > 0
     assert orders == ["fcfs"]
-    with scripted(engine(400)) as server:
-        there = replace(at(server.url), set_order=orders.append)
-        with pytest.raises(TraceError, match="p fails"):
-            real.alone_real(there)(program, [body], [0.0])
+    with scripted(engine(400)) as server, pytest.raises(TraceError, match="p fails"):
+        real.alone_real(at(server.url))(program, [body], [0.0])

@@ -6,7 +6,7 @@ import pytest
 from weft_bench.peers.outcome import summarise
 from weft_bench.report.peers import Turn, draw, figures, findings, into_page, tables
 
-NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "behind_s": 0.0}
+NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "late": 0.0}
 
 
 def turns(front: str, means: list[float], **more: float) -> list[Turn]:
@@ -89,7 +89,7 @@ def test_each_workload_has_a_table_with_slices_and_total_errors():
 
 def test_a_plot_is_an_svg(tmp_path):
     file = tmp_path / "p.svg"
-    draw(file, turns("peer", [1.0, 2.0]) + turns("weft/plas", [1.0, 2.0]), "simulated replicas")
+    draw(file, turns("peer", [1.0, 2.0]) + turns("weft/plas", [1.0, 2.0]), "emulated replicas")
     assert "<svg" in file.read_text()
 
 

@@ -86,15 +86,6 @@ def test_tokens_from_an_offset_equal_those_of_the_whole(start):
     assert tokens_of(prompt.parts, prompt.ends, start) == tokens(prompt)[start:]
 
 
-def test_token_ids_and_parts_have_equal_hashes():
-    book = PromptBook(16)
-    named = book.prompt("p", (SYSTEM, Part("a", 30)))
-    bare = book.of_tokens(tokens(named))
-    assert (bare.length, bare.hashes, bare.keys, bare.tail) == (
-        70, named.hashes, named.keys, tokens(named)[64:],
-    )  # fmt: skip
-
-
 @pytest.mark.engine
 def test_key_equals_that_of_vllms_cache():
     compat_kv = pytest.importorskip("weft_engine.compat_kv")
