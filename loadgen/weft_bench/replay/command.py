@@ -18,11 +18,11 @@ from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import (
     OrderError,
     count_tokens,
+    emulated,
     kept_order,
     served,
     session,
     set_order,
-    emulated,
 )
 from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import rows as report
