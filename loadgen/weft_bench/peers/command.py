@@ -68,7 +68,7 @@ def run(options: PeersOptions) -> int:
         with tempfile.TemporaryDirectory() as folder, replicas(options, _schedulers(options)) as by:
             rows = _rows(options, by[WEFT])
             _play(options, scenes, rows, by, Path(folder), found)
-    except (TraceError, ValueError, ImportError, StackError, httpx.HTTPError) as error:
+    except (TraceError, ValueError, ImportError, StackError, OSError, httpx.HTTPError) as error:
         return refuse("peers", error)
     except NotReady as error:
         print(f"weft bench peers: Weft did not start\n{error}", file=sys.stderr)
