@@ -43,6 +43,7 @@ class CallTable:
         self._calls: dict[str, CallState] = {}
         self._finished: OrderedDict[str, CallState] = OrderedDict()
         self._of: dict[str, CallState] = {}
+        self._of_program: dict[str, list[CallState]] = {}
         self._entries = 0
         self._step = 0
         self._starving: list[tuple[float, int, CallState]] = []
@@ -70,6 +71,8 @@ class CallTable:
             call.enqueue(sequence, now)
             self._watch(call, now)
             self.moved.add(sequence)
+        if context.call not in self._calls:
+            self._of_program.setdefault(call.context.program, []).append(call)
         self._calls[context.call] = call
         self._of[sequence] = call
         return call
@@ -147,6 +150,11 @@ class CallTable:
                 self._rank(call, now)
             return None
         del self._calls[call.context.call]
+        program = call.context.program
+        self._of_program[program].remove(call)
+        if not self._of_program[program]:
+            del self._of_program[program]
+            self._served.discard(program)
         self._finished[call.context.call] = call
         while len(self._finished) > _REMEMBERED_CALLS:
             self._finished.popitem(last=False)
@@ -168,14 +176,20 @@ class CallTable:
             call.policy = order.name
             self._stand(call, order.enter(self._view(call, now)), now)
 
-    def refresh(self, now: float) -> None:
-        """Update the ranks of calls whose programs were served, if service changes ranks."""
+    def refresh(self, now: float, running: bool = True) -> None:
+        """Update the ranks of calls whose programs were served, if service changes ranks. running:
+        False leaves the ranks of calls that do not wait for a later refresh."""
         if not self.order.rank_changes:
             return
-        for call in self._calls.values():
-            if call.context.program in self._served:
-                self._rank(call, now)
-        self._served.clear()
+        for program in self._served:
+            calls = self._of_program[program]
+            # Most programs have one call, which runs.
+            if running or len(calls) > 1:
+                for call in calls:
+                    if running or call.waiting:
+                        self._rank(call, now)
+        if running:
+            self._served.clear()
 
     def update_context(self, sequence: str, cached: int, uncached: int, now: float) -> None:
         """Record a prefix cache lookup of a waiting sequence: cached and missing tokens."""

@@ -6,10 +6,10 @@ The rest of the plugin uses `SchedulerHooks` and its public methods.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager
 from itertools import compress
-from typing import Any
+from typing import Any, Final
 
 from weft_engine.version_check import check_version, installed_version
 
@@ -55,7 +55,13 @@ def check_start(vllm_config: Any, channel: str) -> None:
         )
 
 
-def rearrange(requests: list[Request], rank: Callable[[str], Rank], moved: set[Request]) -> None:
+# Up to this many requests are moved inside vLLM's deque.
+_FEW: Final = 8
+
+
+def rearrange(
+    requests: MutableSequence[Request], rank: Callable[[str], Rank], moved: set[Request]
+) -> None:
     """Sort requests by rank, best first. moved: the requests that may be out of place; the others
     are in order. Equal ranks keep their order if they are moved together."""
 
@@ -199,10 +205,13 @@ class SchedulerHooks(AdmissionHooks):
         running = {r for r in alive if r.status == RequestStatus.RUNNING}
         if running:
             rearrange(self.running, rank, running)
-        if waiting_too and len(running) < len(alive) and len(self.waiting) > 1:
-            # A list, because insertions into the middle of a deque are slow.
+        waiting = alive - running if waiting_too else set()
+        if 0 < len(waiting) <= _FEW:
+            rearrange(self.waiting, rank, waiting)
+        elif waiting:
+            # Many insertions into the middle of a deque are slow.
             ordered = list(self.waiting)
-            rearrange(ordered, rank, alive - running)
+            rearrange(ordered, rank, waiting)
             self.waiting.clear()
             self.waiting.extend(ordered)
 

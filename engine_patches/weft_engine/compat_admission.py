@@ -143,16 +143,25 @@ class AdmissionHooks(PrefillHooks):
 
     def blocks_lacking(self) -> int:
         """Return an upper bound of the KV blocks that running requests may lack in this step; 0 or
-        less if no request will be preempted. Inspects only requests in prefill."""
+        less if no request will be preempted. While blocks suffice for one more of each request,
+        this inspects only requests in prefill."""
         slots = 1 + int(self.num_spec_tokens) + int(self.num_lookahead_tokens)
         managers = self.kv_cache_manager.coordinator.single_type_managers
         sizes = [int(manager.block_size) for manager in managers]
-        needed = len(self.running) * sum(-(-slots // size) for size in sizes)
-        if self._inflight_prefills:
-            left = sum(r.num_tokens - r.num_computed_tokens for r in self._inflight_prefills)
+        prefills, free, running = self._inflight_prefills, self.free_blocks(), self.running
+        needed = 0
+        if prefills:
+            left = sum(r.num_tokens - r.num_computed_tokens for r in prefills)
             tokens = min(left, int(self.max_num_scheduled_tokens))
             needed += sum(tokens // size for size in sizes)
-        return needed - self.free_blocks()
+        most = len(running) * sum(-(-slots // size) for size in sizes)
+        if needed + most <= free:
+            return needed + most - free
+        computed = [int(r.num_computed_tokens) for r in running if r not in prefills]
+        for size in sizes:
+            needed += (len(running) - len(computed)) * -(-slots // size)
+            needed += sum(-(-(n + slots) // size) + (-n // size) for n in computed)
+        return needed - free
 
     def spare_blocks(self) -> int:
         """Return the free KV blocks that a waiting request may take. While a request runs, vLLM
@@ -184,6 +193,11 @@ class AdmissionHooks(PrefillHooks):
         # Admission also takes unused cached blocks off the free list.
         used = sum(block.ref_cnt > 0 for block in (hits[0] if hits else ()))
         return self.blocks_without_hits(request) - int(used)
+
+    def may_fit(self, sequence: str) -> bool:
+        """Whether the free blocks may suffice for a waiting request. False is certain."""
+        spare = self.spare_blocks()
+        return bool(self.blocks_at_least(self.requests[sequence], spare) <= spare)
 
     def waits_for_blocks(self) -> bool:
         """Whether a slot is free but the first waiting request may lack blocks."""

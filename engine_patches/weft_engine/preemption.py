@@ -18,6 +18,10 @@ from weft_engine.tenant_queues import TenantQueues
 
 # Waiting requests that one decision examines at most.
 _CLAIMS: Final = 256
+# Inside a tenant: preemptions per second, and how many are possible at once. Each one costs the
+# scheduler another admission.
+_PER_SECOND: Final = 4.0
+_AT_ONCE: Final = 8
 # With several tenants: claims per decision, and running requests of one tenant per decision.
 _FAIR_CLAIMS: Final = 8
 _FAIR_VICTIMS: Final = 16
@@ -39,14 +43,19 @@ class Preemption:
         self._tenant_queues = tenant_queues
         self._most = max_displacements
         self._changed = True
+        self._allowed = float(_AT_ONCE)
+        self._counted_at = 0.0
+        # The request that last waited in vain for blocks, and how many were spare.
+        self._lacking: Any = None
+        self._lacked = 0
 
     def touch(self) -> None:
         """Blocks or slots may have become free."""
         self._changed = True
 
-    def decide(self) -> list[str]:
-        """Return the sequences to preempt, with one tenant."""
-        if not self._changed:
+    def decide(self, now: float) -> list[str]:
+        """Return the sequences to preempt, with one tenant. now: seconds on the engine's clock."""
+        if not self._changed or not self._may_preempt(now):
             return []
         ready = self._hooks.readiness()
         better, worse = ([], []) if self._waits_in_vain(ready) else self._at_odds(ready)
@@ -55,32 +64,41 @@ class Preemption:
             slots = self._hooks.free_slots()
             for_blocks = not self._calls.order.cache_aware
             if len(better) > slots or (for_blocks and self._hooks.waits_for_blocks()):
-                for _, given in self._met(better, worse, slots, self._hooks.spare_blocks()):
+                spare, most = self._hooks.spare_blocks(), int(self._allowed)
+                for _, given in self._met(better, worse, slots, spare, most):
                     victims += given
+                # A claim is met completely or not at all, so the last one may exceed the limit.
+                self._allowed -= len(victims)
         # A refused request may become ready without any event here.
         self._changed = bool(victims) or ready.refused > 0
         return victims
 
-    def decide_fairly(self) -> tuple[list[str], list[str]]:
+    def decide_fairly(self, now: float) -> tuple[list[str], list[str]]:
         """While tenants contend: return the sequences to preempt, and the waiting ones that take
-        their places, in the order of admission."""
+        their places, in the order of admission. now: seconds on the engine's clock."""
         if not self._changed:
             return [], []
+        inside = self._may_preempt(now)
         ready = self._hooks.readiness()
         slots, spare = self._hooks.free_slots(), self._hooks.spare_blocks()
         plan = _Plan(self, ready, slots, spare)
         if slots < 1:
             if self._calls.shares.uneven:
                 plan.between(self._tenant_queues.next(_FAIR_CLAIMS, ready))
-            for tenant in sorted(self._tenant_queues.dirty):
+            dirty = self._tenant_queues.dirty
+            while dirty and self._allowed >= 1:
+                tenant = next(iter(dirty))
+                del dirty[tenant]
                 plan.inside(tenant)
-            self._tenant_queues.dirty.clear()
+                if self._allowed < 1:
+                    # It may have further claims: the other tenants come first.
+                    dirty[tenant] = None
         else:
             first = self._tenant_queues.next(1, ready)
             short = bool(first) and not plan.fits(first[0]) and not plan.between(first)
-            if short and not self._calls.order.cache_aware:
+            if short and inside and not self._calls.order.cache_aware:
                 plan.inside(self._calls.shares.tenant_of(first[0]), first)
-        self._changed = bool(plan.victims) or ready.refused > 0
+        self._changed = bool(plan.victims) or ready.refused > 0 or self._allowed < 1
         return plan.victims, plan.coming
 
     def preempted_for(self, blocks: int) -> list[Any]:
@@ -104,8 +122,7 @@ class Preemption:
                 continue
             found.append(request)
             given[tenant] = given.get(tenant, 0) + 1
-            # A preempted request also needs no further block.
-            blocks -= 1 + self._hooks.blocks_held_alone(request)
+            blocks -= self._hooks.blocks_held_alone(request)
         return found
 
     def _giving(self, tenant: str, limit: bool = False) -> Iterator[Any]:
@@ -121,6 +138,12 @@ class Preemption:
                 yield request
 
     # -- one tenant --------------------------------------------------------------------------
+
+    def _may_preempt(self, now: float) -> bool:
+        """Whether the limit per second leaves room for a preemption."""
+        passed, self._counted_at = now - self._counted_at, now
+        self._allowed = min(_AT_ONCE, self._allowed + _PER_SECOND * max(0.0, passed))
+        return self._allowed >= 1
 
     def _at_odds(self, ready: Callable[[str], bool]) -> tuple[list[Any], list[Any]]:
         """Return waiting requests that may preempt, best first, and running ones that may be
@@ -157,9 +180,16 @@ class Preemption:
         if not self._calls.order.cache_aware:
             return False
         hooks = self._hooks
-        first = hooks.first_waiting() if hooks.free_slots() else next(self._claiming(ready), None)
-        spare = hooks.spare_blocks()
-        return first is not None and hooks.blocks_at_least(first, spare) > spare
+        slots, spare = hooks.free_slots(), hooks.spare_blocks()
+        first = hooks.first_waiting() if slots else next(self._claiming(ready), None)
+        if first is None:
+            return False
+        # With a free slot, a request for which blocks become enough needs no preemption.
+        if slots and first is self._lacking and spare <= self._lacked:
+            return True
+        vain = bool(hooks.blocks_at_least(first, spare) > spare)
+        self._lacking, self._lacked = (first, spare) if vain else (None, 0)
+        return vain
 
     def _claiming(self, ready: Callable[[str], bool], after: int = 0) -> Iterator[Any]:
         """Iterate in queue order over waiting requests that vLLM would admit now. after: the number
@@ -170,11 +200,11 @@ class Preemption:
     # -- shared ------------------------------------------------------------------------------
 
     def _met(
-        self, better: list[Any], worse: list[Any], slots: int, spare: int
+        self, better: list[Any], worse: list[Any], slots: int, spare: int, most: int | None = None
     ) -> list[tuple[str, list[str]]]:
         """Return the met claims with their victims; [] if no claim has a victim. A claim's blocks
         first get a cheap lower bound. They are counted only if the claim would be met with the
-        bound."""
+        bound. most: as for `meet_claims`."""
         for_blocks = not self._calls.order.cache_aware
         held = {request.request_id: request for request in worse}
         candidates = [self._candidate(request) for request in worse]
@@ -191,6 +221,7 @@ class Preemption:
                 free_slots=slots,
                 free_blocks=spare,
                 max_displacements=self._most,
+                most=most,
                 margin=self._calls.order.margin,
                 blocks_of=blocks_of if for_blocks else lambda candidate: 0,
             )
@@ -243,10 +274,7 @@ class _Plan:
 
     def fits(self, name: str) -> bool:
         """Whether a waiting sequence fits into the spare blocks."""
-        request = self._hooks.requests[name]
-        if self._hooks.blocks_at_least(request, self._spare) > self._spare:
-            return False
-        return bool(self._needed(name) <= self._spare)
+        return self._at_least(name) <= self._spare and self._needed(name) <= self._spare
 
     def between(self, claims: list[str]) -> bool:
         """Take slots and blocks for these claims from tenants with more running sequences per
@@ -256,8 +284,13 @@ class _Plan:
             tenant = shares.tenant_of(name)
             given = dict(self._given)
             chosen: list[str] = []
-            slots, spare, blocks = self._slots, self._spare, self._needed(name)
-            while slots < 1 or spare < blocks:
+            slots, spare, blocks = self._slots, self._spare, self._at_least(name)
+            exact = False
+            while slots < 1 or spare < blocks or not exact:
+                if slots >= 1 and spare >= blocks:
+                    # The lower bound fits, so count the blocks.
+                    exact, blocks = True, self._needed(name)
+                    continue
                 giver = shares.yielding(tenant, given, self._taken.get(tenant, 0), self._without)
                 if giver is None:
                     break
@@ -306,8 +339,10 @@ class _Plan:
                 break
             if self._ready(name):
                 better.append(self._hooks.requests[name])
-        for name, given in self._owner._met(better, worse, self._slots, self._spare):
+        most = int(self._owner._allowed)
+        for name, given in self._owner._met(better, worse, self._slots, self._spare, most):
             if given:
+                self._owner._allowed -= len(given)
                 self.victims += given
                 self.coming.append(name)
                 freed = (self._hooks.blocks_held_alone(self._hooks.requests[v]) for v in given)
@@ -320,6 +355,9 @@ class _Plan:
         able = [r for r in self._owner._giving(tenant) if r.request_id not in passed]
         displaced, most = self._owner._displaced, self._owner._most
         return min(able, key=lambda r: max(0, displaced(r) + 1 - most), default=None)
+
+    def _at_least(self, name: str) -> int:
+        return int(self._hooks.blocks_at_least(self._hooks.requests[name], self._spare))
 
     def _needed(self, name: str) -> int:
         return int(self._hooks.blocks_needed(self._hooks.requests[name], self._spare))

@@ -51,6 +51,7 @@ def meet_claims(
     free_slots: int,
     free_blocks: int,
     max_displacements: int,
+    most: int | None = None,
     margin: float | None = None,
     blocks_of: Callable[[Candidate], int] = attrgetter("blocks"),
 ) -> list[tuple[str, list[str]]]:
@@ -60,8 +61,8 @@ def meet_claims(
     waiting: best first. Claims are met in order, first from free slots and blocks and then by
     preemption, until one cannot be met (Algorithm 1, lines 33 to 38). That claim preempts no
     sequence, and later claims are not considered. Calls with `max_displacements` past preemptions
-    are exempt. blocks_of: the blocks that a candidate would free; called only if free slots do not
-    suffice.
+    are exempt. most: no further claim is considered after this many victims; None: no limit.
+    blocks_of: the blocks that a candidate would free; called only if free slots do not suffice.
     """
 
     def worst_first(candidate: Candidate) -> tuple[float, ...]:
@@ -74,7 +75,11 @@ def meet_claims(
     taken = 0
     # Victims with uncounted blocks.
     uncounted: list[Candidate] = []
-    for claim in waiting:
+    claims = iter(waiting)
+    while most is None or taken < most:
+        claim = next(claims, None)
+        if claim is None:
+            break
         slots, blocks, reach, owed = free_slots, free_blocks, taken, list(uncounted)
         while True:
             while blocks < claim.blocks and owed:

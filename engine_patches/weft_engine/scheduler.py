@@ -268,8 +268,7 @@ class WeftScheduler(SchedulerHooks):
         return [*found, f"lost tokens of {len(strays)} unknown sequences"] if strays else found
 
     def _forget(self) -> None:
-        if self.forget_cache():
-            self._forgetting = False
+        self._forgetting = not self.forget_cache()
 
     def _order(self, name: str) -> Order:
         return build_order(name, self.settings.options)
@@ -282,7 +281,8 @@ class WeftScheduler(SchedulerHooks):
 
     def _decide(self, now: float) -> None:
         self.calls.promote(now)
-        self.calls.refresh(now)
+        # The ranks of running calls matter for preemption only.
+        self.calls.refresh(now, self.calls.order.preempts or self.blocks_lacking() > 0)
         contended = self.calls.shares.contended
         if contended != self._contended:
             self._contended = contended
@@ -296,7 +296,7 @@ class WeftScheduler(SchedulerHooks):
         if contended:
             self._admit_by_tenant(now)
         elif self._may_preempt():
-            self._preempt_all(self._preemption.decide(), now)
+            self._preempt_all(self._preemption.decide(now), now)
             self._sort()
 
     def _may_preempt(self) -> bool:
@@ -322,16 +322,16 @@ class WeftScheduler(SchedulerHooks):
         coming: list[str] = []
         admitting = None if self._affinity is None else self._affinity.admitting
         if self.calls.order.preempts and self.running and admitting != 0:
-            victims, coming = self._preemption.decide_fairly()
+            victims, coming = self._preemption.decide_fairly(now)
             self._preempt_all(victims, now)
             self._sort()
         slots = self.free_slots() - len(coming)
         if slots > 0 or self.settings.decide_every > 1:
             count = min(max(0, slots) + _SPARE * self.settings.decide_every, _MAX_ADMISSIONS)
-            found = self._tenant_queues.next(count + len(coming), self.readiness())
+            fits = None if coming else self.may_fit
+            found = self._tenant_queues.next(count + len(coming), self.readiness(), fits)
             coming += [name for name in found if name not in coming]
-        if coming:
-            self.bring_forward(coming)
+        self.bring_forward(coming)
 
     def _choose_victims(self) -> None:
         """Tenants contend and blocks may run out in this step: vLLM preempts the last running

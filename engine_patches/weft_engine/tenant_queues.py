@@ -19,14 +19,15 @@ _ASKED: Final = 32
 
 
 class TenantQueues:
-    """Waiting sequences by tenant. dirty: tenants that changed since the last preemption."""
+    """Waiting sequences by tenant. dirty: tenants that changed since their last preemption, the
+    first one first."""
 
     def __init__(self, call_table: CallTable) -> None:
         self._calls = call_table
         self._queues: dict[str, RankIndex] = {}
         # The position to check next in the queues of tenants whose first sequences are not ready.
         self._further: dict[str, int] = {}
-        self.dirty: set[str] = set()
+        self.dirty: dict[str, None] = {}
 
     def invalidate(self, moved: Collection[str]) -> None:
         """These sequences may have started or stopped waiting, or have other ranks."""
@@ -36,7 +37,7 @@ class TenantQueues:
                 # It has left, and its tenant is unknown.
                 continue
             tenant = shares.tenant_of(name)
-            self.dirty.add(tenant)
+            self.dirty[tenant] = None
             queue = self._queues.get(tenant)
             if queue is None:
                 continue
@@ -70,8 +71,15 @@ class TenantQueues:
                 return
             yield name
 
-    def next(self, count: int, ready: Callable[[str], bool]) -> list[str]:
-        """The next sequences to serve, in order. ready: whether the engine would admit one now."""
+    def next(
+        self,
+        count: int,
+        ready: Callable[[str], bool],
+        fits: Callable[[str], bool] | None = None,
+    ) -> list[str]:
+        """The next sequences to serve, in order. ready: whether the engine would admit one now.
+        fits: whether the blocks of the first one may suffice. If not, it is the only one, because
+        vLLM admits no request past it."""
         shares = self._calls.shares
         taken: dict[str, int] = {}
         without: set[str] = set()
@@ -90,6 +98,8 @@ class TenantQueues:
                 continue
             chosen.append(name)
             taken[tenant] = taken.get(tenant, 0) + 1
+            if fits is not None and len(chosen) == 1 and not fits(name):
+                break
         shares.restore(taken)
         return chosen
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.preemption import Preemption
@@ -98,13 +99,13 @@ def test_claims_are_looked_up_until_one_cannot_be_met_and_not_again_until_someth
         engine.come(f"a good {number}", 0.0, blocks=512, runs=True)
     for number in range(100):
         engine.come(f"a waiting {number}", 5.0, blocks=512)
-    assert engine.displacing.decide() == []
+    assert engine.displacing.decide(0.0) == []
     assert len(engine.asked) == 1
-    assert engine.displacing.decide() == []
+    assert engine.displacing.decide(0.0) == []
     assert len(engine.asked) == 1
     engine.spare = 511
     engine.displacing.touch()
-    assert engine.displacing.decide() == ["a bad one"]
+    assert engine.displacing.decide(0.0) == ["a bad one"]
 
 
 def test_a_decision_examines_a_limited_number_of_requests_that_are_not_ready(monkeypatch):
@@ -122,7 +123,7 @@ def test_a_decision_examines_a_limited_number_of_requests_that_are_not_ready(mon
     for number in range(1000):
         engine.come(f"a waiting {number}")
     monkeypatch.setattr(engine, "readiness", Refused)
-    assert engine.displacing.decide() == []
+    assert engine.displacing.decide(0.0) == []
     assert 0 < len(asked) <= 256
 
 
@@ -131,10 +132,35 @@ def test_no_call_is_preempted_for_a_claim_that_only_the_bound_would_meet():
     engine.come("a bad one", 100.0, blocks=8, runs=True)
     engine.come("a waiting one", 5.0, blocks=8)
     engine.gap = 1
-    assert engine.displacing.decide() == []
+    assert engine.displacing.decide(0.0) == []
     engine.gap = 0
     engine.displacing.touch()
-    assert engine.displacing.decide() == ["a bad one"]
+    assert engine.displacing.decide(0.0) == ["a bad one"]
+
+
+@pytest.mark.parametrize("fairly", [False, True])
+def test_preemptions_inside_a_tenant_are_limited_per_second(fairly):
+    """Eight at once, then four per second; a decision looks up no more claims than it may meet."""
+    engine = Engine(slots=60)
+    for number in range(60):
+        engine.come(f"a running {number}", 100.0, runs=True)
+    for number in range(100):
+        engine.come(f"a waiting {number}")
+
+    def preempted(now: float) -> list[str]:
+        engine.asked.clear()
+        engine.displacing.touch()
+        if fairly:
+            return engine.displacing.decide_fairly(now)[0]
+        return engine.displacing.decide(now)
+
+    assert len(preempted(0.0)) == 8
+    assert len(engine.asked) == 8
+    assert preempted(0.05) == []
+    assert engine.asked == []
+    assert len(preempted(0.26)) == 1
+    assert len(preempted(1.01)) == 3
+    assert len(preempted(60.0)) == 8
 
 
 def test_between_tenants_slots_count_and_not_attributes_of_calls():
@@ -143,7 +169,7 @@ def test_between_tenants_slots_count_and_not_attributes_of_calls():
         engine.come(f"a{number}", 0.0, runs=True)
     for number in range(4):
         engine.come(f"b{number}", 1000.0)
-    victims, coming = engine.displacing.decide_fairly()
+    victims, coming = engine.displacing.decide_fairly(0.0)
     assert len(victims) == len(coming) == 2
     assert all(name[0] == "a" for name in victims)
     assert all(name[0] == "b" for name in coming)
@@ -155,7 +181,7 @@ def test_inside_a_tenant_the_order_preempts_regardless_of_other_tenants():
     engine.come("b0", 1000.0, runs=True)
     engine.come("b1", 1000.0)
     engine.come("a1", 0.0)
-    assert engine.displacing.decide_fairly() == (["a0"], ["a1"])
+    assert engine.displacing.decide_fairly(0.0) == (["a0"], ["a1"])
 
 
 def test_a_tenant_that_runs_more_gives_blocks_or_none():
@@ -163,12 +189,12 @@ def test_a_tenant_that_runs_more_gives_blocks_or_none():
     for number in range(3):
         engine.come(f"a{number}", blocks=4, runs=True)
     engine.come("b0", blocks=6)
-    victims, coming = engine.displacing.decide_fairly()
+    victims, coming = engine.displacing.decide_fairly(0.0)
     assert len(victims) == 2
     assert coming == ["b0"]
     engine.blocks["b0"] = 20
     engine.displacing.touch()
-    assert engine.displacing.decide_fairly() == ([], [])
+    assert engine.displacing.decide_fairly(0.0) == ([], [])
 
 
 def test_calls_preempted_often_are_preempted_last():
@@ -180,7 +206,7 @@ def test_calls_preempted_often_are_preempted_last():
         assert call_state is not None
         call_state.displaced = 3
     engine.come("b0")
-    assert engine.displacing.decide_fairly() == (["a2"], ["b0"])
+    assert engine.displacing.decide_fairly(0.0) == (["a2"], ["b0"])
     preempted = engine.displacing.preempted_for(1)
     assert [r.request_id for r in preempted] == ["a2"]
 
@@ -197,6 +223,6 @@ def test_those_preempted_for_blocks_are_of_the_tenant_that_runs_most_at_that_poi
         return [r.request_id for r in engine.displacing.preempted_for(blocks)]
 
     assert preempted(0) == []
-    assert preempted(4) == ["a3"]
-    assert preempted(5) == preempted(8) == ["a3", "a2"]
+    assert preempted(3) == ["a3"]
+    assert preempted(4) == preempted(6) == ["a3", "a2"]
     assert [name[0] for name in preempted(99)][2:] in (["a", "b", "a", "b"], ["b", "a", "b", "a"])

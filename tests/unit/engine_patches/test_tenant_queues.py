@@ -69,13 +69,28 @@ def test_started_and_aborted_sequences_are_not_next():
     assert sorted(book.next(4)) == ["a0", "a2", "b0"]
 
 
+def test_no_sequence_follows_a_first_one_that_lacks_blocks():
+    book = Book()
+    for name in ("a0", "a1", "b0"):
+        book.come(name)
+    asked: list[str] = []
+
+    def fits(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    first = book.next(1)
+    assert book.tenant_queues.next(3, lambda name: True, fits) == first == asked
+    assert len(book.tenant_queues.next(3, lambda name: True, lambda name: True)) == 3
+
+
 def test_changed_tenants_are_dirty_until_cleared():
     book = Book()
     book.come("a0")
     book.come("b0")
-    assert book.tenant_queues.dirty == {"a", "b"}
+    assert book.tenant_queues.dirty == {"a": None, "b": None}
     book.tenant_queues.clear()
-    assert book.tenant_queues.dirty == set()
+    assert book.tenant_queues.dirty == {}
     assert sorted(book.next(2)) == ["a0", "b0"]
 
 
@@ -86,7 +101,7 @@ def test_a_sequence_that_left_makes_no_other_tenant_dirty():
     book.tenant_queues.dirty.clear()
     book.calls.leave("a1", 0.0)
     book.tenant_queues.invalidate({"a1"})
-    assert book.tenant_queues.dirty == set()
+    assert book.tenant_queues.dirty == {}
     assert sorted(book.next(3)) == ["a0", "b0"]
 
 
