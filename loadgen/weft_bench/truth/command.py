@@ -31,8 +31,8 @@ from rich.progress import Progress
 
 from weft_bench.cli.load import ReplayOptions
 from weft_bench.cli.simulator import FitOptions, TruthOptions
-from weft_bench.drive.gateway import connect, served
-from weft_bench.drive.order import OrderError, set_order
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import OrderError, served, set_order
 from weft_bench.drive.player import Gaps, Player
 from weft_bench.replay.command import TOLD_ORDER, setup
 from weft_bench.report.figures import Figure, finish
@@ -97,7 +97,15 @@ def run(options: TruthOptions) -> int:
                 print(f"the engine has {told}", flush=True)
                 shape = _fitted(options, base)
                 calibrated, real = asyncio.run(_play_rounds(options, base, calibration, compared))
-    except (StackError, ProbeError, OrderError, httpx.HTTPError, ValueError, ImportError) as error:
+    except (
+        StackError,
+        ProbeError,
+        OrderError,
+        httpx.HTTPError,
+        OSError,
+        ValueError,
+        ImportError,
+    ) as error:
         print(f"weft bench truth: {error}", file=sys.stderr)
         return 2
     simulated = _simulate_rounds(options, shape, calibrated, calibration, compared)
@@ -185,14 +193,14 @@ async def _play_rounds(
     """
     first = options.policies[0]
     real: Rounds = []
-    async with connect() as client:
-        model, _ = await served(client, base)
+    async with Client(base) as client:
+        model, _ = await served(client)
         with Progress(transient=True) as progress:
             plays = options.rounds * len(options.policies)
             bar = progress.add_task("played", total=2 * plays + 1)
 
             async def play(policy: str, scene: Scene) -> float:
-                latency = await _play(policy, base, client, model, scene)
+                latency = await _play(policy, client, model, scene)
                 progress.advance(bar)
                 return latency
 
@@ -206,13 +214,11 @@ async def _play_rounds(
     return calibrated, real
 
 
-async def _play(
-    policy: str, base: str, client: httpx.AsyncClient, model: str, scene: Scene
-) -> float:
+async def _play(policy: str, client: Client, model: str, scene: Scene) -> float:
     """Play programs with an order and an empty cache. Returns their mean latency in seconds."""
-    await set_order(client, base, policy, reset_cache=True)
+    await set_order(client, policy, reset_cache=True)
     gaps, told = Gaps(1.0, _NO_LIMIT_S), policy == TOLD_ORDER
-    player = Player(base, model, client, uuid4().hex[:8], gaps, tell_work=told)
+    player = Player(client, model, uuid4().hex[:8], gaps, tell_work=told)
     played = await player.play(*scene, lambda: None)
     errors = [error for program in played.programs for error in program.errors]
     if errors:
