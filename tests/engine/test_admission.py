@@ -147,8 +147,8 @@ def test_vllms_watermark_counts_as_taken(engine):
 def test_short_of_blocks_few_waiting_calls_are_looked_up(policy, monkeypatch):
     """200 calls with contexts of 8,000 tokens wait for blocks. vLLM's lookup takes time in
     proportion to the context, so a step makes less than one on average."""
+    from weft_bench.micro.scheduler.command import OURS
     from weft_bench.micro.scheduler.scene import Load, replicas
-    from weft_bench.report.scheduler import OURS
 
     replica = replicas(Load(running=20, waiting=200, scarce=True), policy)[OURS]
     for _ in range(100):

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from weft_bench.attack.attacks import ATTACKS, Activity
 from weft_bench.cli.parts import AttackOptions
-from weft_bench.report.goals import conclude
+from weft_bench.report.page import conclude
 from weft_bench.stack.processes import NotReady, free_port, running
 from weft_bench.stats import percentile
 
@@ -32,6 +32,8 @@ ATTACKED: Final = "attacked"
 # Words of an unread stream: more than all buffers on the path hold.
 _LONG: Final = 100_000
 _STOP_S: Final = 10.0
+# Seconds from one call of the honest client to the next.
+_EVERY_S: Final = 0.02
 # Time limit for an attack to take effect.
 _LEAD_S: Final = 30.0
 # Pause before the honest client plays alone again, to finish the attack's remaining work.
@@ -171,8 +173,8 @@ def _measure(url: str, name: str, options: AttackOptions) -> Seen:
 def _honest(url: str, seconds: float, windows: Windows) -> None:
     """Run one window of the honest client."""
     command = [
-        sys.executable, "-m", "weft_bench.attack.honest", url, "--model", HONEST,
-        "--seconds", str(seconds),
+        sys.executable, "-m", "weft_bench.drive.load", url, "--model", HONEST, "--key", HONEST,
+        "--session", HONEST, "--seconds", str(seconds), "--every", str(_EVERY_S),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)

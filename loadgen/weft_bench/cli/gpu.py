@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 from weft_deploy.options import PassThroughCommand
 
-from weft_bench.cli.options import Option, Parsed, command, one_of, some_of, writable
+from weft_bench.cli.options import Option, Parsed, choice, command, one_of, some_of, writable
 
 gpu = typer.Typer()
 
@@ -19,30 +19,8 @@ WORKLOADS: Final = ("sharegpt", "bfcl", "lats", "mixed")
 LOADS: Final = (0.5, 0.8, 1.0)
 
 
-def _device(text: str, option: str) -> str:
-    from weft_bench.gpu.host import DEVICES
-
-    return one_of(text, DEVICES, option)
-
-
-def _shape(text: str, option: str) -> str:
-    from weft_bench.gpu.shapes import SHAPES
-
-    return one_of(text, tuple(SHAPES), option)
-
-
 def _systems(text: str, option: str) -> tuple[str, ...]:
     return () if text == "none" else some_of(text, PLAYED, option)
-
-
-def _workloads(text: str, option: str) -> tuple[str, ...]:
-    return some_of(text, WORKLOADS, option)
-
-
-def _order(text: str, option: str) -> str:
-    from weft_engine.wire import ORDER_NAMES
-
-    return one_of(text, ORDER_NAMES, option) if text else ""
 
 
 def rates(text: str, option: str) -> dict[str, float]:
@@ -89,10 +67,12 @@ class GpuOptions:
     Every engine gets the arguments after `--` unchanged. Exit status: 2 without a GPU or a tested
     vLLM, 3 if time ran out before all cells were measured."""
 
-    device: Annotated[str, Parsed(_device), Option(help="cuda, or cpu to test the command")] = (
-        "cuda"
-    )
-    shape: Annotated[str, Parsed(_shape), Option(help="8b, 1b, or tiny for a CPU")] = "8b"
+    device: Annotated[
+        str, choice("weft_bench.gpu.host:DEVICES"), Option(help="cuda, or cpu to test the command")
+    ] = "cuda"
+    shape: Annotated[
+        str, choice("weft_bench.gpu.shapes:SHAPES"), Option(help="8b, 1b, or tiny for a CPU")
+    ] = "8b"
     systems: Annotated[
         tuple[str, ...],
         Parsed(_systems, default="all"),
@@ -100,7 +80,7 @@ class GpuOptions:
     ] = PLAYED
     workloads: Annotated[
         tuple[str, ...],
-        Parsed(_workloads, default="all"),
+        choice("weft_bench.cli.gpu:WORKLOADS", several=True, default="all"),
         Option(help="comma-separated, or 'all'"),
     ] = WORKLOADS
     loads: Annotated[
@@ -140,7 +120,11 @@ class GpuOptions:
     swap_gib: Annotated[
         float, Option(min=0.0, help="host memory for KV of preempted calls, GiB; 0: no swap")
     ] = 16.0
-    policy: Annotated[str, Parsed(_order), Option(help="order of `ours`; default: warm_plas")] = ""
+    policy: Annotated[
+        str,
+        choice("weft_engine.wire:ORDER_NAMES", empty=True),
+        Option(help="order of `ours`; default: warm_plas"),
+    ] = ""
     first_quantum_s: Annotated[
         float, Option("--first-quantum", min=0.001, help="first queue's quantum, seconds")
     ] = 0.5

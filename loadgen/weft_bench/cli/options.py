@@ -139,25 +139,22 @@ def one_of(text: str, known: Sequence[str], option: str) -> str:
     return text
 
 
-def orders(text: str, option: str) -> tuple[str, ...]:
-    """Parse comma-separated orders of the engine, or 'all'. Raises typer.BadParameter."""
-    from weft_engine.wire import ORDER_NAMES
+def choice(
+    where: str, *, several: bool = False, empty: bool = False, default: str | None = None
+) -> Parsed:
+    """Return the parser of a name, or of `several`, out of a container that is imported when used.
 
-    return some_of(text, ORDER_NAMES, option)
+    where: `module:NAME` of the container. empty: allow "". default: see Parsed.
+    """
 
+    def parse(text: str, option: str) -> Any:
+        if empty and not text:
+            return () if several else ""
+        module, _, name = where.partition(":")
+        known = tuple(getattr(import_module(module), name))
+        return (some_of if several else one_of)(text, known, option)
 
-def arrivals(text: str, option: str) -> str:
-    """Check that this is a kind of generated arrivals. Raises typer.BadParameter."""
-    from weft_bench.workloads.arrivals import KINDS
-
-    return one_of(text, tuple(KINDS), option)
-
-
-def arrivals_or_recorded(text: str, option: str) -> str:
-    """Check that this is a kind of arrivals. Raises typer.BadParameter."""
-    from weft_bench.workloads.arrivals import KINDS, RECORDED
-
-    return one_of(text, (*KINDS, RECORDED), option)
+    return Parsed(parse, default)
 
 
 def writable(value: str) -> str:
@@ -184,9 +181,9 @@ JsonFile = Annotated[
     str, typer.Option("--json", callback=writable, help="write the figures to this file")
 ]
 Names = Annotated[tuple[str, ...], Parsed(names)]
-Orders = Annotated[tuple[str, ...], Parsed(orders)]
-Arrivals = Annotated[str, Parsed(arrivals)]
-ArrivalsOrRecorded = Annotated[str, Parsed(arrivals_or_recorded)]
+Orders = Annotated[tuple[str, ...], choice("weft_engine.wire:ORDER_NAMES", several=True)]
+Arrivals = Annotated[str, choice("weft_bench.workloads.arrivals:KINDS")]
+ArrivalsOrRecorded = Annotated[str, choice("weft_bench.workloads.arrivals:ALL")]
 BaseUrl = Annotated[str, Option(help="a running gateway; default: start one as `weft up` does")]
 SwapGib = Annotated[
     float, Option(min=0.0, help="host memory for KV of preempted calls, GiB; 0: no swap")

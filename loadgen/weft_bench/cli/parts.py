@@ -17,9 +17,9 @@ from weft_bench.cli.options import (
     Option,
     Orders,
     Parsed,
+    choice,
     command,
     counts,
-    some_of,
 )
 
 parts = typer.Typer()
@@ -103,12 +103,6 @@ class ReceiptsOptions:
     json_file: JsonFile = ""
 
 
-def _attacks(text: str, option: str) -> tuple[str, ...]:
-    from weft_bench.attack.attacks import ATTACKS
-
-    return some_of(text, tuple(ATTACKS), option) if text else ()
-
-
 @command(parts, "tenants", "weft_bench.tenants.command")
 @dataclass(frozen=True, slots=True)
 class TenantsOptions:
@@ -149,7 +143,7 @@ class AttackOptions:
     # Empty: all.
     attacks: Annotated[
         tuple[str, ...],
-        Parsed(_attacks),
+        choice("weft_bench.attack.attacks:ATTACKS", several=True, empty=True),
         Option(help="attacks by name, comma-separated; default: all"),
     ] = ()
     goal_ms: Annotated[

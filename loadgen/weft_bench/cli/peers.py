@@ -13,9 +13,8 @@ from weft_bench.cli.options import (
     Names,
     Option,
     Orders,
-    Parsed,
+    choice,
     command,
-    one_of,
     writable,
 )
 
@@ -23,10 +22,7 @@ peers = typer.Typer()
 
 EMULATED: Final = "emulated"
 REAL: Final = "real"
-
-
-def _engines(text: str, option: str) -> str:
-    return one_of(text, (EMULATED, REAL), option)
+ENGINES: Final = (EMULATED, REAL)
 
 
 def _check_peers(context: typer.Context, options: PeersOptions) -> PeersOptions:
@@ -53,7 +49,9 @@ class PeersOptions:
 
     data: Annotated[str, Option(help="folder of the recorded workloads")]
     engines: Annotated[
-        str, Parsed(_engines), Option(help="emulated, or real: vLLM with the demo model on a CPU")
+        str,
+        choice("weft_bench.cli.peers:ENGINES"),
+        Option(help="emulated, or real: vLLM with the demo model on a CPU"),
     ] = EMULATED
     fronts: Annotated[
         Names, Option(help="rows, comma-separated, such as weft/plas; default: all")

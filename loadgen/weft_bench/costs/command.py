@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from weft_bench.costs.fit import Measured, error, fit_costs, seconds_of
 from weft_bench.costs.presets import EngineShape
 from weft_bench.costs.step_probe import ProbeError, measurements, probe
 from weft_bench.costs.swap_probe import probe_swap, scenes
-from weft_bench.report.figures import Figure, machine, write_json
+from weft_bench.report.figures import Figure, machine, refuse, write_json
 from weft_bench.report.rows import print_table
 
 
@@ -27,8 +26,7 @@ def run(options: FitOptions) -> int:
         if options.swap_engine:
             shape = with_swap(shape, measure_swap(options.swap_engine, options.rounds))
     except (ProbeError, ValueError) as wrong:
-        print(f"weft bench fit: {wrong}", file=sys.stderr)
-        return 2
+        return refuse("fit", wrong)
     show(shape, measured)
     print(machine())
     if options.json_file:
@@ -46,14 +44,12 @@ def measure(options: FitOptions) -> tuple[EngineShape, list[Measured]]:
     with Progress(transient=True) as progress:
         total = measurements(options.slots, options.context, room)
         bar = progress.add_task("fit", total=total)
-        found = probe(
-            options.engine.rstrip("/").removesuffix("/v1"),
-            options.slots,
-            options.context,
-            options.rounds,
-            lambda: progress.advance(bar),
-            step_tokens=room,
-        )
+        url = options.engine.rstrip("/").removesuffix("/v1")
+        asked = probe(
+            url, options.slots, options.context, options.rounds,
+            lambda: progress.advance(bar), step_tokens=room,
+        )  # fmt: skip
+        found = asyncio.run(asked)
     shape = EngineShape(
         cost=fit_costs(found.steps),
         slots=options.slots,

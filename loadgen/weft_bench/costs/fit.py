@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from weft_bench.costs.model import CostModel
 from weft_bench.stats import mean
@@ -43,20 +43,29 @@ def fit_costs(measured: Sequence[Measured]) -> CostModel:
     Raises ValueError if the measurements do not separate the terms, or a duration is not positive.
     """
     import numpy
-    from scipy.optimize import nnls
 
     if any(not m.seconds > 0 for m in measured):
         raise ValueError("a measured duration must be above 0")
     relative = [[value / m.seconds for value in m.row] for m in measured]
     rows = numpy.array(relative).reshape(-1, len(_TERMS))
-    # Scale each column to 1, because a step has thousands of tokens.
     scales = abs(rows).max(axis=0, initial=0.0)
     if not scales.all():
         raise ValueError("the measurements do not cover every term")
     if numpy.linalg.matrix_rank(rows / scales) < len(_TERMS):
         raise ValueError("the measurements do not separate the terms")
-    found, _ = nnls(rows / scales, numpy.ones(len(rows)))
-    return CostModel(**dict(zip(_TERMS, map(float, found / scales), strict=True)))
+    return CostModel(**dict(zip(_TERMS, nonnegative(rows, numpy.ones(len(rows))), strict=True)))
+
+
+def nonnegative(rows: Any, values: Any) -> list[float]:
+    """Return the coefficients of the columns with the least squared error, none below 0."""
+    import numpy
+    from scipy.optimize import nnls
+
+    rows = numpy.array(rows, dtype=float)
+    # Scale each column to 1: tokens and their squares are large.
+    scales = abs(rows).max(axis=0)
+    found, _ = nnls(rows / scales, numpy.array(values, dtype=float))
+    return [float(value) for value in found / scales]
 
 
 def error(model: CostModel, measured: Sequence[Measured]) -> float:

@@ -7,17 +7,19 @@ prefill of all prompts; the difference to more tokens is decode alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
-import httpx
 from weft_engine.wire import CALL_HEADER, REPORT_HEADER, XARG_CALL, CallReport
 
 from weft_bench.costs.fit import Measured
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import served
 from weft_bench.stats import percentile
 from weft_bench.workloads.traces.coding import FIRST_ID, IDS
 
@@ -32,6 +34,7 @@ PREFILLS: Final = (
 )  # fmt: skip
 _TOKENS: Final = 33
 _CALL_S: Final = 600.0
+COMPLETIONS: Final = "/v1/completions"
 
 
 class ProbeError(RuntimeError):
@@ -46,7 +49,7 @@ class Probed:
     call_s: float
 
 
-def probe(
+async def probe(
     url: str,
     slots: int,
     context: int,
@@ -63,16 +66,15 @@ def probe(
     each measurement. Raises ProbeError.
     """
     steps: list[Measured] = []
-    with httpx.Client(timeout=_CALL_S, trust_env=False) as client:
+    async with Client(url, limit_s=_CALL_S) as client:
         try:
-            model = str(client.get(f"{url}/v1/models").json()["data"][0]["id"])
-            engine = _Engine(client, url, model, rounds, clock)
+            engine = _Engine(client, (await served(client))[0], rounds, clock)
             # The first calls of an engine are slower than all later ones.
-            engine.time(2, 64, 8)
+            await engine.time(2, 64, 8)
             between = []
             for sequences, length in decodes(slots, context, step_tokens):
-                short = engine.quickest(sequences, length, 1)
-                long = engine.quickest(sequences, length, _TOKENS)
+                short = await engine.quickest(sequences, length, 1)
+                long = await engine.quickest(sequences, length, _TOKENS)
                 count = _TOKENS - 1
                 # Use wall time, because the engine does unreported work between two steps.
                 seconds = long.wall_s - short.wall_s
@@ -84,11 +86,11 @@ def probe(
             between_s = percentile(between, 0.5)
             beside = []
             for sequences, length in prefills(slots, context, step_tokens):
-                one = engine.quickest(sequences, length, 1)
+                one = await engine.quickest(sequences, length, 1)
                 steps.append(Measured(1, sequences * length, 0, 0, one.service_s + between_s))
                 beside.append(max(0.0, one.wall_s - one.service_s - between_s))
                 done()
-        except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise ProbeError(f"{url} cannot be measured: {error!r}") from None
     return Probed(steps, percentile(beside, 0.5))
 
@@ -104,18 +106,18 @@ def decodes(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[in
     The prompts of several sequences fit into one step, so that all start to decode in the next one.
     A single prompt may take several steps.
     """
-    for sequences, length in DECODES:
-        step = context if sequences == 1 else min(context, step_tokens or context)
-        if sequences <= slots and sequences * (length + _TOKENS) < step:
+    for sequences, length in _within(DECODES, slots, context):
+        if sequences == 1 or sequences * (length + _TOKENS) < (step_tokens or context):
             yield sequences, length
 
 
 def prefills(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
     """Yield sequences and prompt lengths for the prefill measurements, which take one step."""
-    for sequences, length in PREFILLS:
-        step = min(context, step_tokens or context)
-        if sequences <= slots and sequences * (length + _TOKENS) < step:
-            yield sequences, length
+    return _within(PREFILLS, slots, min(context, step_tokens or context))
+
+
+def _within(grid: Sequence[tuple[int, int]], slots: int, tokens: int) -> Iterator[tuple[int, int]]:
+    return ((n, size) for n, size in grid if n <= slots and n * (size + _TOKENS) < tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,43 +130,45 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class _Engine:
-    client: httpx.Client
-    url: str
+    client: Client
     model: str
     rounds: int
     clock: Callable[[], float]
 
-    def quickest(self, sequences: int, length: int, tokens: int) -> Times:
-        found = [self.time(sequences, length, tokens) for _ in range(self.rounds)]
+    async def quickest(self, sequences: int, length: int, tokens: int) -> Times:
+        found = [await self.time(sequences, length, tokens) for _ in range(self.rounds)]
         return min(found, key=lambda times: times.wall_s)
 
-    def time(self, sequences: int, length: int, tokens: int) -> Times:
+    async def time(self, sequences: int, length: int, tokens: int) -> Times:
         """Time one call with new random prompts.
 
         sequences: number of prompts. length: tokens of each. tokens: output tokens of each.
         """
-        call = f"probe-{uuid4().hex}"
-        draw = Random(call)
-        prompts = [
-            [FIRST_ID + draw.randrange(IDS) for _ in range(length)] for _ in range(sequences)
-        ]
+        body = random_prompts(self.model, sequences, length, tokens)
+        # Encoding a long prompt takes time.
+        data, headers = json.dumps(body).encode(), {CALL_HEADER: body["vllm_xargs"][XARG_CALL]}
         begun = self.clock()
-        answer = self.client.post(
-            f"{self.url}/v1/completions",
-            headers={CALL_HEADER: call},
-            json={
-                "model": self.model,
-                "prompt": prompts,
-                "max_tokens": tokens,
-                "ignore_eos": True,
-                "temperature": 0,
-                "vllm_xargs": {XARG_CALL: call},
-            },
-        )
+        answer = await self.client.post(COMPLETIONS, data, headers)
         wall_s = self.clock() - begun
-        if answer.status_code != 200:
-            raise ProbeError(f"{self.url} answered {answer.status_code}: {answer.text[:300]}")
-        if REPORT_HEADER not in answer.headers:
-            raise ProbeError(f"{self.url} reports no service: not an engine of `weft replica`")
-        report = CallReport.from_json(answer.headers[REPORT_HEADER])
-        return Times(report.service_s, wall_s)
+        answer.json()
+        report = answer.headers.get(REPORT_HEADER.lower())
+        if report is None:
+            raise ProbeError(
+                f"{self.client.base_url} reports no service: not an engine of `weft replica`"
+            )
+        return Times(CallReport.from_json(report).service_s, wall_s)
+
+
+def random_prompts(model: str, sequences: int, length: int, tokens: int) -> dict[str, Any]:
+    """Return the body of a call with new random prompts. See `_Engine.time`."""
+    call = f"probe-{uuid4().hex}"
+    draw = Random(call)
+    prompts = [[FIRST_ID + draw.randrange(IDS) for _ in range(length)] for _ in range(sequences)]
+    return {
+        "model": model,
+        "prompt": prompts,
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "temperature": 0,
+        "vllm_xargs": {XARG_CALL: call},
+    }

@@ -10,23 +10,20 @@ lengths of the first call separate the copies from all other delays.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from math import inf
-from random import Random
 from time import perf_counter
 from typing import Any, Final
-from uuid import uuid4
 
-import httpx
-from weft_engine.wire import XARG_CALL, XARG_REMAINING
+from weft_engine.wire import XARG_REMAINING
 
-from weft_bench.costs.step_probe import ProbeError
+from weft_bench.costs.step_probe import COMPLETIONS, ProbeError, random_prompts
+from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import served
-from weft_bench.drive.order import OrderError
 from weft_bench.stats import percentile
-from weft_bench.workloads.traces.coding import FIRST_ID, IDS
 
 ORDER: Final = "srpt"
 # Lengths of the preempted call, as shares of the context.
@@ -60,9 +57,8 @@ async def probe_swap(
     also if nothing was swapped.
     """
     try:
-        async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
-            model, context = await served(client, url)
-            probe = _Probe(client, url, model, context, clock)
+        async with Client(url, limit_s=_CALL_S) as client:
+            probe = _Probe(client, *await served(client), clock)
             if probe.context < 2 * _TOKENS:
                 raise ProbeError(f"{url}: the context needs at least {2 * _TOKENS} tokens")
             async with AsyncExitStack() as stack:
@@ -76,7 +72,7 @@ async def probe_swap(
                     for share, moved in zip(_SHARES, found, strict=True):
                         moved.append(await probe.scene(share))
                         done()
-    except (httpx.HTTPError, OrderError, KeyError, IndexError, TypeError, ValueError) as error:
+    except (OSError, KeyError, IndexError, TypeError, ValueError) as error:
         raise ProbeError(f"{url}: swaps cannot be measured: {error!r}") from None
     return per_block(found[0], found[1])
 
@@ -103,8 +99,7 @@ def per_block(few: list[Moved], many: list[Moved]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    client: httpx.AsyncClient
-    url: str
+    client: Client
     model: str
     context: int
     clock: Callable[[], float]
@@ -112,9 +107,8 @@ class _Probe:
     async def scene(self, share: float) -> Moved:
         """Preempt one call twice, once to measure the copies out and once the copies in."""
         before = await self._swaps()
-        # Prepared in advance, because encoding a long prompt takes time.
         length = min(int(share * self.context), self.context - _TOKENS - _RESERVE)
-        long = self._body(length, _TOKENS, _LONG_WORK_S)
+        long = self._body(length, _TOKENS, _LONG_WORK_S, stream=True)
         short, whole = (self._body(n, 1, 0.0) for n in (_SHORT, self.context - _RESERVE))
         times: asyncio.Queue[float] = asyncio.Queue()
         first = asyncio.create_task(self._stream(long, times))
@@ -137,52 +131,43 @@ class _Probe:
 
     async def state(self) -> Any:
         """Return the engine core's state."""
-        answer = await self.client.get(f"{self.url}/weft/state")
-        return answer.raise_for_status().json()["engines"][0]
+        return (await self.client.get("/weft/state")).json()["engines"][0]
 
     async def order(self, policy: str) -> None:
-        """Switch the order. Raises OrderError if the engine rejects it."""
-        answer = await self.client.post(f"{self.url}/weft/policy", json={"policy": policy})
-        if answer.status_code != 200:
-            raise OrderError(f"policy {policy}: {answer.text[:300]}")
+        """Switch the order. Raises ValueError if the engine rejects it."""
+        (await self.client.post("/weft/policy", {"policy": policy})).json()
 
     async def _swaps(self) -> tuple[int, int]:
         swap = (await self.state())["swap"]
         if swap is None:
-            raise ProbeError(f"{self.url} was started without swap")
+            raise ProbeError("the engine was started without swap")
         return int(swap["swapped_out"]), int(swap["swapped_in"])
 
     async def _next(self, times: asyncio.Queue[float]) -> float:
         """Return when the next token arrived. Raises ProbeError if the stream has ended."""
         time = await times.get()
         if time == inf:
-            raise ProbeError(f"{self.url}: a call failed, or ended before it was preempted")
+            raise ProbeError("a call failed, or ended before it was preempted")
         return time
 
-    async def _call(self, body: Any) -> None:
-        (await self.client.post(f"{self.url}/v1/completions", json=body)).raise_for_status()
+    async def _call(self, body: bytes) -> None:
+        (await self.client.post(COMPLETIONS, body)).json()
 
-    async def _stream(self, body: Any, times: asyncio.Queue[float]) -> None:
+    async def _stream(self, body: bytes, times: asyncio.Queue[float]) -> None:
         """Put the arrival of each token into the queue, and infinity at the end of the stream."""
+
+        def take(event: str, data: bytes) -> None:
+            if data.startswith(b"{"):
+                times.put_nowait(self.clock())
+
         try:
-            body = {**body, "stream": True}
-            address = f"{self.url}/v1/completions"
-            async with self.client.stream("POST", address, json=body) as answer:
-                answer.raise_for_status()
-                async for line in answer.aiter_lines():
-                    if line.startswith("data: {"):
-                        times.put_nowait(self.clock())
+            await self.client.post(COMPLETIONS, body, on_event=take)
         finally:
             times.put_nowait(inf)
 
-    def _body(self, length: int, tokens: int, work_s: float) -> dict[str, Any]:
-        call = f"probe-{uuid4().hex}"
-        draw = Random(call)
-        return {
-            "model": self.model,
-            "prompt": [FIRST_ID + draw.randrange(IDS) for _ in range(length)],
-            "max_tokens": tokens,
-            "ignore_eos": True,
-            "temperature": 0,
-            "vllm_xargs": {XARG_CALL: call, XARG_REMAINING: work_s},
-        }
+    def _body(self, length: int, tokens: int, work_s: float, *, stream: bool = False) -> bytes:
+        """Return a call's body, prepared in advance, because encoding a long prompt takes time."""
+        body = random_prompts(self.model, 1, length, tokens)
+        body |= {"prompt": body["prompt"][0], "stream": stream}
+        body["vllm_xargs"][XARG_REMAINING] = work_s
+        return json.dumps(body).encode()

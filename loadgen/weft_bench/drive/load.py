@@ -1,7 +1,8 @@
-"""Light load client: keep-alive connections with one request after another.
+"""Load of prepared requests: a closed loop, or calls at fixed times.
 
 Runs as a separate process (`python -m weft_bench.drive.load`), so that it shares no interpreter
-with the measured program. Uses raw sockets to keep its overhead small. Prints one JSON object.
+with the measured program. Prepared bytes keep its overhead below that of `Client`. Prints one JSON
+object.
 """
 
 from __future__ import annotations
@@ -13,64 +14,21 @@ import time
 from collections.abc import Iterator
 from itertools import count as numbers
 from itertools import repeat
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httptools
-
+from weft_bench.drive.client import Connection
 from weft_bench.stats import percentile
 
 # Placeholder at the prompt's end, as long as the number that replaces it.
 _PLACE: Final = "0" * 16
+# A call at a fixed time that takes longer has failed, seconds.
+_LATE_S: Final = 30.0
 
 
-class Connection(asyncio.Protocol):
-    """One keep-alive connection. `ask` sends a request and waits for the whole answer."""
-
-    def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[int] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
-        self._parser.feed_data(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
-        self._transport = None
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(0)
-
-    def on_message_complete(self) -> None:
-        """httptools: the answer is complete."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(self._parser.get_status_code())
-
-    @property
-    def usable(self) -> bool:
-        """Return whether another request can be sent."""
-        return self._transport is not None and not self._transport.is_closing()
-
-    async def ask(self, request: bytes) -> int:
-        """Return the answer's status, 0 if the connection was lost."""
-        if self._transport is None:
-            return 0
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
-        return await self._answer
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._transport is not None:
-            self._transport.close()
-
-
-def make_request(url: str, model: str, stream: bool, session: str = "") -> bytes:
+def make_request(
+    url: str, model: str, stream: bool, session: str = "", key: str = "EMPTY"
+) -> bytes:
     """Return the bytes of a chat completion request with a prompt of a few hundred bytes.
 
     session: names its program, as most agents do.
@@ -89,7 +47,7 @@ def make_request(url: str, model: str, stream: bool, session: str = "") -> bytes
     named = f"X-Session-Id: {session}\r\n" if session else ""
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n"
-        "Authorization: Bearer EMPTY\r\nAccept: application/json\r\n"
+        f"Authorization: Bearer {key}\r\nAccept: application/json\r\n"
         f"{named}"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
@@ -117,12 +75,9 @@ async def load(
 
     Returns latencies in milliseconds.
     """
-    parts = urlsplit(url)
-    host, port = parts.hostname or "127.0.0.1", parts.port or 80
     left = count
     latencies: list[float] = []
     errors = 0
-    loop = asyncio.get_running_loop()
 
     async def worker() -> None:
         nonlocal left, errors
@@ -131,7 +86,7 @@ async def load(
             left -= 1
             try:
                 if connection is None or not connection.usable:
-                    _, connection = await loop.create_connection(Connection, host, port)
+                    connection = await _connect(url)
                 status = await asyncio.wait_for(connection.ask(next(requests)), 60)
             except (OSError, TimeoutError):
                 status, connection = 0, None
@@ -153,6 +108,53 @@ async def load(
     }
 
 
+async def load_at_times(url: str, request: bytes, seconds: float, every_s: float) -> dict[str, Any]:
+    """Send one request every `every_s` seconds for `seconds`. Returns latencies and errors.
+
+    The schedule does not wait for answers, and latency, in milliseconds, counts from the scheduled
+    time: if the gateway blocks, the calls that become due meanwhile are late too. Every second call
+    uses a new connection, like a client's first call. If the gateway has closed a kept connection,
+    the call is repeated once, as HTTP clients do.
+    """
+    loop = asyncio.get_running_loop()
+    kept: list[Connection] = []
+    latencies: list[float] = []
+    errors = 0
+
+    async def call(number: int, due: float) -> None:
+        nonlocal errors
+        await asyncio.sleep(due - loop.time())
+        use = kept.pop() if kept and number % 2 == 0 else None
+        status = 0
+        try:
+            async with asyncio.timeout_at(due + _LATE_S):
+                status = await use.ask(request) if use is not None else 0
+                if use is None or not status:
+                    use = await _connect(url)
+                    status = await use.ask(request)
+                if number % 2:
+                    use.close()
+                else:
+                    kept.append(use)
+        except (OSError, TimeoutError):
+            pass
+        latencies.append(1000 * (loop.time() - due))
+        errors += status != 200
+
+    begun = loop.time()
+    count = max(1, int(seconds / every_s))
+    await asyncio.gather(*(call(number, begun + number * every_s) for number in range(count)))
+    for connection in kept:
+        connection.close()
+    return {"latencies_ms": latencies, "errors": errors}
+
+
+async def _connect(url: str) -> Connection:
+    parts = urlsplit(url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    return (await asyncio.get_running_loop().create_connection(Connection, host, port))[1]
+
+
 def main() -> None:
     """Entry point."""
     import uvloop
@@ -165,12 +167,17 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--session", default="")
+    parser.add_argument("--key", default="EMPTY", help="API key")
     parser.add_argument("--distinct", action="store_true", help="all prompts differ")
-    options = parser.parse_args()
-    request = make_request(options.url, options.model, options.stream, options.session)
-    requests = requests_of(request, options.distinct)
-    amount = options.requests, options.concurrency, options.seconds
-    print(json.dumps(uvloop.run(load(options.url, requests, *amount))))
+    parser.add_argument("--every", type=float, default=0.0, help="seconds from call to call")
+    given = parser.parse_args()
+    request = make_request(given.url, given.model, given.stream, given.session, given.key)
+    if given.every:
+        work = load_at_times(given.url, request, given.seconds, given.every)
+    else:
+        requests = requests_of(request, given.distinct)
+        work = load(given.url, requests, given.requests, given.concurrency, given.seconds)
+    print(json.dumps(uvloop.run(work)))
 
 
 if __name__ == "__main__":

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import quote
+from typing import Any, Final
 
-import httpx
-
-from weft_bench.drive.counters import EngineCounters, read_counters
+from weft_bench.costs.model import CostModel
+from weft_bench.drive.client import Client, Refused
+from weft_bench.drive.gateway import EngineCounters, read_counters, session
 from weft_bench.drive.loop import at_arrivals, closed_loop
-from weft_bench.drive.work import costs
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.parts import tag_spans, token_ids
 from weft_bench.workloads.schema import TAGS
+
+# Costs of the demo model on a CPU with a few calls in the batch, for the order `srpt`. An order
+# depends only on the ratios of costs and on how fast a running call's cost falls. On a faster
+# engine all costs are too large by the same factor.
+COST: Final = CostModel(step_s=0.002, prefill_token_s=0.002 / 128)
 
 
 @dataclass(slots=True)
@@ -81,18 +83,16 @@ class Player:
 
     def __init__(
         self,
-        base_url: str,
+        client: Client,
         model: str,
-        client: httpx.AsyncClient,
         run_id: str,
         gaps: Gaps,
         *,
         tell_work: bool = False,
         tell_tags: bool = True,
     ) -> None:
-        self._base = base_url
-        self._model = model
         self._client = client
+        self._model = model
         self._run = run_id
         self._gaps = gaps
         self._tell_work = tell_work
@@ -109,9 +109,9 @@ class Player:
 
         A call waits for the answers that it needs and for their gaps. Independent calls of a
         program run in parallel. Programs that have not ended after `limit_s` seconds are cut off.
-        Raises httpx.HTTPError or ValueError if the gateway does not report its engines' state.
+        Raises OSError or ValueError if the gateway does not report its engines' state.
         """
-        before = await read_counters(self._client, self._base)
+        before = await read_counters(self._client)
         results = [
             ProgramResult(program.id, arrival)
             for program, arrival in zip(programs, arrivals, strict=True)
@@ -127,17 +127,13 @@ class Player:
             late = [r for task, r in zip(tasks, results, strict=True) if task.cancelled()]
             for result in late:
                 result.cut, result.finish_s = True, ended_s
-            await asyncio.gather(*(self._end(result) for result in late))
-        after = await read_counters(self._client, self._base)
+            # Their calls have lost their client.
+            await asyncio.gather(
+                *(self._client.delete(session(f"{self._run}-{result.id}")) for result in late),
+                return_exceptions=True,
+            )
+        after = await read_counters(self._client)
         return Play(results, after.since(before))
-
-    def _session(self, program: str) -> str:
-        return f"{self._base}/v1/sessions/{quote(f'{self._run}-{program}', safe='')}"
-
-    async def _end(self, result: ProgramResult) -> None:
-        """End the session of a program whose calls have lost their client."""
-        with contextlib.suppress(httpx.HTTPError):
-            await self._client.delete(self._session(result.id))
 
     async def _program(
         self,
@@ -147,15 +143,14 @@ class Player:
         on_call: Callable[[], None],
     ) -> None:
         name = f"{self._run}-{program.id}"
-        session = self._session(program.id)
         try:
-            await self._client.post(f"{self._base}/v1/sessions", json={"id": name})
+            await self._client.post("/v1/sessions", {"id": name})
             await self._calls(name, program, begun, result, on_call)
-            totals = (await self._client.get(session)).json()
-            await self._client.delete(session)
+            totals = (await self._client.get(session(name))).json()
+            await self._client.delete(session(name))
             for key in ("service_s", "waiting_s", "prompt_tokens", "cached_tokens", "preemptions"):
                 setattr(result, key, totals[key])
-        except (httpx.HTTPError, KeyError, ValueError) as error:
+        except (OSError, KeyError, ValueError) as error:
             result.errors.append(f"{type(error).__name__}: {error}")
 
     async def _calls(
@@ -167,7 +162,7 @@ class Player:
         on_call: Callable[[], None],
     ) -> None:
         """Play the calls. After an error no call starts."""
-        unfinished = dict(enumerate(costs(program)))
+        unfinished = dict(enumerate(program.costs(COST)))
 
         async def ask(number: int) -> bool:
             work_s = sum(unfinished.values()) if self._tell_work else None
@@ -199,23 +194,20 @@ class Player:
         elif tags := call.call.tags or tag_spans(call.call.parts):
             body["weft"] = {"tags": spans(tags)}
         if call.call.prompt_ids or call.call.parts:
-            path = "completions"
+            path = "/v1/completions"
             body["prompt"] = list(call.call.prompt_ids or token_ids(call.call.parts))
         else:
-            path, body["messages"] = "chat/completions", list(call.call.messages)
+            path, body["messages"] = "/v1/chat/completions", list(call.call.messages)
             if call.call.tools:
                 body["tools"] = list(call.call.tools)
                 body["tool_choice"] = "none"
         try:
-            answer = await self._client.post(
-                f"{self._base}/v1/{path}", json=body, headers={"x-weft-program": program}
-            )
-            if answer.status_code != 200:
-                result.errors.append(f"{answer.status_code}: {answer.text[:200]}")
-                return
+            answer = await self._client.post(path, body, {"x-weft-program": program})
             result.output_tokens += answer.json()["usage"]["completion_tokens"]
             result.calls += 1
-        except (httpx.HTTPError, KeyError, ValueError) as error:
+        except Refused as error:
+            result.errors.append(str(error))
+        except (OSError, KeyError, ValueError) as error:
             result.errors.append(f"{type(error).__name__}: {error}")
 
 

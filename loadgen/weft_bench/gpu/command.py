@@ -11,22 +11,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from weft_bench.cli.gpu import PLAYED, GpuOptions
 from weft_bench.costs.step_probe import ProbeError
-from weft_bench.drive.gateway import connect
-from weft_bench.gpu import results as store
-from weft_bench.gpu.cells import Budget, Cell, by_system, cells
+from weft_bench.drive.client import Client
+from weft_bench.gpu.cells import Cell, Results, ResultsError, by_system, cells, load, save
 from weft_bench.gpu.engine import EngineError, Started, cache_of, cause, metrics, started
 from weft_bench.gpu.fitting import fit_engine
 from weft_bench.gpu.host import Host, HostError, look
-from weft_bench.gpu.play import capacity, play_cell, warm_up
-from weft_bench.gpu.results import Results, ResultsError
+from weft_bench.gpu.play import Clients, capacity, play_cell, warm_up
 from weft_bench.gpu.shapes import SHAPES, write
 from weft_bench.gpu.systems import MEASURE, OURS, SYSTEMS
 from weft_bench.report import gpu as report
+from weft_bench.report.figures import refuse
 from weft_bench.stack.processes import NotReady
 
 _CALL_S: Final = 3600.0
@@ -56,23 +54,22 @@ def run(options: GpuOptions) -> int:
     Returns the exit status: 1 if programs or an engine failed, 2 for an unsuitable machine or file,
     CELLS_LEFT if the time limit ended the run.
     """
-    budget = Budget(time.monotonic(), 60 * options.minutes)
+    ends_s = time.monotonic() + 60 * options.minutes
     try:
         host = look(options.device, options.memory_share, SHAPES[options.shape].weight_bytes)
         found = Results(host.record(), host.versions, configuration(options))
         if options.json_file:
-            store.load(Path(options.json_file), found)
+            load(Path(options.json_file), found)
         found.set_capacity(options.capacity)
     except (HostError, ResultsError) as error:
-        print(f"weft bench gpu: {error}", file=sys.stderr)
-        return 2
+        return refuse("gpu", error)
     failed = up = False
     try:
         with tempfile.TemporaryDirectory(prefix="weft-gpu-") as folder:
-            _Run(options, host, found, budget, Path(folder)).all()
+            _Run(options, host, found, ends_s, Path(folder)).all()
     except _TimeUp:
         up = True
-    except (NotReady, EngineError, ProbeError, httpx.HTTPError, ValueError, ImportError) as error:
+    except (NotReady, EngineError, ProbeError, OSError, ValueError, ImportError) as error:
         print(f"weft bench gpu: {error}", file=sys.stderr)
         failed = True
     report.show(found.cells, label(host, options.shape))
@@ -118,7 +115,7 @@ class _Run:
     options: GpuOptions
     host: Host
     found: Results
-    budget: Budget
+    ends_s: float
     folder: Path
 
     def all(self) -> None:
@@ -140,26 +137,30 @@ class _Run:
             ) as at:  # fmt: skip
                 try:
                     asyncio.run(self._session(system, part, at))
-                except httpx.HTTPError as error:
+                except OSError as error:
                     why = f"{system} does not answer ({error}): {cause(at.log)}"
                     raise EngineError(why) from None
         if fitting:
             self._needs(2 * self._start_s(OURS) + _FIT_S)
             fit_engine(self.options, model, self._logs("fit"), self._wait_s())
 
-    async def _session(self, system: str, part: Sequence[Cell], at: Started) -> None:
+    async def _session(self, system: str, part: Sequence[Cell], up: Started) -> None:
         options = self.options
-        async with connect(_CALL_S) as client:
-            blocks, block_tokens = cache_of(await metrics(client, at.engine))
+        async with (
+            Client(up.engine, limit_s=_CALL_S) as engine,
+            Client(up.gateway, limit_s=_CALL_S) as gateway,
+        ):
+            at = Clients(engine, gateway)
+            blocks, block_tokens = cache_of(await metrics(engine))
             self.found.engines[system] = {
                 **asdict(SYSTEMS[system]),
-                "start_s": round(at.start_s, 1),
+                "start_s": round(up.start_s, 1),
                 "kv_blocks": blocks,
                 "block_tokens": block_tokens,
             }
-            await warm_up(client, at, options.workloads[0], options)
+            await warm_up(at, options.workloads[0], options)
             if system == MEASURE:
-                await self._measure(client, at)
+                await self._measure(at)
             for cell in part:
                 self._needs(options.longest_s + _BESIDE_S)
                 rate = cell.load * self.found.capacity[cell.workload]
@@ -167,7 +168,7 @@ class _Run:
                 with Progress(*columns, TimeElapsedColumn(), transient=True) as progress:
                     bar = progress.add_task(cell.key, total=None)
                     outcome = await play_cell(
-                        client, at, cell.workload, rate, options, SYSTEMS[system].tags,
+                        at, cell.workload, rate, options, SYSTEMS[system].tags,
                         lambda b=bar, p=progress: p.advance(b),  # type: ignore[misc]
                     )  # fmt: skip
                 values = report.summarise(outcome)
@@ -175,19 +176,19 @@ class _Run:
                 self._save()
                 print(
                     f"{cell.key}: {values['programs']:.0f} programs, {values['cut']:.0f} cut, "
-                    f"mean {values['response_mean']:.4g} s, {self._left()} left",
+                    f"mean {values['response_mean']:.4g} s, {self._left_s() / 60:.1f} min left",
                     flush=True,
                 )
                 if len(errors := [e for r in outcome.play.programs for e in r.errors]):
                     print(f"error: {errors[0]}", file=sys.stderr)
 
-    async def _measure(self, client: httpx.AsyncClient, at: Started) -> None:
+    async def _measure(self, at: Clients) -> None:
         """Measure the unknown capacities of the selected workloads."""
         for workload in self.options.workloads:
             if workload in self.found.capacity:
                 continue
             self._needs(self.options.calibration_s + _BESIDE_S)
-            rate = await capacity(client, at, workload, self.options)
+            rate = await capacity(at, workload, self.options)
             if rate <= 0:
                 raise EngineError(
                     f"the engine generated no tokens of {workload}: its capacity is unknown"
@@ -197,18 +198,18 @@ class _Run:
             print(f"{workload}: capacity of {MEASURE} {rate:.4g} programs/s", flush=True)
 
     def _needs(self, seconds: float) -> None:
-        if not self.budget.fits(time.monotonic(), seconds):
+        if seconds > self.ends_s - time.monotonic():
             raise _TimeUp
 
-    def _left(self) -> str:
-        return f"{self.budget.left_s(time.monotonic()) / 60:.1f} min"
+    def _left_s(self) -> float:
+        return max(0.0, self.ends_s - time.monotonic())
 
     def _start_s(self, system: str) -> float:
         known = self.found.engines.get(system, {}).get("start_s")
         return _START_SLACK * float(known) if known else _FIRST_START_S
 
     def _wait_s(self) -> float:
-        return min(self.options.start_s, self.budget.left_s(time.monotonic()))
+        return min(self.options.start_s, self._left_s())
 
     def _logs(self, system: str) -> Path:
         logs = (Path(self.options.logs) if self.options.logs else self.folder) / system
@@ -217,7 +218,7 @@ class _Run:
 
     def _save(self) -> None:
         if self.options.json_file:
-            store.save(Path(self.options.json_file), self.found)
+            save(Path(self.options.json_file), self.found)
 
 
 def plan(options: GpuOptions, planned: Sequence[tuple[str, Sequence[Cell]]]) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from weft_bench.cli.gpu import GpuOptions
+from weft_bench.drive.client import Client, Refused
 from weft_bench.gpu.systems import (
     GATEWAY_ENVIRONMENT,
     System,
@@ -154,22 +154,25 @@ def cache_of(text: str) -> tuple[int, int]:
     raise EngineError(f"the engine's /metrics has no {_CACHE} with block counts")
 
 
-async def metrics(client: httpx.AsyncClient, engine: str) -> str:
-    """Return the engine's `/metrics`. Raises httpx.HTTPError."""
-    return (await client.get(f"{engine}/metrics")).raise_for_status().text
+async def metrics(engine: Client) -> str:
+    """Return the engine's `/metrics`. Raises OSError or Refused."""
+    answer = await engine.get("/metrics")
+    if answer.status != 200:
+        raise Refused(f"/metrics: {answer.status}: {answer.text[:300]}")
+    return answer.text
 
 
-async def fresh(client: httpx.AsyncClient, engine: str) -> None:
+async def fresh(engine: Client) -> None:
     """Wait until the engine is idle, then clear prefix cache and swap.
 
-    Raises EngineError and httpx.HTTPError.
+    Raises EngineError, OSError and Refused.
     """
     deadline = time.monotonic() + _IDLE_S
     while True:
-        found = series(await metrics(client, engine))
+        found = series(await metrics(engine))
         if not any(found.get(name, 0.0) for name in _BUSY):
-            answer = await client.post(f"{engine}/reset_prefix_cache?reset_external=true")
-            if answer.raise_for_status().json().get("success"):
+            answer = await engine.post("/reset_prefix_cache?reset_external=true")
+            if answer.json().get("success"):
                 return
         if time.monotonic() > deadline:
             raise EngineError("the engine is still busy with abandoned calls")

@@ -9,7 +9,7 @@ from typing import Final
 
 from weft_bench.cli.gpu import GpuOptions
 from weft_bench.cli.simulator import FitOptions
-from weft_bench.drive.gateway import connect
+from weft_bench.drive.client import Client
 from weft_bench.gpu.engine import cache_of, metrics, started
 from weft_bench.gpu.shapes import SHAPES
 from weft_bench.gpu.systems import OURS, SYSTEMS
@@ -61,5 +61,5 @@ def fit_engine(
 
 
 async def _cache(engine: str) -> tuple[int, int]:
-    async with connect() as client:
-        return cache_of(await metrics(client, engine))
+    async with Client(engine) as client:
+        return cache_of(await metrics(client))

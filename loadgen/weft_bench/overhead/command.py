@@ -6,22 +6,81 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median as middle
 from typing import Any, Final
 
 import httpx
 from rich.progress import Progress
 
 from weft_bench.cli.load import OverheadOptions
-from weft_bench.report import overhead as report
-from weft_bench.report.figures import finish
-from weft_bench.report.overhead import COLUMNS, DIRECT, LABELS, Cell, Cells
-from weft_bench.report.rows import figures, show
+from weft_bench.report.figures import finish, refuse
+from weft_bench.report.rows import Column, Rows, figures, show
 from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
 from weft_bench.stack.proxies import OURS, PEERS, Absent, started, why_absent
+
+DIRECT: Final = "direct"
+_OURS: Final = "weft"
+LABELS: Final = ("", "at once", "proxy")
+COLUMNS: Final = (
+    Column("rate", "requests/s", "requests/s", ",.0f"),
+    Column("added_p50", "ms", "added p50, ms", ".2f"),
+    Column("added_p99", "ms", "added p99, ms", ".2f"),
+    Column("errors", "requests", "errors", ".0f"),
+    Column("cpu", "us/request", "CPU, us", ".0f"),
+    Column("weft_rate_ratio", "1", "weft's rate / its", ".2f"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One proxy at one load.
+
+    cpu_us: CPU time of its processes, microseconds a request; 0 if the system does not report it.
+    """
+
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+    errors: int
+    cpu_us: float = 0.0
+
+
+# (proxy, streamed, concurrent calls)
+Cells = Mapping[tuple[str, bool, int], Cell]
+
+
+def median(samples: Sequence[Cell]) -> Cell:
+    """Return the median of several rounds; errors are summed."""
+    return Cell(
+        middle(s.per_second for s in samples),
+        middle(s.p50_ms for s in samples),
+        middle(s.p99_ms for s in samples),
+        sum(s.errors for s in samples),
+        middle(s.cpu_us for s in samples),
+    )
+
+
+def rows(cells: Cells) -> Rows:
+    """Return each proxy's latency above a direct call's, and Weft's rate over each peer's."""
+    found = {}
+    for (name, stream, width), cell in sorted(cells.items(), key=lambda x: (x[0][1], x[0][2])):
+        direct = cells[DIRECT, stream, width]
+        values = {
+            "rate": cell.per_second,
+            "added_p50": cell.p50_ms - direct.p50_ms,
+            "added_p99": cell.p99_ms - direct.p99_ms,
+            "errors": cell.errors,
+            "cpu": cell.cpu_us,
+        }
+        if name not in (DIRECT, _OURS):
+            values["weft_rate_ratio"] = cells[_OURS, stream, width].per_second / cell.per_second
+        found["stream" if stream else "plain", str(width), name] = values
+    return found
+
 
 _ENGINES: Final = 2
 # Keeps the time of a slow proxy with sequential calls below minutes.
@@ -33,8 +92,7 @@ def run(options: OverheadOptions) -> int:
     unknown = [peer for peer in options.peers if peer not in PEERS]
     if unknown:
         known = ", ".join(PEERS)
-        print(f"weft bench overhead: unknown peers {unknown}; known: {known}", file=sys.stderr)
-        return 2
+        return refuse("overhead", f"unknown peers {unknown}; known: {known}")
     absent: dict[str, str] = {}
     try:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
@@ -44,12 +102,12 @@ def run(options: OverheadOptions) -> int:
     except NotReady as error:
         print(f"weft bench overhead: Weft did not start\n{error}", file=sys.stderr)
         return 1
-    rows = report.rows(cells)
-    show("A proxy in front of two mock engines", LABELS, rows, COLUMNS)
+    table = rows(cells)
+    show("A proxy in front of two mock engines", LABELS, table, COLUMNS)
     for name, reason in absent.items():
         print(f"{name}: absent ({reason})")
     configuration: dict[str, Any] = {**asdict(options), "absent": absent}
-    finish("overhead", options.json_file, configuration, figures(rows, COLUMNS))
+    finish("overhead", options.json_file, configuration, figures(table, COLUMNS))
     return 1 if any(cell.errors for key, cell in cells.items() if key[0] == OURS.name) else 0
 
 
@@ -114,7 +172,7 @@ def _measure(
                     if round_:
                         samples.setdefault((name, stream, width), []).append(cell)
                     progress.advance(bar)
-    return {key: report.median(found) for key, found in samples.items()}
+    return {key: median(found) for key, found in samples.items()}
 
 
 def _used(pids: dict[str, int], name: str) -> float:

@@ -9,31 +9,134 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-import httpx
-
 from weft_bench.cli.load import OverlapOptions
-from weft_bench.drive.gateway import connect
-from weft_bench.drive.order import OrderError, kept_order, set_order
-from weft_bench.overlap.plan import Plan, slowdown
-from weft_bench.overlap.player import ROWS, OverlapPlayer, Result, Row
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import OrderError, kept_order, set_order
+from weft_bench.overlap.player import ROWS, OverlapPlayer, Plan, Result, Row, slowdown
 from weft_bench.overlap.probe import Machine, Probe, ProbeError
 from weft_bench.overlap.prompts import RESERVE, ready
 from weft_bench.overlap.shape import LARGEST_PROMPT, ShapeRequest, generate
-from weft_bench.report import overlap as report
-from weft_bench.report.figures import finish, status
-from weft_bench.report.rows import figures
+from weft_bench.report import rows as report
+from weft_bench.report.figures import finish, refuse, status
+from weft_bench.report.rows import Column, figures
 from weft_bench.stack.local import StackError, configuration, engine_variables, stack_at
 from weft_bench.stack.local import progress as progress_of
-from weft_bench.stats import mean
+from weft_bench.stats import mean, percentile
 from weft_bench.workloads.streams import poisson_arrivals, stream
+
+# Row to results, seed by seed.
+Rows = Mapping[str, Sequence[Sequence[Result]]]
+
+# Table 2: reduction of the median FTR and end-to-end latency against the baseline, percent.
+PAPER: Final = dict(
+    zip((row.name for row in ROWS), ((0, 0), (6.1, 3.5), (14.4, 9.0), (16.2, 10.8)), strict=True)
+)
+_LATENCIES: Final = ("ftr_p50", "ftr_p90", "e2e_p50", "e2e_p90")
+COLUMNS: Final = (
+    Column("requests", "requests"),
+    Column("errors", "requests", "errors"),
+    *(Column(name, "s", name.replace("_", " ").upper(), ".3f") for name in _LATENCIES),
+    Column("ftr_p50_less", "%", "less FTR, %", ".1f"),
+    Column("e2e_p50_less", "%", "less E2E, %", ".1f"),
+    Column("paper_ftr_less", "%", "paper: FTR", ".1f"),
+    Column("paper_e2e_less", "%", "E2E", ".1f"),
+    Column("ftr_p90_less", "%"),
+    Column("e2e_p90_less", "%"),
+    Column("ftr_less_paired", "%", "less FTR, paired, %", ".1f"),
+    Column("ftr_less_paired_p25", "%", "p25", ".0f"),
+    Column("ftr_less_paired_p75", "%", "p75", ".0f"),
+    Column("saved_prefill_s", "s", "prefill saved, s", ".3f"),
+    Column("saved_dispatch_s", "s", "dispatch saved, s", ".3f"),
+    Column("extended", "turns", "extended"),
+    Column("dispatched", "tools", "dispatched"),
+    Column("hit_rate", "1", "cached", ".0%"),
+    Column("tool_share_p50"),
+    Column("tool_share_p90"),
+)
+
+
+def summarise(seeds: Sequence[Sequence[Result]]) -> dict[str, float]:
+    """Return the figures of one row over all seeds; failed requests only count as errors.
+
+    hit_rate: share of the turns' prompt tokens that was already cached. tool_share: share of FTR
+    spent waiting for tools.
+    """
+    played = [result for results in seeds for result in results]
+    good = [result for result in played if not result.errors]
+    ftr = [result.ftr_s for result in good]
+    e2e = [result.e2e_s for result in good]
+    shares = [result.tool_s / result.ftr_s for result in good]
+    prompts = sum(result.prompt_tokens for result in good)
+    computed = sum(result.computed_tokens for result in good)
+    return {
+        "requests": len(good),
+        "errors": len(played) - len(good),
+        "ftr_p50": percentile(ftr, 0.5),
+        "ftr_p90": percentile(ftr, 0.9),
+        "e2e_p50": percentile(e2e, 0.5),
+        "e2e_p90": percentile(e2e, 0.9),
+        "extended": sum(result.extended for result in good),
+        "dispatched": sum(result.dispatched for result in good),
+        "saved_prefill_s": mean([result.saved_s.get("prefill", 0.0) for result in good]),
+        "saved_dispatch_s": mean([result.saved_s.get("dispatch", 0.0) for result in good]),
+        "hit_rate": 1 - computed / prompts if prompts else 0.0,
+        "tool_share_p50": percentile(shares, 0.5),
+        "tool_share_p90": percentile(shares, 0.9),
+    }
+
+
+def less(value: float, baseline: float) -> float:
+    """Return the reduction of a value against the baseline's, percent."""
+    return 100 * (1 - value / baseline) if baseline else 0.0
+
+
+def paired(ours: Sequence[Sequence[Result]], theirs: Sequence[Sequence[Result]]) -> list[float]:
+    """Return the reduction of each request's FTR against the same request in the baseline, percent.
+
+    Requests that failed in either are left out.
+    """
+    return [
+        less(mine.ftr_s, other.ftr_s)
+        for results, others in zip(ours, theirs, strict=True)
+        for mine, other in zip(results, others, strict=True)
+        if not mine.errors and not other.errors
+    ]
+
+
+def rows(played: Rows) -> report.Rows:
+    """Return the figures of every row, with reductions against the first row."""
+    first, *_ = played.values()
+    baseline = summarise(first)
+    found = {}
+    for name, seeds in played.items():
+        values = summarise(seeds)
+        for figure in _LATENCIES:
+            values[f"{figure}_less"] = less(values[figure], baseline[figure])
+        ratios = paired(seeds, first)
+        for share, at in ((0.5, ""), (0.25, "_p25"), (0.75, "_p75")):
+            values[f"ftr_less_paired{at}"] = percentile(ratios, share)
+        values["paper_ftr_less"], values["paper_e2e_less"] = PAPER[name]
+        found[(name,)] = values
+    return found
+
+
+def show(played: Rows) -> None:
+    """Print the table, and the baseline's tool share with the published one."""
+    found = rows(played)
+    report.show("FTR and end-to-end latency", ("row",), found, COLUMNS)
+    baseline = next(iter(found.values()))
+    print(
+        f"{baseline['requests']} requests a row; saved: seconds a request, by the calls' receipts; "
+        f"tools took {baseline['tool_share_p50']:.0%} of the baseline's FTR at the median and "
+        f"{baseline['tool_share_p90']:.0%} at p90 (paper: 32% and 61%)"
+    )
+
 
 # Calls run in the order of their requests' arrival, also in the paper's baseline (section 5.1).
 ORDER: Final = "program_fifo"
@@ -48,34 +151,22 @@ _FIRST: Final = 10
 _BLOCK: Final = 32
 
 
-@dataclass(slots=True)
-class Measured:
-    """The result. rows: results by row and seed. notes: the setup."""
-
-    rows: dict[str, list[list[Result]]] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)
-
-
 def run(options: OverlapOptions) -> int:
     """Play and report. Returns the exit status: 1 if a request failed, 2 for invalid input."""
     try:
         with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
-            measured = asyncio.run(_measure(options, base))
+            played, notes = asyncio.run(_measure(options, base))
     except (ProbeError, OrderError, StackError, ValueError) as error:
-        print(f"weft bench overlap: {error}", file=sys.stderr)
-        return 2
-    except httpx.HTTPError as error:
-        print(
-            f"weft bench overlap: request failed: {type(error).__name__} {error}", file=sys.stderr
-        )
-        return 2
-    report.show(measured.rows)
-    print("; ".join(f"{key} {value}" for key, value in measured.notes.items()))
-    told = {**configuration(options), **measured.notes}
-    finish("overlap", options.json_file, told, figures(report.rows(measured.rows), report.COLUMNS))
+        return refuse("overlap", error)
+    except OSError as error:
+        return refuse("overlap", f"request failed: {type(error).__name__} {error}")
+    show(played)
+    print("; ".join(f"{key} {value}" for key, value in notes.items()))
+    told = {**configuration(options), **notes}
+    finish("overlap", options.json_file, told, figures(rows(played), COLUMNS))
     failures = [
         f"{name}, request {r.number}: {error}"
-        for name, seeds in measured.rows.items()
+        for name, seeds in played.items()
         for results in seeds
         for r in results
         for error in r.errors
@@ -99,14 +190,15 @@ def setup(
     return line, engine_variables(environment, {"WEFT_ENGINE_SETTINGS": {"tags": True}})
 
 
-async def _measure(options: OverlapOptions, base: str) -> Measured:
-    async with connect() as client, AsyncExitStack() as stack:
+async def _measure(
+    options: OverlapOptions, base: str
+) -> tuple[dict[str, list[list[Result]]], dict[str, Any]]:
+    """Return results by row and seed, and notes on the setup."""
+    async with Client(base) as client, AsyncExitStack() as stack:
         # Engines that the command starts need no reset.
-        await stack.enter_async_context(
-            kept_order(client, base) if options.base_url else nullcontext()
-        )
-        await set_order(client, base, ORDER, reset_cache=True)
-        probe = Probe(client, base)
+        await stack.enter_async_context(kept_order(client) if options.base_url else nullcontext())
+        await set_order(client, ORDER, reset_cache=True)
+        probe = Probe(client)
         with progress_of("requests") as progress:
             first = min(_FIRST, options.requests)
             bar = progress.add_task("probe", total=1 + first + options.seeds * options.requests)
@@ -127,8 +219,8 @@ async def _measure(options: OverlapOptions, base: str) -> Measured:
             async def played(row: Row, seed: int, plan: list[Plan], slower: float) -> list[Result]:
                 name = f"seed {seed} {row.name}" if seed in plans else "tools' times"
                 bar = progress.add_task(name, total=len(plan))
-                await set_order(client, base, ORDER, reset_cache=True)
-                player = OverlapPlayer(client, base, found.model, row, uuid4().hex[:8])
+                await set_order(client, ORDER, reset_cache=True)
+                player = OverlapPlayer(client, found.model, row, uuid4().hex[:8])
                 arrivals = poisson_arrivals(stream(seed, "arrivals"), rate(slower), len(plan))
                 works = [one.work(slower) for one in plan]
                 return await player.play(works, arrivals, partial(progress.advance, bar))
@@ -139,11 +231,11 @@ async def _measure(options: OverlapOptions, base: str) -> Measured:
 
             slower = slowdown(unseen, await played(ROWS[0], seeds.stop, unseen, 1.0))
             notes = _notes(options, found, rate(slower), slower)
-            measured = Measured({row.name: [] for row in ROWS}, notes)
+            results: dict[str, list[list[Result]]] = {row.name: [] for row in ROWS}
             for turn, (seed, plan) in enumerate(plans.items()):
                 for row in (*ROWS[turn % len(ROWS) :], *ROWS[: turn % len(ROWS)]):
-                    measured.rows[row.name].append(await played(row, seed, plan, slower))
-        return measured
+                    results[row.name].append(await played(row, seed, plan, slower))
+        return results, notes
 
 
 async def _plan(probe: Probe, found: Machine, seed: int, request: ShapeRequest) -> Plan:

@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote
 
-import httpx
-
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import session
 from weft_bench.drive.loop import at_arrivals
 from weft_bench.overlap.probe import forced
 from weft_bench.overlap.prompts import ReadyTurn, tools
+from weft_bench.overlap.shape import ShapeRequest
+from weft_bench.stats import percentile
 
-_EVENT: Final = "event: tool_call_dispatch"
-_DATA: Final = "data: "
+_DISPATCH: Final = "tool_call_dispatch"
 # An unused handle expires after this time.
 _PREFILL_TTL_S: Final = 120.0
 
@@ -107,15 +107,13 @@ class OverlapPlayer:
 
     def __init__(
         self,
-        client: httpx.AsyncClient,
-        base: str,
+        client: Client,
         model: str,
         row: Row,
         run_id: str,
         tool: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
     ) -> None:
         self._client = client
-        self._base = base
         self._model = model
         self._row = row
         self._run = run_id
@@ -137,7 +135,6 @@ class OverlapPlayer:
     async def _request(self, work: Work) -> Result:
         result = Result(work.number)
         name = f"{self._run}-{work.number}"
-        session = f"{self._base}/v1/sessions/{quote(name, safe='')}"
         headers = {"x-weft-program": name}
         submitted = time.monotonic()
         try:
@@ -147,14 +144,14 @@ class OverlapPlayer:
             ):
                 prefill = await self._turn(turn, following, seconds, prefill, headers, result)
             await self._final(work, prefill, headers, submitted, result)
-            story = _checked(await self._client.get(f"{session}/story"), 200)
-            totals = _checked(await self._client.get(session), 200)
-            result.saved_s = {name: float(s) for name, s in story["saved_s"].items()}
+            story = (await self._client.get(f"{session(name)}/story")).json()
+            totals = (await self._client.get(session(name))).json()
+            result.saved_s = {kind: float(s) for kind, s in story["saved_s"].items()}
             result.computed_tokens = totals["prompt_tokens"] - totals["cached_tokens"]
-        except (httpx.HTTPError, PlayError, KeyError, ValueError) as error:
+        except (OSError, PlayError, KeyError, ValueError) as error:
             result.errors.append(f"{type(error).__name__}: {error}")
-        with contextlib.suppress(httpx.HTTPError):
-            await self._client.delete(session)
+        with contextlib.suppress(OSError):
+            await self._client.delete(session(name))
         return result
 
     async def _turn(
@@ -231,8 +228,8 @@ class OverlapPlayer:
             "tools": self._tools,
             "ttl_s": _PREFILL_TTL_S,
         }
-        url = f"{self._base}/v1/hints/prefill"
-        return str(_checked(await self._client.post(url, json=body, headers=headers), 201)["id"])
+        answer = await self._client.post("/v1/hints/prefill", body, headers)
+        return str(answer.json(201)["id"])
 
     async def _ask(
         self,
@@ -252,20 +249,18 @@ class OverlapPlayer:
         if on_call is not None:
             headers = {**headers, "x-weft-tool-dispatch": "1"}
         answer = _Answer()
-        url = f"{self._base}/v1/{path}"
-        async with self._client.stream("POST", url, json=body, headers=headers) as stream:
-            if stream.status_code != 200:
-                text = (await stream.aread()).decode(errors="replace")
-                raise PlayError(f"{stream.status_code}: {text[:300]}")
-            event = False
-            async for line in stream.aiter_lines():
-                if line.startswith(_DATA + "{"):
-                    data = json.loads(line.removeprefix(_DATA))
-                    if event and on_call is not None:
-                        on_call(int(data["tool_call"]["index"]))
-                    elif not event:
-                        _take(answer, data)
-                event = line == _EVENT
+
+        def take(event: str, data: bytes) -> None:
+            if data.startswith(b"{"):
+                chunk = json.loads(data)
+                if event != _DISPATCH:
+                    _take(answer, chunk)
+                elif on_call is not None:
+                    on_call(int(chunk["tool_call"]["index"]))
+
+        found = await self._client.post(f"/v1/{path}", body, headers, take)
+        if found.status != 200:
+            raise PlayError(f"{found.status}: {found.text[:300]}")
         if answer.finish not in ("stop", "length"):
             raise PlayError(f"the answer ended with {answer.finish or 'nothing'}")
         result.prompt_tokens += answer.prompt_tokens
@@ -288,8 +283,44 @@ def _take(answer: _Answer, chunk: Mapping[str, Any]) -> None:
         answer.prompt_tokens = usage["prompt_tokens"]
 
 
-def _checked(answer: httpx.Response, status: int) -> dict[str, Any]:
-    if answer.status_code != status:
-        raise PlayError(f"{answer.request.url.path}: {answer.status_code}: {answer.text[:300]}")
-    found: dict[str, Any] = answer.json()
-    return found
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A planned request.
+
+    model_s: the model's seconds until the final answer's first token, alone and with nothing
+    cached. final_tokens, final_s: length of the final answer and seconds to decode it.
+    """
+
+    request: ShapeRequest
+    turns: Sequence[ReadyTurn]
+    model_s: float
+    final_tokens: int
+    final_s: float
+
+    def work(self, slower: float) -> Work:
+        """Return the request to play. slower: real duration divided by `model_s`."""
+        seconds = self.request.tool_seconds(slower * self.model_s)
+        return Work(self.request.number, self.turns, seconds, self.final_tokens)
+
+    def e2e_s(self, slower: float) -> float:
+        """Return the seconds until the final answer's last token."""
+        tools_s = sum(max(each) for each in self.request.tool_seconds(slower * self.model_s))
+        return slower * self.model_s + tools_s + self.final_s
+
+
+def slowdown(plans: Sequence[Plan], results: Sequence[Result]) -> float:
+    """Return the median ratio of real time without tools to `model_s`, without overlap.
+
+    Requests wait for each other, for grammars and for the gateway, and find parts of their prompts
+    cached. The published shares refer to the total time of requests (Sutradhara 3.2). results: of
+    the plans, in their order. Raises ValueError if every request failed.
+    """
+    ratios = [
+        (result.ftr_s - result.tool_s) / plan.model_s
+        for plan, result in zip(plans, results, strict=True)
+        if not result.errors
+    ]
+    if not ratios:
+        first = results[0].errors[0] if results else "no request was played"
+        raise ValueError(f"no request was answered: {first}")
+    return percentile(ratios, 0.5)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import httpx
-
-from weft_bench.drive.gateway import served
+from weft_bench.costs.fit import nonnegative
+from weft_bench.drive.client import Client, Refused
+from weft_bench.drive.gateway import CHAT, served
 from weft_bench.overlap.prompts import ReadyTurn, tools, words
 from weft_bench.overlap.shape import LARGEST_PROMPT
 from weft_bench.stats import percentile
@@ -57,16 +57,15 @@ class Machine:
 
 
 class Probe:
-    """Measures through a gateway. Raises ProbeError, and httpx.HTTPError without an answer."""
+    """Measures through a gateway. Raises ProbeError, and OSError without an answer."""
 
-    def __init__(self, client: httpx.AsyncClient, base: str) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._base = base
         self._texts = 0
 
     async def machine(self, reserve: int) -> Machine:
         """Measure. reserve: tokens of the context that prompts must not use."""
-        model, context = await served(self._client, self._base)
+        model, context = await served(self._client)
         unit = int((context - reserve) / LARGEST_PROMPT)
         if unit < 1:
             raise ProbeError(f"a context of {context} tokens is too short: {reserve} are reserved")
@@ -118,12 +117,11 @@ class Probe:
         return time.monotonic() - begun
 
     async def _post(self, body: dict[str, Any]) -> dict[str, Any]:
-        answer = await self._client.post(
-            f"{self._base}/v1/chat/completions", json={**body, "temperature": 0}
-        )
-        if answer.status_code != 200:
-            raise ProbeError(f"the engine refused a probe: {answer.text[:300]}")
-        found: dict[str, Any] = answer.json()
+        answer = await self._client.post(CHAT, {**body, "temperature": 0})
+        try:
+            found: dict[str, Any] = answer.json()
+        except Refused as error:
+            raise ProbeError(f"the engine refused a probe: {error}") from None
         return found
 
 
@@ -146,11 +144,5 @@ def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
     A longer prompt is thus never faster. points: at least two lengths with their seconds.
     """
-    import numpy
-    from scipy.optimize import nnls
-
-    lengths = numpy.array([n for n, _ in points], dtype=float)
-    longest = lengths.max()
-    rows = numpy.stack([lengths / longest, (lengths / longest) ** 2], axis=1)
-    linear, square = map(float, nnls(rows, numpy.array([s for _, s in points]))[0])
-    return linear / longest, square / longest**2
+    linear, square = nonnegative([(n, n * n) for n, _ in points], [s for _, s in points])
+    return linear, square

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from weft_bench.overlap.shape import QUERY, TOOLS, ShapeRequest, ShapeTurn
 from weft_bench.workloads.streams import stream
+from weft_bench.workloads.synthetic import WORDS
 
 Message = dict[str, Any]
 
@@ -17,12 +18,7 @@ Message = dict[str, Any]
 # back, and the longest final answer.
 RESERVE: Final = 5120
 # Number of words of the note that replaces an earlier turn's outputs.
-_NOTE_WORDS: Final = 16
-_WORDS: Final = (
-    *("flight", "seat", "ticket", "price", "change", "cancel", "refund", "customer", "account"),
-    *("order", "city", "date", "time", "hotel", "booking", "number", "confirm", "payment", "card"),
-    *("policy", "agent", "result", "value", "status", "list", "find", "update", "get"),
-)
+_NOTEWORDS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,7 @@ def words(purpose: str, count: int) -> str:
 
     Equal purposes give equal texts. A shorter text is a prefix of a longer one.
     """
-    return " ".join(stream(0, f"overlap/text/{purpose}").choices(_WORDS, k=count))
+    return " ".join(stream(0, f"overlap/text/{purpose}").choices(WORDS, k=count))
 
 
 def ready(seed: int, request: ShapeRequest, unit_words: float) -> list[ReadyTurn]:
@@ -95,7 +91,7 @@ def ready(seed: int, request: ShapeRequest, unit_words: float) -> list[ReadyTurn
         )
         if asked is not None:
             # Outputs are in the prompt once. Later turns contain a note instead.
-            note = words(f"note/{name}", _NOTE_WORDS)
+            note = words(f"note/{name}", _NOTEWORDS)
             history += [asked, *({**message, "content": note} for message in told)]
         asked = _asked(name, answer)
     return turns
@@ -122,7 +118,7 @@ def _output(name: str, number: int, turn: ShapeTurn, count: int, unit_words: flo
 
 
 def _system(turn: ShapeTurn, notes: int, unit_words: float) -> Message:
-    size = (turn.size * (1 - QUERY) - turn.outputs) * unit_words - notes * _NOTE_WORDS
+    size = (turn.size * (1 - QUERY) - turn.outputs) * unit_words - notes * _NOTEWORDS
     return {"role": "system", "content": words(f"system/{turn.system}", max(16, round(size)))}
 
 
@@ -135,4 +131,4 @@ def _id(name: str, number: int) -> str:
 
 
 def _tool(number: int) -> str:
-    return f"{_WORDS[number]}_search"
+    return f"{WORDS[number]}_search"

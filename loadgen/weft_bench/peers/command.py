@@ -29,7 +29,7 @@ from weft_bench.peers.scenes import (
 )
 from weft_bench.report import page
 from weft_bench.report import peers as report
-from weft_bench.report.figures import finish, machine
+from weft_bench.report.figures import finish, machine, refuse
 from weft_bench.report.peers import Turn
 from weft_bench.stack.local import StackError
 from weft_bench.stack.processes import NotReady
@@ -68,9 +68,8 @@ def run(options: PeersOptions) -> int:
         with tempfile.TemporaryDirectory() as folder, replicas(options, _schedulers(options)) as by:
             rows = _rows(options, by[WEFT])
             _play(options, scenes, rows, by, Path(folder), found)
-    except (TraceError, ValueError, ImportError, StackError, httpx.HTTPError) as error:
-        print(f"weft bench peers: {error}", file=sys.stderr)
-        return 2
+    except (TraceError, ValueError, ImportError, StackError, OSError, httpx.HTTPError) as error:
+        return refuse("peers", error)
     except NotReady as error:
         print(f"weft bench peers: Weft did not start\n{error}", file=sys.stderr)
         status = 1

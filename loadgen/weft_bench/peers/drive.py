@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
-from weft_bench.drive.client import Client
+from weft_bench.drive.client import Client, Refused
+from weft_bench.drive.gateway import CHAT
 from weft_bench.drive.loop import at_arrivals, closed_loop
 from weft_bench.peers.contents import known
 from weft_bench.peers.fronts import SESSION_HEADERS, Front
 from weft_bench.workloads.cutting import ReadyProgram
 
-_CHAT: Final = "/v1/chat/completions"
+# The peers accept any key, and some require one.
+_KEY: Final = {"Authorization": "Bearer none"}
+_LONGEST_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +64,23 @@ class Played:
     calls: list[Call] = field(default_factory=list)
 
 
+def front_client(base_url: str) -> Client:
+    """Return a client of a front."""
+    return Client(base_url, _KEY, _LONGEST_S)
+
+
 async def drive(
     base_url: str, front: Front, scripts: Sequence[Script], run: str, on_call: Callable[[], None]
 ) -> Played:
     """Play all programs. run: separates the sessions of different plays."""
-    client = Client(base_url)
     played = Played()
 
     async def program(number: int, begun: float) -> None:
         session = f"{run}-{number}"
         await _program(client, front, number, scripts[number], session, begun, played, on_call)
 
-    try:
+    async with front_client(base_url) as client:
         await asyncio.gather(*at_arrivals([script.arrival_s for script in scripts], program))
-    finally:
-        client.close()
     played.duration_s = max((c.answered_s for c in played.calls), default=0.0)
     played.calls.sort(key=lambda c: (c.program, c.sent_s, c.number))
     return played
@@ -115,13 +119,13 @@ async def _program(
 
 
 async def _answer(
-    client: Client, body: bytes, headers: dict[str, str], path: str = _CHAT
+    client: Client, body: bytes, headers: dict[str, str], path: str = CHAT
 ) -> tuple[str, str]:
     """Return the answer's id and the error text."""
     try:
-        status, answer = await client.post(path, body, headers)
-        if status != 200:
-            return "", f"{status}: {answer[:200].decode(errors='replace')}"
-        return str(json.loads(answer).get("id", "")), ""
-    except (OSError, TimeoutError, ValueError, AttributeError) as error:
+        answer = await client.post(path, body, headers)
+        return str(answer.json().get("id", "")), ""
+    except Refused as error:
+        return "", str(error)
+    except (OSError, AttributeError) as error:
         return "", f"{type(error).__name__}: {error}"

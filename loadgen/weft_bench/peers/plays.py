@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from weft_bench.drive.client import Client
-from weft_bench.peers.drive import Played, Script, drive
+from weft_bench.drive.gateway import CHAT
+from weft_bench.peers.drive import Played, Script, drive, front_client
 from weft_bench.peers.fronts import SESSION_HEADERS, Front
 from weft_bench.peers.outcome import Outcome, outcomes, summarise
 from weft_bench.peers.replicas import Replicas
@@ -74,25 +73,17 @@ def sliced(
 
 async def _warm(url: str, model: str) -> None:
     """Wait until the front answers; a router may be up before it knows its replicas."""
-    client = Client(url)
     deadline = time.monotonic() + _START_S
-    body = json.dumps(
-        {"model": model, "messages": [{"role": "user", "content": "Are you there?"}],
-         "max_tokens": 1}
-    ).encode()  # fmt: skip
-    try:
+    messages = [{"role": "user", "content": "Are you there?"}]
+    body = {"model": model, "messages": messages, "max_tokens": 1}
+    async with front_client(url) as client:
         for number in range(_PROBES):
             headers = dict.fromkeys(SESSION_HEADERS, f"probe-{uuid4().hex[:8]}-{number}")
             while True:
                 try:
-                    status, answer = await client.post("/v1/chat/completions", body, headers)
-                except (OSError, TimeoutError) as error:
-                    status, answer = 0, str(error).encode()
-                if status == 200:
+                    (await client.post(CHAT, body, headers)).json()
                     break
-                if time.monotonic() > deadline:
-                    told = answer[:200].decode(errors="replace")
-                    raise NotReady(f"it does not answer: {status} {told}")
+                except (OSError, ValueError) as error:
+                    if time.monotonic() > deadline:
+                        raise NotReady(f"it does not answer: {error}") from None
                 await asyncio.sleep(0.2)
-    finally:
-        client.close()

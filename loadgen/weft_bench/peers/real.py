@@ -8,7 +8,8 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from weft_bench.drive.gateway import connect, count_tokens
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import count_tokens
 from weft_bench.peers.contents import messages_of
 from weft_bench.peers.drive import Script, drive
 from weft_bench.peers.fronts import Front
@@ -28,8 +29,8 @@ def ratio_of(program: TraceProgram, replicas: Replicas) -> float:
     """
 
     async def ratio() -> float:
-        async with connect() as client:
-            count = partial(count_tokens, client, replicas.urls[0], replicas.place.model)
+        async with Client(replicas.urls[0]) as client:
+            count = partial(count_tokens, client, replicas.place.model)
             return await bytes_per_token(messages_of(program.calls[-1]), count)
 
     return asyncio.run(ratio())

@@ -8,8 +8,10 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,14 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {processor}, {platform.system()}, Python " + (
         platform.python_version()
     )
+
+
+def installed(*names: str) -> str:
+    """Return the version of the first of these packages that is installed, "" for none."""
+    for name in names:
+        with suppress(PackageNotFoundError):
+            return version(name)
+    return ""
 
 
 def commit(root: Path) -> str:
@@ -100,3 +110,9 @@ def status(failures: Sequence[str]) -> int:
     for failure in failures[:5]:
         print(f"error: {failure}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def refuse(command: str, error: object) -> int:
+    """Print why a bench cannot run. Returns its exit status, 2."""
+    print(f"weft bench {command}: {error}", file=sys.stderr)
+    return 2

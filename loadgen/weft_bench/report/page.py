@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -190,3 +191,37 @@ def draw(path: Path, drawn: Sequence[Plot], title: str) -> None:
                 axis.set_yscale("log")
         row[0].legend(fontsize="small")
     plots.save(picture, path, title)
+
+
+def conclude(
+    command: str,
+    title: str,
+    kind: str,
+    tables: Sequence[Mapping[str, Any]],
+    cells: Sequence[Mapping[str, Any]],
+    missed: Sequence[str],
+    json_file: str,
+) -> int:
+    """Print the tables, write them with their cells, and list the missed goals.
+
+    Returns the exit status: 1 if a goal is missed. tables: in the format of `page.markdown`, so
+    that the results page shows the same ones.
+    """
+    document = {
+        "title": title,
+        "source": "a goal of this project",
+        "published": "",
+        "kind": kind,
+        **origin(command, ROOT),
+        "tables": list(tables),
+        "findings": [f"missed: {one}" for one in missed] or ["all goals are met"],
+        "cells": list(cells),
+    }
+    show(document)
+    print(document["machine"])
+    if json_file:
+        write(Path(json_file), document)
+    name = " ".join(command.split()[:3])
+    for one in missed:
+        print(f"{name}: missed: {one}", file=sys.stderr)
+    return 1 if missed else 0

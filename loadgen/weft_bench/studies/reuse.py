@@ -51,21 +51,18 @@ def depth_figures(programs: Iterable[ReadyProgram], found: Simulation) -> Mappin
     """
     calls = {(call.program, call.number): call for call in found.calls}
     prefills = {(one.program, one.number): one for one in found.prefills}
-    depths = {depth: Reuse() for depth in DEPTHS}
+    depths = {name: Reuse() for name in (*(f"_{depth}" for depth in DEPTHS), "")}
     for program in programs:
         seen: list[tuple[Part, ...]] = []
         for number, ready in enumerate(program.calls):
             parts, record = ready.call.parts, calls[program.id, number]
             own = max((common(parts, earlier) for earlier in seen), default=0)
-            depth = depths[DEPTHS[min(number, len(DEPTHS) - 1)]]
-            turn = (program.id, number)
-            depth.add(record.cached_tokens, record.prompt_tokens, own, prefills.get(turn))
+            ahead = prefills.get((program.id, number))
+            for one in (depths[f"_{DEPTHS[min(number, len(DEPTHS) - 1)]}"], depths[""]):
+                one.add(record.cached_tokens, record.prompt_tokens, own, ahead)
             seen.append((*parts, Part(ready.call.answer, ready.max_tokens, "assistant")))
     figures = {}
-    for name, one in [
-        *((f"_{depth}", reuse) for depth, reuse in depths.items()),
-        ("", _sum(depths)),
-    ]:
+    for name, one in depths.items():
         if one.prompt:
             figures[f"others{name}"] = one.others / one.prompt
             figures[f"own{name}"] = one.own / one.prompt
@@ -84,13 +81,3 @@ def common(one: Sequence[Part], other: Sequence[Part]) -> int:
         if mine.tokens != theirs.tokens:
             break
     return tokens
-
-
-def _sum(depths: Mapping[str, Reuse]) -> Reuse:
-    every = depths.values()
-    return Reuse(
-        sum(one.prompt for one in every),
-        sum(one.others for one in every),
-        sum(one.own for one in every),
-        sum(one.ahead for one in every),
-    )

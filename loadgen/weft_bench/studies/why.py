@@ -25,7 +25,7 @@ from weft_bench.studies.experiment import Experiment, Headline, Plot, Series, Ta
 from weft_bench.studies.show import Shown, each, mean, table
 from weft_bench.studies.simulating import EIGHTH, OURS, Scene, System, play
 from weft_bench.virtual.overlap import Overlap
-from weft_bench.virtual.window import steady
+from weft_bench.virtual.records import steady
 
 SHORT: Final = "short cache"
 ENDLESS: Final = "endless cache"

@@ -3,70 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-import httpx
-
-HONEST = "honest"
-ATTACKER = "attacker"
+from weft_bench.drive.client import Client, Refused
+from weft_bench.drive.gateway import CHAT, session
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
     """The calls of the attacking threads.
 
-    programs: returns one thread's programs in order, given the thread's number. more: members of
+    program: the program of a call, by the numbers of the thread and of its call. more: members of
     every body. threads: 0 for the bench's number. long: prompts as long as the model's context, and
     one token of answer. control: uses the honest tenant's key, so that no separate share limits the
     attack.
     """
 
     name: str
-    programs: Callable[[int], Iterator[str]]
+    program: str
     more: Mapping[str, Any] = field(default_factory=dict)
     threads: int = 0
     long: bool = False
     control: bool = False
 
 
-def _same(name: str) -> Callable[[int], Iterator[str]]:
-    def programs(thread: int) -> Iterator[str]:
-        while True:
-            yield name
-
-    return programs
-
-
-def _one_each(thread: int) -> Iterator[str]:
-    while True:
-        yield f"attack-{thread}"
-
-
-def _fresh(thread: int) -> Iterator[str]:
-    return (f"attack-{thread}-{number}" for number in count())
-
-
+_THREAD: Final = "attack-{thread}"
+_CALL: Final = "attack-{thread}-{number}"
 _RAISED: Final = {"weft": {"priority": 4, "reuse_priority": 4}}
 # Attacks on engine time. "Raised" also claims a high priority.
 ATTACKS: Final[Sequence[Attack]] = (
-    Attack("one program", _same("attack")),
-    Attack("a program per thread", _one_each),
-    Attack("a program per call", _fresh),
-    Attack("a program per call, raised", _fresh, _RAISED),
-    Attack("1 thread of long prompts", _fresh, threads=1, long=True),
-    Attack("4 threads of long prompts", _fresh, threads=4, long=True),
-    Attack("control: one key, a program per call, raised", _fresh, _RAISED, control=True),
+    Attack("one program", "attack"),
+    Attack("a program per thread", _THREAD),
+    Attack("a program per call", _CALL),
+    Attack("a program per call, raised", _CALL, _RAISED),
+    Attack("1 thread of long prompts", _CALL, threads=1, long=True),
+    Attack("4 threads of long prompts", _CALL, threads=4, long=True),
+    Attack("control: one key, a program per call, raised", _CALL, _RAISED, control=True),
 )
 # Attacks on the KV cache: each call pins its blocks and raises their priority.
 _PINNED: Final = {"weft": {"retain_s": 3600, "reuse_priority": 4}}
 PINS: Final[Sequence[Attack]] = (
-    Attack("pins", _fresh, _PINNED, threads=2),
-    Attack("control: one key, pins", _fresh, _PINNED, threads=2, control=True),
+    Attack("pins", _CALL, _PINNED, threads=2),
+    Attack("control: one key, pins", _CALL, _PINNED, threads=2, control=True),
 )
 
 
@@ -77,9 +59,8 @@ class Caller:
     prompts and answers of served calls. in_flight: calls without an answer yet.
     """
 
-    def __init__(self, client: httpx.AsyncClient, base: str, model: str, key: str) -> None:
+    def __init__(self, client: Client, model: str, key: str) -> None:
         self._client = client
-        self._url = f"{base}/v1/chat/completions"
         self._model = model
         self._headers = {"authorization": f"Bearer {key}"}
         self.key = key
@@ -104,43 +85,30 @@ class Caller:
             "ignore_eos": True,
             **(more or {}),
         }
-        begun = time.monotonic()
         self.in_flight += 1
         try:
-            answer = await self._client.post(
-                self._url, json=body, headers={**self._headers, "x-weft-program": program}
-            )
-        except httpx.HTTPError as error:
-            self.errors.append(repr(error))
-            return
+            headers = {**self._headers, "x-weft-program": program}
+            answer = await self._client.post(CHAT, body, headers)
+            self.tokens += answer.json()["usage"]["total_tokens"]
+            self.seconds.append(answer.ended_s - answer.sent_s)
+        except (OSError, Refused) as error:
+            self.errors.append(str(error) or repr(error))
         finally:
             self.in_flight -= 1
-        if answer.status_code == 200:
-            self.seconds.append(time.monotonic() - begun)
-            self.tokens += answer.json()["usage"]["total_tokens"]
-        else:
-            self.errors.append(f"{answer.status_code} {answer.text[:200]}")
 
     async def end(self) -> None:
         """End the tenant's programs, so that they do not remain in the gateway."""
-        url = f"{self._url.removesuffix('/chat/completions')}/sessions"
         while True:
-            page = await self._client.get(url, params={"limit": 100}, headers=self._headers)
-            alive = [
-                session["id"]
-                for session in page.raise_for_status().json()["data"]
-                if session.get("status") != "finished"
-            ]
+            page = await self._client.get("/v1/sessions?limit=100", self._headers)
+            alive = [one["id"] for one in page.json()["data"] if one.get("status") != "finished"]
             if not alive:
                 return
             for name in alive:
-                await self._client.delete(f"{url}/{name}", headers=self._headers)
+                await self._client.delete(session(name), self._headers)
 
     async def session(self, program: str) -> dict[str, Any]:
         """Return the gateway's record of one of the tenant's programs."""
-        url = f"{self._url.removesuffix('/chat/completions')}/sessions/{program}"
-        answer = await self._client.get(url, headers=self._headers)
-        found: dict[str, Any] = answer.raise_for_status().json()
+        found: dict[str, Any] = (await self._client.get(session(program), self._headers)).json()
         return found
 
 
@@ -155,7 +123,8 @@ async def attack_forever(
     caller: Caller, attack: Attack, thread: int, max_tokens: int, prompt: Callable[[str], str]
 ) -> None:
     """Run one attacking thread: sequential calls until it is cancelled."""
-    for number, program in enumerate(attack.programs(thread)):
+    for number in count():
+        program = attack.program.format(thread=thread, number=number)
         text = prompt(f"Thread {thread}, call {number}")
         await caller.call(program, text, max_tokens, attack.more)
 

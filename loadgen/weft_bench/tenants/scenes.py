@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
-import httpx
-
-from weft_bench.drive.counters import engines
+from weft_bench.cli.parts import TenantsOptions
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import engines
 from weft_bench.stats import mean, percentile
 from weft_bench.tenants.agents import Attack, Caller, agent, attacking
 
@@ -39,8 +39,7 @@ class Target:
     tokens_per_word: of `words`.
     """
 
-    client: httpx.AsyncClient
-    base: str
+    client: Client
     model: str
     context: int
     cache_tokens: int
@@ -51,7 +50,7 @@ class Target:
         run = uuid4().hex[:6]
         honest = f"honest-{run}"
         attacker = honest if attack is not None and attack.control else f"attacker-{run}"
-        make = partial(Caller, self.client, self.base, self.model)
+        make = partial(Caller, self.client, self.model)
         return make(honest), make(attacker)
 
     def words(self, seed: str, tokens: int) -> str:
@@ -65,23 +64,9 @@ class Target:
 
     async def pinned_blocks(self) -> int:
         """Return the number of pinned KV blocks in the engines."""
-        state = (await self.client.get(f"{self.base}/weft/state")).raise_for_status().json()
+        state = (await self.client.get("/weft/state")).json()
         kv = [engine.get("kv", {}) for engine in engines(state)]
         return sum(sum(one.get("pinned_blocks_by_tenant", {}).values()) for one in kv)
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The load.
-
-    agents: honest agents, each with `calls` calls per repeat. threads: attacking threads.
-    max_tokens: of an answer.
-    """
-
-    agents: int
-    threads: int
-    calls: int
-    max_tokens: int
 
 
 @dataclass(slots=True)
@@ -137,13 +122,15 @@ class Pinned:
     errors: Sequence[str] = ()
 
 
-async def contend(target: Target, attack: Attack | None, load: Load, column: Column) -> None:
+async def contend(
+    target: Target, attack: Attack | None, options: TenantsOptions, column: Column
+) -> None:
     """Add a repeat to a column. attack: None for the honest tenant alone."""
     honest, attacker = target.tenants(attack)
 
     async def play(calls: int) -> None:
-        named = [f"honest-{number}" for number in range(load.agents)]
-        await asyncio.gather(*(agent(honest, name, calls, load.max_tokens) for name in named))
+        named = [f"honest-{number}" for number in range(options.agents)]
+        await asyncio.gather(*(agent(honest, name, calls, options.max_tokens) for name in named))
 
     def prompt(begin: str) -> str:
         if attack is not None and attack.long:
@@ -152,9 +139,9 @@ async def contend(target: Target, attack: Attack | None, load: Load, column: Col
 
     async with AsyncExitStack() as stack:
         if attack is not None:
-            tokens = 1 if attack.long else load.max_tokens
+            tokens = 1 if attack.long else options.max_tokens
             await stack.enter_async_context(
-                attacking(attacker, attack, load.threads, tokens, prompt)
+                attacking(attacker, attack, options.threads, tokens, prompt)
             )
             await _served(attacker, 1)
         try:
@@ -162,7 +149,7 @@ async def contend(target: Target, attack: Attack | None, load: Load, column: Col
                 await play(_LEAD_CALLS)
                 honest.forget()
                 attacker.forget()
-                await play(load.calls)
+                await play(options.calls)
         except TimeoutError:
             column.stopped += 1
         column.repeats.append(honest.seconds)

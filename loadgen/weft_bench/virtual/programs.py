@@ -2,13 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import takewhile
+from operator import eq
+from struct import pack
+from typing import Any, Final
 
-from weft_bench.virtual.content import Seen, parts_of
+from weft_bench.costs.model import CostModel
 from weft_bench.virtual.records import CallRecord
-from weft_bench.workloads.cutting import ReadyProgram
+from weft_bench.workloads.cutting import ReadyCall, ReadyProgram, message_bytes
 from weft_bench.workloads.schema import Part
+
+_BLOCK: Final = 16
+
+
+@dataclass(slots=True)
+class Seen:
+    """Contents of a program's earlier calls; its prompts mostly share a prefix.
+
+    messages: size and digest by object identity; the messages must stay alive. ids, parts: the last
+    prompt of token ids and its parts.
+    """
+
+    messages: dict[int, tuple[int, str]] = field(default_factory=dict)
+    ids: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+def parts_of(call: ReadyCall, seen: Seen, bytes_per_token: float) -> tuple[Part, ...]:
+    """Return a call's prompt as parts with `call.prompt_tokens` tokens in total.
+
+    seen: kept over the calls of a program. bytes_per_token: the ratio that estimated the program's
+    lengths.
+
+    Messages are identified by their content. Token ids become one part a block of 16, identified by
+    its ids and the block before, so that common prefixes are found block by block.
+    """
+    trace = call.call
+    if trace.parts:
+        return trace.parts
+    if trace.prompt_ids:
+        return _of_ids(trace.prompt_ids, seen)
+    return _of_messages(trace.messages, seen.messages, bytes_per_token)
+
+
+def _of_ids(ids: tuple[int, ...], seen: Seen) -> tuple[Part, ...]:
+    known = min(len(seen.ids), len(ids))
+    # Usually the ids have grown. Comparing tuples as a whole is much faster than one by one.
+    if seen.ids[:known] != ids[:known]:
+        known = sum(1 for _ in takewhile(bool, map(eq, seen.ids, ids)))
+    kept = seen.parts[: known // _BLOCK]
+    found = list(kept)
+    name = kept[-1].name if kept else ""
+    for start in range(len(kept) * _BLOCK, len(ids), _BLOCK):
+        block = ids[start : start + _BLOCK]
+        held = name.encode() + pack(f"<{len(block)}q", *block)
+        name = f"ids/{sha256(held).hexdigest()}"
+        found.append(Part(name, len(block)))
+    seen.ids, seen.parts = ids, tuple(found)
+    return seen.parts
+
+
+def _of_messages(
+    messages: Sequence[Mapping[str, Any]],
+    seen: dict[int, tuple[int, str]],
+    bytes_per_token: float,
+) -> tuple[Part, ...]:
+    for message in messages:
+        if id(message) not in seen:
+            text = json.dumps(message, sort_keys=True, default=str)
+            digest = sha256(text.encode()).hexdigest()
+            seen[id(message)] = (message_bytes([message]), digest)
+    found = []
+    passed = reach = 0
+    for message in messages:
+        size, digest = seen[id(message)]
+        passed += size
+        # The end of a message must depend only on the messages before it, because prompts share
+        # prefixes.
+        before, reach = reach, round(passed / bytes_per_token)
+        if reach > before:
+            found.append(Part(f"message/{digest}", reach - before, str(message.get("role", ""))))
+    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -35,27 +113,24 @@ class Program:
 def begin_program(
     ready: ReadyProgram,
     arrival_s: float,
-    alone: Callable[[int, int], float],
+    cost: CostModel,
     bytes_per_token: float,
 ) -> Program:
     """Return a program at its start.
 
-    alone: seconds a call takes by itself, by fresh prompt tokens and output tokens.
-    bytes_per_token: see `parts_of`.
+    cost: of the engine's steps. bytes_per_token: see `parts_of`.
     """
     needs = [set(call.call.needs(number)) for number, call in enumerate(ready.calls)]
     followers: list[list[int]] = [[] for _ in ready.calls]
-    costs = []
     seen = Seen()
-    for number, call in enumerate(ready.calls):
-        for needed in needs[number]:
+    for number, needed_by_call in enumerate(needs):
+        for needed in needed_by_call:
             followers[needed].append(number)
-        costs.append(alone(ready.fresh_tokens(number), call.max_tokens))
     return Program(
         ready=ready,
         arrival_s=arrival_s,
         parts=[parts_of(call, seen, bytes_per_token) for call in ready.calls],
-        costs=costs,
+        costs=ready.costs(cost),
         needs=needs,
         followers=followers,
         due=[arrival_s] * len(ready.calls),

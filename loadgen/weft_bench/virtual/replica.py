@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,43 @@ from weft_engine.wire import CallContext, CallReport
 from weft_bench.costs.presets import EngineShape
 from weft_bench.virtual.engine import EngineSettings, build_scheduler
 from weft_bench.virtual.prompts import Prompt, PromptBook
-from weft_bench.virtual.token_times import TokenTimes
+
+
+class TokenTimes:
+    """Watches calls of one engine for tokens of their answers, counted from 1."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, Sequence[int]] = {}
+        self._found: dict[str, list[float]] = {}
+
+    def watch(self, call: str, tokens: Sequence[int]) -> None:
+        """Record when these tokens arrive. tokens: ascending, repeats allowed."""
+        self._wanted[call] = tokens
+        self._found[call] = []
+
+    def passed(self, requests: Mapping[str, Any], ends: Sequence[float]) -> None:
+        """Record steps that ended at these instants.
+
+        The requests already contain their output: one token a step, or none.
+        """
+        for call, wanted in self._wanted.items():
+            request = requests.get(call)
+            if request is None:
+                continue
+            found = self._found[call]
+            # The last step brought the last token. Earlier tokens were recorded before.
+            done = len(request._output_token_ids)
+            while len(found) < len(wanted) and wanted[len(found)] <= done:
+                found.append(ends[wanted[len(found)] - done - 1])
+
+    def take(self, call: str, ended: float) -> list[float]:
+        """Return when each watched token of an ended call arrived; empty if it was not watched.
+
+        ended: when the call ended, with its last token.
+        """
+        wanted, found = self._wanted.pop(call, ()), self._found.pop(call, [])
+        return found + [ended] * (len(wanted) - len(found))
+
 
 # Consecutive steps without work after which a waiting call counts as never admissible.
 _EMPTY_STEPS: Final = 1000

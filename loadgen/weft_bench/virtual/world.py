@@ -26,12 +26,14 @@ from weft_bench.virtual.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
 from weft_bench.virtual.overlap import (
     PREFILL_TAGS,
     TAKE_WAIT_S,
+    THREAD,
     Overlap,
+    Prefills,
     all_done_s,
     complete_at,
     known_before_tools,
+    name_of,
 )
-from weft_bench.virtual.prefills import THREAD, Prefills, name_of
 from weft_bench.virtual.prefix_tree import PrefixTree
 from weft_bench.virtual.programs import Program, begin_program
 from weft_bench.virtual.prompts import place
@@ -101,7 +103,7 @@ class _World:
         self._tells_ends = setup.overlap.forget and hears
         cost = setup.shapes[0].cost
         self._programs = {
-            ready.id: begin_program(ready, on_tick(arrival), cost.alone, setup.bytes_per_token)
+            ready.id: begin_program(ready, on_tick(arrival), cost, setup.bytes_per_token)
             for ready, arrival in zip(programs, arrivals, strict=True)
         }
         if len(self._programs) != len(programs):

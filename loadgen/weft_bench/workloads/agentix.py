@@ -14,7 +14,7 @@ from typing import Final
 from weft_bench.workloads.draws import LongTail, TwoPhase, pick, popularity
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.streams import stream
-from weft_bench.workloads.workload import Dialogue, Purposes, Workload
+from weft_bench.workloads.workload import Dialogue, Workload, purposes
 
 _SECTION: Final = "Agentix, section 6.1, Figure 11"
 TOOL_S: Final = TwoPhase(mean=1.09, variance=1.7, quick=0.6)
@@ -28,10 +28,10 @@ _CHAT_ANSWER: Final = LongTail(277, 0.9, 2, 2000)
 
 def sharegpt(seed: int, number: int) -> TraceProgram:
     """Return one conversation between a user and a model. All share one small system prompt."""
-    draw = Purposes(seed, f"sharegpt/{number}")
-    asked, answers = draw.of("asked"), draw.of("answers")
+    draw = purposes(seed, f"sharegpt/{number}")
+    asked, answers = draw("asked"), draw("answers")
     chat = Dialogue(f"sharegpt-{seed}-{number}", (_CHAT_SYSTEM,))
-    for _ in range(_CHAT_CALLS.whole(draw.of("calls"))):
+    for _ in range(_CHAT_CALLS.whole(draw("calls"))):
         chat.say("user", _CHAT_ASKED.whole(asked))
         chat.call(_CHAT_ANSWER.whole(answers))
     return chat.program()
@@ -52,12 +52,12 @@ _TOOL_ANSWER: Final = LongTail(34.14, 0.6, 4, 300)
 
 def bfcl(seed: int, number: int) -> TraceProgram:
     """Return one task: long tool signatures, and many short answers that each call one tool."""
-    draw = Purposes(seed, f"bfcl/{number}")
-    said, answers, gaps = draw.of("said"), draw.of("answers"), draw.of("gaps")
-    tools = pick(draw.of("tools"), _TOOL_SETS)
+    draw = purposes(seed, f"bfcl/{number}")
+    said, answers, gaps = draw("said"), draw("answers"), draw("gaps")
+    tools = pick(draw("tools"), _TOOL_SETS)
     head = (_TOOL_SYSTEM, Part(f"bfcl/tools/{tools}", _TOOL_TOKENS[tools], "system"))
     task = Dialogue(f"bfcl-{seed}-{number}", head)
-    count = _TOOL_CALLS.whole(draw.of("calls"))
+    count = _TOOL_CALLS.whole(draw("calls"))
     for index in range(count):
         task.say("tool" if index else "user", _TOOL_SAID.whole(said))
         used = (TOOL_S.draw(gaps),) if index + 1 < count else ()
@@ -94,15 +94,15 @@ def lats(seed: int, number: int) -> TraceProgram:
     Each round selects one node and samples five thoughts from it in parallel. Each thought looks
     something up and is judged with the result. A reflection then follows.
     """
-    draw = Purposes(seed, f"lats/{number}")
+    draw = purposes(seed, f"lats/{number}")
     name = f"lats-{seed}-{number}"
-    tree, gaps = draw.of("tree"), draw.of("gaps")
-    thoughts, found, reflections = draw.of("thoughts"), draw.of("found"), draw.of("reflections")
-    question = Part(f"{name}/question", _QUESTION.whole(draw.of("question")), "user")
+    tree, gaps = draw("tree"), draw("gaps")
+    thoughts, found, reflections = draw("thoughts"), draw("found"), draw("reflections")
+    question = Part(f"{name}/question", _QUESTION.whole(draw("question")), "user")
     # Each node is its context and the call that judged it.
     nodes: list[tuple[tuple[Part, ...], int]] = []
     calls: list[TraceCall] = []
-    for turn in range(_ROUNDS.whole(draw.of("rounds"))):
+    for turn in range(_ROUNDS.whole(draw("rounds"))):
         judged = tuple(range(len(calls) - SAMPLES, len(calls))) if calls else ()
         # Searches mostly continue from the newest nodes, which are also the deepest.
         chosen = nodes[_choose(tree.random(), len(nodes))] if nodes else None

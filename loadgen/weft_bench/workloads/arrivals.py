@@ -63,6 +63,7 @@ KINDS: Final[dict[str, Callable[[Random, float, int], list[float]]]] = {
     "stepped": stepped_arrivals,
 }
 RECORDED: Final = "recorded"
+ALL: Final = (*KINDS, RECORDED)
 
 
 def arrivals(kind: str, rng: Random, rate: float, recorded: Sequence[float | None]) -> list[float]:
@@ -75,7 +76,7 @@ def arrivals(kind: str, rng: Random, rate: float, recorded: Sequence[float | Non
     if kind in KINDS:
         return KINDS[kind](rng, rate, len(recorded))
     if kind != RECORDED:
-        raise ValueError(f"unknown arrivals {kind}; known are {', '.join(KINDS)}, {RECORDED}")
+        raise ValueError(f"unknown arrivals {kind}; known are {', '.join(ALL)}")
     times = [time for time in recorded if time is not None]
     if len(times) < len(recorded):
         raise ValueError("the trace has no arrival times")

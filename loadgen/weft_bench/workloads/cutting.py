@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from weft_bench.costs.model import CostModel
 from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
 
 # Leaves room for the chat template and for estimates that are slightly too low.
@@ -50,6 +51,13 @@ class ReadyProgram:
         needs = ready.call.needs(number)
         known = max((self.calls[needed].prompt_tokens for needed in needs), default=0)
         return max(0, ready.prompt_tokens - known)
+
+    def costs(self, cost: CostModel) -> list[float]:
+        """Return the seconds that each call takes alone, with the calls it waits for cached."""
+        return [
+            cost.alone(self.fresh_tokens(number), ready.max_tokens)
+            for number, ready in enumerate(self.calls)
+        ]
 
 
 def message_bytes(messages: Sequence[Mapping[str, Any]]) -> int:

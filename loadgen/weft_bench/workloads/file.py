@@ -72,21 +72,16 @@ def read(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
     Raises ValueError at an invalid record.
     """
     for record in records:
-        yield program_of(record)
-
-
-def program_of(record: Any) -> TraceProgram:
-    """Return one program. Raises ValueError."""
-    try:
-        return msgspec.convert(record, TraceProgram)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
+        try:
+            yield msgspec.convert(record, TraceProgram)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
 
 
 def _record(program: TraceProgram) -> str:
     line = _line(msgspec.to_builtins(program))
     # JSON returns a tuple as a list, for example.
-    if program_of(json.loads(line)) != program:
+    if list(read([json.loads(line)])) != [program]:
         raise ValueError(f"JSON cannot represent {program.id}")
     return line
 

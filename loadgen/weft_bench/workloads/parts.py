@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
-from hashlib import shake_128
 from itertools import chain
 from typing import Final
 
 from weft_bench.workloads.schema import Part
-from weft_bench.workloads.traces.coding import FIRST_ID, IDS
+from weft_bench.workloads.traces.coding import ids_of
 
 # The tag of a part, by its role.
 _TAG_OF_KIND: Final = {
@@ -31,7 +29,7 @@ def token_ids(parts: Iterable[Part]) -> tuple[int, ...]:
 
     If two parts have one name, the shorter is a prefix of the longer.
     """
-    return tuple(chain.from_iterable(_ids(part.name, part.tokens) for part in parts))
+    return tuple(chain.from_iterable(ids_of(part.name, part.tokens) for part in parts))
 
 
 def tag_spans(parts: Iterable[Part]) -> tuple[tuple[int, str], ...]:
@@ -51,11 +49,3 @@ def tag_spans(parts: Iterable[Part]) -> tuple[tuple[int, str], ...]:
             spans.pop()
         spans.append((end, tag))
     return tuple(spans)
-
-
-@lru_cache(maxsize=4096)
-def _ids(name: str, tokens: int) -> tuple[int, ...]:
-    digest = shake_128(name.encode()).digest(2 * tokens)
-    return tuple(
-        FIRST_ID + int.from_bytes(digest[2 * i : 2 * i + 2], "big") % IDS for i in range(tokens)
-    )

@@ -19,7 +19,7 @@ from typing import Final
 from weft_bench.stats import percentile
 from weft_bench.workloads.draws import LogitShare, LongTail, TwoPhase, pick, popularity
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
-from weft_bench.workloads.workload import Dialogue, Purposes, Workload
+from weft_bench.workloads.workload import Dialogue, Workload, purposes
 
 # A nominal engine: a 14B model on one uncrowded A100. It converts the published shares of time to
 # seconds, because traces contain the tools' times and not the engine's.
@@ -57,12 +57,12 @@ def production(seed: int, number: int) -> TraceProgram:
     Its prompts are not append-only: the instructions in the middle change with the current tools,
     so that only the text before them is shared.
     """
-    draw = Purposes(seed, f"production/{number}")
+    draw = purposes(seed, f"production/{number}")
     name = f"production-{seed}-{number}"
-    system, fans, found = draw.of("system"), draw.of("fans"), draw.of("found")
-    answers, gaps = draw.of("answers"), draw.of("gaps")
-    history: tuple[Part, ...] = (Part(f"{name}/asked", _ASKED.whole(draw.of("asked")), "user"),)
-    depth = 1 + pick(draw.of("depth"), _DEPTHS)
+    system, fans, found = draw("system"), draw("fans"), draw("found")
+    answers, gaps = draw("answers"), draw("gaps")
+    history: tuple[Part, ...] = (Part(f"{name}/asked", _ASKED.whole(draw("asked")), "user"),)
+    depth = 1 + pick(draw("depth"), _DEPTHS)
     calls: list[TraceCall] = []
     for turn in range(depth):
         kind = pick(system, _INSTRUCTIONS)
@@ -83,7 +83,7 @@ def production(seed: int, number: int) -> TraceProgram:
         history += (answer,)
         each = max(1, _FOUND.whole(found) // fan) if fan else 0
         history += tuple(Part(f"{name}/found/{turn}.{tool}", each, "tool") for tool in range(fan))
-    share = _TOOLS_SHARE.draw(draw.of("share"))
+    share = _TOOLS_SHARE.draw(draw("share"))
     return TraceProgram(name, tuple(_timed(calls, share)))
 
 
@@ -177,12 +177,12 @@ class Steps:
 
     def program(self, seed: int, number: int) -> TraceProgram:
         """Return one task."""
-        draw = Purposes(seed, f"{self.name}/{number}")
+        draw = purposes(seed, f"{self.name}/{number}")
         task = Dialogue(f"{self.name}-{seed}-{number}", (self.head,))
-        task.say("user", self.asked.whole(draw.of("asked")))
-        answers, fans = draw.of("answers"), draw.of("fans")
-        gaps, results = draw.of("gaps"), draw.of("found")
-        count = self.iterations.whole(draw.of("calls"))
+        task.say("user", self.asked.whole(draw("asked")))
+        answers, fans = draw("answers"), draw("fans")
+        gaps, results = draw("gaps"), draw("found")
+        count = self.iterations.whole(draw("calls"))
         for index in range(count):
             last = index == count - 1
             used = () if last else tuple(self.tool_s.draw(gaps) for _ in range(_fan(fans)))

@@ -17,7 +17,7 @@ from weft_bench.workloads.streams import stream
 
 _MAX_CALLS: Final = 70
 _TOOL_GAP_S: Final = 1.09
-_WORDS: Final = (
+WORDS: Final = (
     *("flight", "seat", "ticket", "price", "change", "cancel", "refund", "customer", "account"),
     *("order", "city", "date", "time", "hotel", "booking", "number", "confirm", "payment", "card"),
     *("policy", "agent", "result", "value", "status", "list", "find", "update", "get"),
@@ -69,13 +69,13 @@ def program(seed: int, number: int) -> TraceProgram:
 
 
 def _sentence(rng: Random, low: int, high: int) -> str:
-    return " ".join(rng.choice(_WORDS) for _ in range(rng.randint(low, high)))
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(low, high)))
 
 
 def words(rng: Random, characters: int) -> str:
     """Return words of this workload with at least this many characters."""
     found: list[str] = []
     while characters > 0:
-        found.append(rng.choice(_WORDS))
+        found.append(rng.choice(WORDS))
         characters -= len(found[-1]) + 1
     return " ".join(found)

@@ -38,19 +38,9 @@ def arriving(programs: Iterable[TraceProgram], times: Iterable[float]) -> Iterat
         yield replace(program, arrival_s=time)
 
 
-@dataclass(frozen=True, slots=True)
-class Purposes:
-    """The random streams of one program, one for each purpose.
-
-    A different number of draws or another distribution for one purpose does not affect the others.
-    """
-
-    seed: int
-    program: str
-
-    def of(self, purpose: str) -> Random:
-        """Return the stream of a purpose from its beginning."""
-        return stream(self.seed, f"{self.program}/{purpose}")
+def purposes(seed: int, program: str) -> Callable[[str], Random]:
+    """Return the random streams of one program by their purpose, each from its beginning."""
+    return lambda purpose: stream(seed, f"{program}/{purpose}")
 
 
 @dataclass(slots=True)

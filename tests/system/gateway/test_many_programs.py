@@ -19,7 +19,7 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port, until
-from weft_bench.drive.load import Connection
+from weft_bench.drive.client import Connection
 from weft_bench.stack.processes import running
 
 pytestmark = pytest.mark.system

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from rich.progress import Progress
 
@@ -14,11 +15,54 @@ from weft_bench.cli.parts import LineageOptions
 from weft_bench.micro.lineage.data import FILES, Calls, read
 from weft_bench.micro.lineage.scene import Played, costs, play
 from weft_bench.micro.lineage.variants import AS_RECORDED, VARIANTS
-from weft_bench.report import lineage as report
-from weft_bench.report.figures import finish
-from weft_bench.report.rows import figures, show
+from weft_bench.report.figures import finish, refuse
+from weft_bench.report.rows import Column, figures, show
+from weft_bench.stats import percentile
 from weft_bench.workloads.schema import TraceError
 from weft_bench.workloads.streams import stream
+
+# By call: its actual program and the program that lineage found.
+Labels = Sequence[tuple[int, str]]
+
+LABELS: Final = ("set", "variant")
+COLUMNS: Final = (
+    *(
+        Column(f"{when}/{what}", "1", f"{heading} {what}".strip(), ".4f")
+        for when, heading in (("at_once", ""), ("in_the_end", "in the end"), ("with_text", "text"))
+        for what in ("precision", "recall")
+    ),
+    Column("calls", "1", "calls", ",.0f"),
+    Column("calls_with_text"),
+    Column("programs", "1", "programs", ",.0f"),
+    Column("held", "bytes", "KB held", ",.0f", 1e-3),
+    Column("fingerprints"),
+    *(
+        Column(f"{what}/{share}", "us", f"{what} {share}, us", ".0f")
+        for what in ("ask", "answer")
+        for share in ("p50", "p99")
+    ),
+)
+COSTS: Final = (Column("p50", "us", "p50, us", ".0f"), Column("p99", "us", "p99, us", ".0f"))
+
+
+def pairs(labels: Labels) -> tuple[float, float]:
+    """Return the precision and recall of pairs of calls.
+
+    Precision: share of the pairs put into one program that belong together. Recall: share of the
+    pairs that belong together that were put into one program. 1 without pairs.
+    """
+    both = _count(labels)
+    true, found = _count(t for t, _ in labels), _count(f for _, f in labels)
+    return both / found if found else 1.0, both / true if true else 1.0
+
+
+def _count(values: Iterable[object]) -> int:
+    return sum(n * (n - 1) // 2 for n in Counter(values).values())
+
+
+def times(seconds: Sequence[float], at: str = "") -> dict[str, float]:
+    """Return median and p99 in microseconds, with names that begin with `at`."""
+    return {f"{at}p{int(100 * q)}": 1e6 * percentile(seconds, q) for q in (0.5, 0.99)}
 
 
 def run(options: LineageOptions) -> int:
@@ -27,8 +71,7 @@ def run(options: LineageOptions) -> int:
     unknown = [name for name in names if name not in FILES]
     if unknown:
         known = ", ".join(FILES)
-        print(f"weft bench lineage: unknown sets {unknown}; known are {known}", file=sys.stderr)
-        return 2
+        return refuse("lineage", f"unknown sets {unknown}; known are {known}")
     rows: dict[tuple[str, ...], dict[str, float]] = {}
     try:
         with Progress() as progress:
@@ -44,12 +87,11 @@ def run(options: LineageOptions) -> int:
             found = asyncio.run(costs(options.rounds, stream(options.seed, "lineage/costs")))
             progress.advance(bar)
     except TraceError as error:
-        print(f"weft bench lineage: {error}", file=sys.stderr)
-        return 2
-    costs_us = {("cost", what): report.times(seconds) for what, seconds in found.items()}
-    show("Programs found without keys: pairs of calls", report.LABELS, rows, report.COLUMNS)
-    show("Processor time of a call", ("", "call"), costs_us, report.COSTS)
-    told = figures(rows, report.COLUMNS) + figures(costs_us, report.COSTS)
+        return refuse("lineage", error)
+    costs_us = {("cost", what): times(seconds) for what, seconds in found.items()}
+    show("Programs found without keys: pairs of calls", LABELS, rows, COLUMNS)
+    show("Processor time of a call", ("", "call"), costs_us, COSTS)
+    told = figures(rows, COLUMNS) + figures(costs_us, COSTS)
     finish("lineage", options.json_file, {**asdict(options), "sets": names}, told)
     return 0
 
@@ -64,9 +106,9 @@ def measure(programs: Sequence[Calls]) -> dict[str, float]:
         "calls_with_text": len(played.with_text),
         "held": weighed.held_bytes,
         "fingerprints": played.fingerprints,
-        **report.times(played.ask_s, "ask/"),
-        **report.times(played.answer_s, "answer/"),
+        **times(played.ask_s, "ask/"),
+        **times(played.answer_s, "answer/"),
     }
     for when in ("at_once", "in_the_end", "with_text"):
-        row[f"{when}/precision"], row[f"{when}/recall"] = report.pairs(getattr(played, when))
+        row[f"{when}/precision"], row[f"{when}/recall"] = pairs(getattr(played, when))
     return row

@@ -3,21 +3,96 @@
 from __future__ import annotations
 
 import gc
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import Progress
 
 from weft_bench.cli.parts import SchedulerOptions
-from weft_bench.report import scheduler as report
-from weft_bench.report.figures import finish
-from weft_bench.report.rows import figures, show
-from weft_bench.stats import mean
+from weft_bench.report.figures import finish, refuse
+from weft_bench.report.rows import Column, Rows, figures, show
+from weft_bench.stats import mean, percentile
 
 if TYPE_CHECKING:
     from weft_bench.micro.scheduler.scene import Replica, Step
+
+
+OURS: Final = "weft"
+STOCK: Final = "stock"
+LABELS: Final = ("case", "scheduler")
+COLUMNS: Final = (
+    Column("running", "1", "running", ".0f"),
+    Column("waiting", "1", "waiting", ".0f"),
+    Column("admitted", "1", "admitted", ".2f"),
+    Column("schedule_p50", "s", "schedule p50, us", ",.0f", 1e6),
+    Column("schedule_mean", "s", "mean, us", ",.0f", 1e6),
+    Column("schedule_p99", "s", "p99, us", ",.0f", 1e6),
+    Column("update_p50", "s", "update p50, us", ",.0f", 1e6),
+)
+RATIOS: Final = (
+    Column("schedule_ratio", "1", "schedule p50", ".3f"),
+    Column("schedule_ratio_least", "1", "least round", ".3f"),
+    Column("schedule_ratio_greatest", "1", "greatest round", ".3f"),
+    Column("schedule_mean_ratio", "1", "schedule mean", ".3f"),
+    Column("update_ratio", "1", "update p50", ".3f"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """One scheduler's times in one case.
+
+    schedule_s, update_s: seconds of each step, round by round. running, waiting, admitted:
+    sequences in a step, on average.
+    """
+
+    schedule_s: Sequence[Sequence[float]]
+    update_s: Sequence[Sequence[float]]
+    running: float
+    waiting: float
+    admitted: float
+
+    def values(self) -> dict[str, float]:
+        """Return the figures by the names of COLUMNS, over all rounds."""
+        schedule = list(chain.from_iterable(self.schedule_s))
+        return {
+            "running": self.running,
+            "waiting": self.waiting,
+            "admitted": self.admitted,
+            "schedule_p50": percentile(schedule, 0.5),
+            "schedule_mean": mean(schedule),
+            "schedule_p99": percentile(schedule, 0.99),
+            "update_p50": percentile(list(chain.from_iterable(self.update_s)), 0.5),
+        }
+
+
+# (case, scheduler) to its times.
+Measured = Mapping[tuple[str, str], Times]
+
+
+def ratios(measured: Measured) -> Rows:
+    """Return the ratios of Weft to stock vLLM by case, with the least and greatest of single
+    rounds.
+    """
+    found = {}
+    for case in dict.fromkeys(case for case, _ in measured):
+        ours, stock = measured[case, OURS], measured[case, STOCK]
+        one, other = ours.values(), stock.values()
+        rounds = [
+            percentile(a, 0.5) / percentile(b, 0.5)
+            for a, b in zip(ours.schedule_s, stock.schedule_s, strict=True)
+        ]
+        found[(case,)] = {
+            "schedule_ratio": one["schedule_p50"] / other["schedule_p50"],
+            "schedule_ratio_least": min(rounds),
+            "schedule_ratio_greatest": max(rounds),
+            "schedule_mean_ratio": one["schedule_mean"] / other["schedule_mean"],
+            "update_ratio": one["update_p50"] / other["update_p50"],
+        }
+    return found
+
 
 STEADY: Final = "steady"
 QUIET: Final = "quiet"
@@ -34,9 +109,8 @@ def run(options: SchedulerOptions) -> int:
     try:
         from weft_bench.micro.scheduler.scene import Load, replicas
     except (ImportError, RuntimeError) as error:
-        print(f"weft bench scheduler: needs vLLM: {error}", file=sys.stderr)
-        return 2
-    measured: dict[tuple[str, str], report.Times] = {}
+        return refuse("scheduler", f"needs vLLM: {error}")
+    measured: dict[tuple[str, str], Times] = {}
     try:
         with Progress() as progress:
             common: dict[str, Any] = {
@@ -58,24 +132,23 @@ def run(options: SchedulerOptions) -> int:
                 for name, times in _measure(options, pair, case, progress).items():
                     measured[case, name] = times
     except ValueError as error:
-        print(f"weft bench scheduler: {error}", file=sys.stderr)
-        return 2
+        return refuse("scheduler", error)
     title = (
         f"Time of a scheduler step: {options.policy} and vLLM's priority, "
         f"{options.running:,} running, {options.waiting:,} waiting"
     )
     rows = {labels: times.values() for labels, times in measured.items()}
-    ratios = report.ratios(measured)
-    show(title, report.LABELS, rows, report.COLUMNS)
-    show(f"{report.OURS} over {report.STOCK}", ("case",), ratios, report.RATIOS)
-    found = figures(rows, report.COLUMNS) + figures(ratios, report.RATIOS)
+    compared = ratios(measured)
+    show(title, LABELS, rows, COLUMNS)
+    show(f"{OURS} over {STOCK}", ("case",), compared, RATIOS)
+    found = figures(rows, COLUMNS) + figures(compared, RATIOS)
     finish("scheduler", options.json_file, asdict(options), found)
     return 0
 
 
 def _measure(
     options: SchedulerOptions, pair: Mapping[str, Replica], case: str, progress: Progress
-) -> dict[str, report.Times]:
+) -> dict[str, Times]:
     """Measure the schedulers alternately, step by step.
 
     Their order changes at each step too, so that drift of the machine affects both equally.
@@ -106,9 +179,9 @@ def _measure(
     return {name: _times(found) for name, found in rounds.items()}
 
 
-def _times(rounds: list[list[Step]]) -> report.Times:
+def _times(rounds: list[list[Step]]) -> Times:
     steps = [step for round_ in rounds for step in round_]
-    return report.Times(
+    return Times(
         schedule_s=[[step.schedule_s for step in round_] for round_ in rounds],
         update_s=[[step.update_s for step in round_] for round_ in rounds],
         running=mean([step.scheduled for step in steps]),

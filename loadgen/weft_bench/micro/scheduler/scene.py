@@ -23,7 +23,7 @@ from weft_engine.wire import CallContext
 
 from weft_bench.costs.model import CostModel
 from weft_bench.costs.presets import EngineShape
-from weft_bench.report.scheduler import OURS, STOCK
+from weft_bench.micro.scheduler.command import OURS, STOCK
 from weft_bench.virtual.engine import scheduler_of, vllm_config
 
 BLOCK: Final = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -13,14 +13,45 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.progress import Progress
 
 from weft_bench.cli.parts import SwapOptions
-from weft_bench.report import swap as report
-from weft_bench.report.figures import finish
-from weft_bench.report.rows import figures, show
+from weft_bench.report.figures import finish, refuse
+from weft_bench.report.rows import Column, Rows, figures, show
 
 if TYPE_CHECKING:
     import torch
 
     from weft_bench.micro.swap.ways import Scene, Shape, Way
+
+
+OURS: Final = "weft"
+LIMIT: Final = "limit"
+LABELS: Final = ("direction", "blocks", "way")
+COLUMNS: Final = (
+    Column("rate", "GB/s", "GB/s", ".2f"),
+    Column("weft_rate_ratio", "1", "weft's rate / its", ".2f"),
+)
+# (direction, blocks, way) to GB/s, 10^9 bytes.
+Rates = Mapping[tuple[str, int, str], float]
+
+
+def rows(rates: Rates) -> Rows:
+    """Return the rate of each way, and the ratio of Weft's rate to it."""
+    found = {}
+    for (direction, blocks, way), rate in rates.items():
+        values = {"rate": rate}
+        if way != OURS:
+            values["weft_rate_ratio"] = rates[direction, blocks, OURS] / rate
+        found[direction, str(blocks), way] = values
+    return found
+
+
+def ranges(rates: Rates) -> list[str]:
+    """Return the range of the ratio of Weft's rate to that of each other way."""
+    ratios: dict[str, list[float]] = {}
+    for (_, _, way), values in rows(rates).items():
+        if way != OURS:
+            ratios.setdefault(way, []).append(values["weft_rate_ratio"])
+    return [f"{OURS} over {way}: {min(r):.2f} to {max(r):.2f}" for way, r in ratios.items()]
+
 
 ON_GPU: Final = (16, 64, 256, 1024, 4096)
 # The CPU path serves tests and small machines. These counts exceed the CPU's caches.
@@ -43,11 +74,9 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
 
         from weft_bench.micro.swap.ways import Shape, scene
     except ImportError as error:
-        print(f"weft bench swap: needs torch: {error}", file=sys.stderr)
-        return 2
+        return refuse("swap", f"needs torch: {error}")
     if any(count < 1 for count in options.blocks):
-        print("weft bench swap: a swap needs at least one block", file=sys.stderr)
-        return 2
+        return refuse("swap", "a swap needs at least one block")
     name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name, 0)
     if name == "cpu":
@@ -59,8 +88,7 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
     if left_out:
         print(f"skipped for lack of memory: {', '.join(map(str, left_out))} blocks")
     if not counts:
-        print("weft bench swap: not enough memory for any number of blocks", file=sys.stderr)
-        return 2
+        return refuse("swap", "not enough memory for any number of blocks")
     absent: dict[str, str] = {}
     try:
         rates = _measure(options, scene(shape, counts[-1], device), counts, absent)
@@ -68,10 +96,10 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
         print(f"weft bench swap: {error}", file=sys.stderr)
         return 1
     where = torch.cuda.get_device_name(device) if name == "cuda" else "the CPU"
-    rows = report.rows(rates)
+    table = rows(rates)
     title = f"KV blocks of {shape.block_bytes:,} bytes to and from host memory, {where}"
-    show(title, report.LABELS, rows, report.COLUMNS)
-    for line in report.ranges(rates):
+    show(title, LABELS, table, COLUMNS)
+    for line in ranges(rates):
         print(line)
     for way, reason in absent.items():
         print(f"{way}: absent ({reason})")
@@ -80,7 +108,7 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
         "device": where, "torch": torch.__version__, "shape": asdict(shape),
         "block_bytes": shape.block_bytes,
     }  # fmt: skip
-    finish("swap", options.json_file, configuration, figures(rows, report.COLUMNS))
+    finish("swap", options.json_file, configuration, figures(table, COLUMNS))
     return 0
 
 
@@ -150,7 +178,7 @@ def _moves(way: Way, scene: Scene, blocks: torch.Tensor, absent: dict[str, str])
     try:
         _check(way, scene, blocks)
     except (Wrong, RuntimeError) as error:
-        if way.name in (report.OURS, report.LIMIT):
+        if way.name in (OURS, LIMIT):
             raise
         absent[way.name] = str(error).splitlines()[0]
         return False
@@ -161,7 +189,7 @@ def _check(way: Way, scene: Scene, blocks: torch.Tensor) -> None:
     """Run a method in both directions and check the first and the last block."""
     import torch
 
-    if way.name == report.LIMIT:
+    if way.name == LIMIT:
         # It moves as many bytes but no blocks.
         way.out()
         way.back()

@@ -15,7 +15,7 @@ import torch
 from weft_kernels.layers import KVLayers, prepare
 from weft_kernels.swap import swap_in, swap_out
 
-from weft_bench.report.swap import LIMIT, OURS
+from weft_bench.micro.swap.command import LIMIT, OURS
 
 PER_BLOCK: Final = "copy_per_block"
 VLLM_BATCH: Final = "vllm_batch"

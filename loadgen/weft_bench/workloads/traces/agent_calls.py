@@ -20,11 +20,6 @@ _MICROSECONDS: Final = 1e6
 _SPEAKER: Final = re.compile(r"(?:^|\n\n)(system|user|assistant|tool): ")
 
 
-def matches(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a recorded call."""
-    return {"session_id", "timestamp", "input", "output"} <= record.keys()
-
-
 def read(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
     """Yield one program per session, in order of their start.
 

@@ -38,11 +38,6 @@ _TYPES: Final = {"dict": "object", "float": "number", "tuple": "array", "any": "
 Message = Mapping[str, Any]
 
 
-def matches(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a task."""
-    return {"question", "involved_classes", "path"} <= record.keys()
-
-
 def read(
     records: Iterable[Mapping[str, Any]], functions: Iterable[Mapping[str, Any]], rng: Random
 ) -> Iterator[TraceProgram]:

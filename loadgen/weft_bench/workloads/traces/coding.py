@@ -9,6 +9,7 @@ tokens. `shrink` divides all lengths, so that a session keeps its shape and fits
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import shake_128
 from itertools import chain
 from struct import unpack
@@ -20,12 +21,6 @@ DEFAULT_SHRINK: Final = 16
 # Generated ids lie in [FIRST_ID, FIRST_ID + IDS), where all vocabularies have ordinary tokens.
 FIRST_ID: Final = 300
 IDS: Final = 1000
-
-
-def matches(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a coding session."""
-    requests = record.get("requests")
-    return isinstance(requests, list) and "block_size" in record
 
 
 def read(
@@ -70,7 +65,7 @@ class _Prompts:
         self._tool_blocks = self._tools // size
         # Number of blocks of tools and system prompt at the front of the session's first prompt.
         self._fixed = (self._tools + int(record.get("system_tokens", 0))) // size
-        self._blocks: dict[int, list[int]] = {}
+        self._blocks: dict[int, tuple[int, ...]] = {}
         self._before: list[int] = []
         self._tags: list[str] = []
         self._answer = 0
@@ -84,7 +79,7 @@ class _Prompts:
             if block not in self._blocks:
                 ours = self._before or place >= self._tool_blocks
                 name = f"{self._id}/{block}" if ours else f"tools/{self._tools}/{place}"
-                self._blocks[block] = _tokens(name, self._width)
+                self._blocks[block] = ids_of(name, self._width)
         self._tag(hashes)
         self._answer = round(request["out"] / self._shrink)
         self._stop = str(request.get("stop", ""))
@@ -117,6 +112,8 @@ def _spans(tags: list[str], width: int) -> Iterator[tuple[int, str]]:
             yield (place + 1) * width, tag
 
 
-def _tokens(name: str, width: int) -> list[int]:
-    digest = shake_128(name.encode()).digest(2 * width)
-    return [FIRST_ID + number % IDS for number in unpack(f">{width}H", digest)]
+@lru_cache(maxsize=4096)
+def ids_of(name: str, count: int) -> tuple[int, ...]:
+    """Return the token ids of a name's text. A shorter text is a prefix of a longer one."""
+    digest = shake_128(name.encode()).digest(2 * count)
+    return tuple(FIRST_ID + number % IDS for number in unpack(f">{count}H", digest))

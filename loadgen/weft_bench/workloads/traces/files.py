@@ -97,85 +97,74 @@ class _Trace:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A trace format.
+    """A trace format. The first one whose fields a record has applies.
 
     name: of the trace, or a prefix to the file's name. shrinks: lengths are divided by `shrink`.
     """
 
     name: str
     about: str
-    matches: Callable[[Record], bool]
+    fields: frozenset[str]
     read: Callable[[_Trace], Iterator[TraceProgram]]
     shrinks: bool = False
 
 
+def _format(
+    name: str,
+    about: str,
+    fields: str,
+    read: Callable[[_Trace], Iterator[TraceProgram]],
+    shrinks: bool = False,
+) -> Format:
+    return Format(name, about, frozenset(fields.split()), read, shrinks)
+
+
 FORMATS: Final = (
-    Format(
-        "tree_of_thoughts",
-        "searches",
-        tree.matches,
+    _format(
+        "tree_of_thoughts", "searches", "steps usage_so_far",
         # A record has the total usage so far, so all records must be read in order.
         lambda t: t.shuffled(tree.read(t.records())),
     ),
-    Format(
-        "coding_sessions",
-        "coding sessions",
-        coding.matches,
-        lambda t: coding.read(t.sample(), t.shrink, t.context),
-        shrinks=True,
+    _format(
+        "coding_sessions", "coding sessions", "requests block_size",
+        lambda t: coding.read(t.sample(), t.shrink, t.context), shrinks=True,
     ),
-    Format(
-        "tau_airline",
-        "tau-bench trajectories",
-        tau.matches,
+    _format(
+        "tau_airline", "tau-bench trajectories", "messages",
         lambda t: tau.read(t.sample(), t.rng("gaps")),
     ),
-    Format(
-        "",
-        "recorded calls of agents (agent_calls)",
-        agent_calls.matches,
+    _format(
+        "", "recorded calls of agents (agent_calls)", "session_id timestamp input output",
         lambda t: t.window(agent_calls.read(t.records())),
     ),
-    Format(
-        "mooncake_",
-        "requests with block hashes",
-        requests.is_mooncake,
+    _format(
+        "mooncake_", "requests with block hashes",
+        "timestamp input_length output_length hash_ids",
         lambda t: t.window(requests.mooncake(t.records(), f"mooncake_{t.stem}", t.shrink)),
         shrinks=True,
     ),
-    Format(
-        "azure_",
-        "tables of requests (azure_2023)",
-        requests.is_azure,
-        lambda t: t.window(requests.azure(t.records(), f"azure_{t.stem}", t.shrink)),
-        shrinks=True,
+    _format(
+        "azure_", "tables of requests (azure_2023)", " ".join(requests.AZURE),
+        lambda t: t.window(requests.azure(t.records(), f"azure_{t.stem}", t.shrink)), shrinks=True,
     ),
-    Format(
-        "bfcl_multi_turn",
-        "multi-turn tasks",
-        bfcl.matches,
+    _format(
+        "bfcl_multi_turn", "multi-turn tasks", "question involved_classes path",
         lambda t: bfcl.read(t.sample(), t.beside(bfcl.FUNCTIONS), t.rng("gaps")),
     ),
-    Format("gsm8k", "maths problems", prompts.is_gsm8k, lambda t: prompts.gsm8k(t.sample())),
-    Format(
-        "mt_bench",
-        "prompts in two turns",
-        prompts.is_mt_bench,
+    _format("gsm8k", "maths problems", "question answer", lambda t: prompts.gsm8k(t.sample())),
+    _format(
+        "mt_bench", "prompts in two turns", "turns question_id",
         lambda t: prompts.mt_bench(t.sample(), t.rng("answers")),
     ),
-    Format(
-        "tatqa",
-        "tables with questions",
-        prompts.is_tatqa,
+    _format(
+        "tatqa", "tables with questions", "table paragraphs questions",
         lambda t: prompts.tatqa(t.sample(), t.rng("answers")),
     ),
-    Format(
-        "spider",
-        "questions to databases",
-        prompts.is_spider,
+    _format(
+        "spider", "questions to databases", "db_id question query",
         lambda t: prompts.spider(t.sample(), t.beside(prompts.SCHEMAS)),
     ),
-)
+)  # fmt: skip
 KNOWN: Final = "workloads that `weft bench workload` wrote, " + ", ".join(
     f"{f.about} ({f.name.rstrip('_')})" if f.name else f.about for f in FORMATS
 )
@@ -210,7 +199,7 @@ def read_trace(
     if workload_file.matches(first):
         return _written(trace, first)
     for known in FORMATS:
-        if known.matches(first):
+        if known.fields <= first.keys():
             name = known.name if known.name and known.name[-1] != "_" else known.name + trace.stem
             return name, _guarded(trace, known.read(trace))
     raise TraceError(f"{file}: unknown trace format; known are {KNOWN}")

@@ -24,22 +24,12 @@ _TABLE: Final = "Answer the question from this financial report, with a figure o
 _QUERY: Final = "Write one SQL query that answers the question. Print the query alone."
 
 
-def is_gsm8k(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a maths problem."""
-    return {"question", "answer"} <= record.keys()
-
-
 def gsm8k(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
     """Yield one call per problem."""
     for number, record in enumerate(records):
         size = len(record["answer"].encode())
         call = TraceCall((_user(record["question"]),), output_bytes=size)
         yield TraceProgram(f"gsm8k-{number}", (call,))
-
-
-def is_mt_bench(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a prompt in turns."""
-    return "turns" in record and "question_id" in record
 
 
 def mt_bench(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TraceProgram]:
@@ -60,11 +50,6 @@ def mt_bench(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[Trac
         yield TraceProgram(f"mt_bench-{record['question_id']}", tuple(calls))
 
 
-def is_tatqa(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a table with questions."""
-    return {"table", "paragraphs", "questions"} <= record.keys()
-
-
 def tatqa(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TraceProgram]:
     """Yield one program per table. Its questions run in parallel after the same table and text."""
     for number, record in enumerate(records):
@@ -76,11 +61,6 @@ def tatqa(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TracePr
             for question in record["questions"]
         )
         yield TraceProgram(f"tatqa-{number}", calls)
-
-
-def is_spider(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a question about a database."""
-    return {"db_id", "question", "query"} <= record.keys()
 
 
 def spider(

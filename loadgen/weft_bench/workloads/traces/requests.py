@@ -13,12 +13,7 @@ from typing import Any, Final
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 
 BLOCK_TOKENS: Final = 512
-_AZURE: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-
-
-def is_mooncake(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a request with block hashes."""
-    return {"timestamp", "input_length", "output_length", "hash_ids"} <= record.keys()
+AZURE: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
 def mooncake(
@@ -45,11 +40,6 @@ def mooncake(
         )
 
 
-def is_azure(record: Mapping[str, Any]) -> bool:
-    """Return whether a record, of a table with a header, is a request with lengths."""
-    return set(_AZURE) <= record.keys()
-
-
 def azure(
     records: Iterable[Mapping[str, Any]], name: str, shrink: int = 1
 ) -> Iterator[TraceProgram]:
@@ -59,7 +49,7 @@ def azure(
     """
     begun = None
     for number, record in enumerate(records):
-        time, context, generated = (record[column] for column in _AZURE)
+        time, context, generated = (record[column] for column in AZURE)
         # A datetime has six decimal digits, the trace seven.
         at = datetime.fromisoformat(time[:26])
         begun = begun or at

@@ -16,11 +16,6 @@ CUSTOMER_GAP_S: Final = 4.0
 _KEPT: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
-def matches(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a trajectory."""
-    return isinstance(record.get("messages"), list) and "requests" not in record
-
-
 def read(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TraceProgram]:
     """Yield one program per trajectory, with one call per assistant message."""
     for number, record in enumerate(records):

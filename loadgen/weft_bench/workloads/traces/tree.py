@@ -38,12 +38,6 @@ impossible
 """
 
 
-def matches(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a search."""
-    steps = record.get("steps")
-    return isinstance(steps, list) and "usage_so_far" in record
-
-
 def read(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
     """Yield one program per search, in the order of the file, because usage is a running total.
 

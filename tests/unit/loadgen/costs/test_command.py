@@ -16,8 +16,12 @@ STEPS = [Measured(1, 0, n, n * c, 0.002 + n * 0.001 + n * c * 1e-6) for n, c in 
 STEPS += [Measured(1, p, 0, 0, 0.002 + p * 0.0001) for p in (16, 256, 1024)]
 
 
+async def probed(*_, **__):
+    return Probed(STEPS, 0.003)
+
+
 def test_the_fitted_engine_is_one_that_can_be_simulated(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "probe", lambda *_, **__: Probed(STEPS, 0.003))
+    monkeypatch.setattr(command, "probe", probed)
     file = tmp_path / "engine.json"
     options = FitOptions(engine="http://e/v1/", slots=5, kv_blocks=70, json_file=str(file))
     assert run(options) == 0
@@ -32,7 +36,7 @@ def test_the_fitted_engine_is_one_that_can_be_simulated(tmp_path, monkeypatch, c
 def test_parallel_calls_that_exceed_the_cache_are_not_measured(monkeypatch):
     asked = []
 
-    def probe(*_, step_tokens):
+    async def probe(*_, step_tokens):
         asked.append(step_tokens)
         return Probed(STEPS, 0.003)
 
@@ -43,7 +47,7 @@ def test_parallel_calls_that_exceed_the_cache_are_not_measured(monkeypatch):
 
 
 def test_swap_cost_comes_from_the_other_engine(tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "probe", lambda *_, **__: Probed(STEPS, 0.003))
+    monkeypatch.setattr(command, "probe", probed)
     asked = []
 
     async def swap(url, rounds, done):
@@ -62,7 +66,7 @@ def test_swap_cost_comes_from_the_other_engine(tmp_path, monkeypatch):
 
 
 def test_engine_that_cannot_be_measured_is_reported(monkeypatch, capsys):
-    def refuse(*_, **__):
+    async def refuse(*_, **__):
         raise ProbeError("no server is there")
 
     monkeypatch.setattr(command, "probe", refuse)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from itertools import pairwise
 
 import httpx
 import pytest
-import respx
+from support.serving import serving
 from weft_bench.costs.fit import fit_costs
 from weft_bench.costs.model import CostModel
 from weft_bench.costs.step_probe import (
@@ -21,7 +22,7 @@ from weft_bench.costs.step_probe import (
 )
 from weft_engine.wire import REPORT_HEADER, CallReport
 
-URL = "http://engine"
+MODELS = httpx.Response(200, json={"data": [{"id": "demo"}]})
 COST = CostModel(
     step_s=0.004, prefill_token_s=0.0002, decode_sequence_s=0.001, context_token_s=2e-6
 )
@@ -36,10 +37,9 @@ class Engine:
         self.now = 0.0
         self.prompts = []
 
-    def models(self, request):
-        return httpx.Response(200, json={"data": [{"id": "demo"}]})
-
-    def complete(self, request):
+    def __call__(self, request):
+        if request.url.path == "/v1/models":
+            return MODELS
         body = json.loads(request.content)
         self.prompts += body["prompt"]
         sequences, length = len(body["prompt"]), len(body["prompt"][0])
@@ -52,18 +52,22 @@ class Engine:
         return httpx.Response(200, json={}, headers={REPORT_HEADER: report.to_json()})
 
 
+def measured(engine, *limits, done=lambda: None):
+    async def run():
+        async with serving(engine) as url:
+            return await probe(url, *limits, done, lambda: getattr(engine, "now", 0.0))
+
+    return asyncio.run(run())
+
+
 @pytest.fixture
 def engine():
-    found = Engine()
-    with respx.mock(base_url=URL, assert_all_called=False) as router:
-        router.get("/v1/models").mock(side_effect=found.models)
-        router.post("/v1/completions").mock(side_effect=found.complete)
-        yield found
+    return Engine()
 
 
 def test_costs_of_an_engine_are_found(engine):
     progress = []
-    probed = probe(URL, 16, 8192, 2, lambda: progress.append(1), lambda: engine.now)
+    probed = measured(engine, 16, 8192, 2, done=lambda: progress.append(1))
     cost = fit_costs(probed.steps)
     # The engine's work between two steps is part of each step.
     assert cost.step_s == pytest.approx(COST.step_s + BETWEEN_S, rel=0.02)
@@ -75,12 +79,12 @@ def test_costs_of_an_engine_are_found(engine):
 
 
 def test_no_prompt_is_sent_twice(engine):
-    probe(URL, 4, 2048, 2, lambda: None, lambda: engine.now)
+    measured(engine, 4, 2048, 2)
     assert all(a != b for a, b in pairwise(sorted(engine.prompts)))
 
 
 def test_prompts_beyond_the_engines_capacity_are_skipped(engine):
-    probe(URL, 2, 300, 1, lambda: None, lambda: engine.now)
+    measured(engine, 2, 300, 1)
     assert max(map(len, engine.prompts)) < 300
     assert measurements(2, 300) < measurements(2, 2000) < measurements(8, 8000)
 
@@ -101,15 +105,13 @@ def test_short_prompts_share_a_step_and_a_long_one_takes_several():
     ],
 )
 def test_unusable_answers_are_refused(answer, why):
-    with respx.mock(base_url=URL) as router:
-        router.get("/v1/models").respond(json={"data": [{"id": "demo"}]})
-        router.post("/v1/completions").mock(return_value=answer)
-        with pytest.raises(ProbeError, match=why):
-            probe(URL, 4, 2048, 1, lambda: None)
+    def engine(request):
+        return MODELS if request.url.path == "/v1/models" else answer
+
+    with pytest.raises(ProbeError, match=why):
+        measured(engine, 4, 2048, 1)
 
 
 def test_missing_server_is_an_error():
-    with respx.mock(base_url=URL) as router:
-        router.get("/v1/models").mock(side_effect=httpx.ConnectError("refused"))
-        with pytest.raises(ProbeError, match="refused"):
-            probe(URL, 4, 2048, 1, lambda: None)
+    with pytest.raises(ProbeError, match="serves no model"):
+        asyncio.run(probe("http://127.0.0.1:9", 4, 2048, 1, lambda: None))

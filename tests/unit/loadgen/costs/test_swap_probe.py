@@ -7,18 +7,18 @@ import json
 
 import httpx
 import pytest
+from support.serving import serving
 from weft_bench.costs import swap_probe
 from weft_bench.costs.step_probe import ProbeError
 from weft_bench.costs.swap_probe import Moved, per_block, probe_swap, scenes
 
-URL = "http://engine"
 BLOCK = 16
 CONTEXT = 1024
 BLOCK_S = 0.002
 STEP_S = 0.05
 
 
-class Engine(httpx.AsyncBaseTransport):
+class Engine:
     """An engine with one slot. A call announced as short preempts the long one. A call of a whole
     context overwrites its blocks. The clock advances by the duration of each operation.
     """
@@ -34,7 +34,7 @@ class Engine(httpx.AsyncBaseTransport):
         self.resume = asyncio.Event()
         self.lengths: list[int] = []
 
-    async def handle_async_request(self, request):
+    def __call__(self, request):
         path = request.url.path
         if path == "/v1/models":
             card = {"id": "demo", "max_model_len": CONTEXT}
@@ -42,7 +42,7 @@ class Engine(httpx.AsyncBaseTransport):
         if path == "/weft/state":
             engine = {"policy": self.policy, "swap": dict(self.swap) if self.swap else None}
             return httpx.Response(200, json={"engines": [engine]})
-        body = json.loads(await request.aread())
+        body = json.loads(request.content)
         if path == "/weft/policy":
             if body["policy"] == "srpt" and not self.experiments:
                 return httpx.Response(400, text="experiments")
@@ -80,28 +80,20 @@ class Engine(httpx.AsyncBaseTransport):
         yield b'data: {"token": 2}\n\ndata: [DONE]\n\n'
 
 
-@pytest.fixture
-def connect(monkeypatch):
-    real = httpx.AsyncClient
-
-    def to(engine):
-        monkeypatch.setattr(
-            swap_probe.httpx, "AsyncClient", lambda **_: real(transport=engine, base_url=URL)
-        )
-        return engine
-
-    return to
-
-
 def measure(engine, rounds=2):
     progress = []
-    found = asyncio.run(probe_swap(URL, rounds, lambda: progress.append(1), lambda: engine.now))
+
+    async def run():
+        async with serving(engine) as url:
+            return await probe_swap(url, rounds, lambda: progress.append(1), lambda: engine.now)
+
+    found = asyncio.run(run())
     assert len(progress) == scenes(rounds)
     return found
 
 
-def test_time_of_a_block_is_separated_from_other_costs(connect):
-    engine = connect(Engine())
+def test_time_of_a_block_is_separated_from_other_costs():
+    engine = Engine()
     assert measure(engine) == pytest.approx(BLOCK_S, rel=0.01)
     # The previous order is restored.
     assert engine.policies == ["srpt", "plas"]
@@ -112,15 +104,14 @@ def test_time_of_a_block_is_separated_from_other_costs(connect):
     ("engine", "why"),
     [(Engine(swap=False), "without swap"), (Engine(experiments=False), "experiments")],
 )
-def test_engine_that_cannot_be_measured_is_reported(connect, engine, why):
-    connect(engine)
+def test_engine_that_cannot_be_measured_is_reported(engine, why):
     with pytest.raises(ProbeError, match=why):
         measure(engine)
 
 
 @pytest.mark.parametrize("tokens", [2, 5])
-def test_call_that_ends_too_early_is_an_error_without_a_wait(connect, monkeypatch, tokens):
-    engine = connect(Engine())
+def test_call_that_ends_too_early_is_an_error_without_a_wait(monkeypatch, tokens):
+    engine = Engine()
 
     async def short():
         for _ in range(tokens):
@@ -132,8 +123,8 @@ def test_call_that_ends_too_early_is_an_error_without_a_wait(connect, monkeypatc
     assert engine.policy == "plas"
 
 
-def test_too_small_context_is_refused(connect, monkeypatch):
-    engine = connect(Engine())
+def test_too_small_context_is_refused(monkeypatch):
+    engine = Engine()
     monkeypatch.setattr(swap_probe, "_TOKENS", CONTEXT)
     with pytest.raises(ProbeError, match="context"):
         measure(engine)

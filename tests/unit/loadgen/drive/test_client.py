@@ -1,4 +1,4 @@
-"""The agents' client, on real sockets."""
+"""The HTTP client of all benches, on real sockets."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from weft_bench.drive.client import Client
+from weft_bench.drive.client import Client, Refused
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 @asynccontextmanager
@@ -24,11 +29,10 @@ async def served(answer):
             writer.close()
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    client = Client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     try:
-        yield client, connections
+        async with Client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
+            yield client, connections
     finally:
-        client.close()
         server.close()
 
 
@@ -48,12 +52,15 @@ async def test_connection_carries_sequential_calls_with_their_headers():
             writer.write(OK + b"%d!" % len(requests))
 
     async with served(answer) as (client, connections):
-        assert await client.post("/x", b"one", {"x-session-id": "s"}) == (200, b"1!")
-        assert await client.post("/y", b"two", {}) == (200, b"2!")
+        first = await client.post("/x", b"one", {"x-session-id": "s"})
+        assert (first.status, first.body) == (200, b"1!")
+        assert first.headers == {"content-length": "2"}
+        assert 0 < first.sent_s <= first.ended_s
+        assert (await client.post("/y", {"a": 1})).body == b"2!"
     assert connections == [0]
     assert requests[0].startswith(b"POST /x HTTP/1.1\r\n")
     assert b"x-session-id: s\r\n" in requests[0]
-    assert requests[1].endswith(b"\r\n\r\ntwo")
+    assert requests[1].endswith(b'\r\n\r\n{"a": 1}')
 
 
 @pytest.mark.anyio
@@ -67,8 +74,8 @@ async def test_closed_kept_connection_loses_no_call():
             await read(reader)
 
     async with served(answer) as (client, connections):
-        assert await client.post("/", b"", {}) == (200, b"0.")
-        assert await client.post("/", b"", {}) == (200, b"1.")
+        assert (await client.post("/")).body == b"0."
+        assert (await client.post("/")).body == b"1."
     assert connections == [0, 1]
 
 
@@ -79,4 +86,112 @@ async def test_missing_answer_is_an_error():
 
     async with served(answer) as (client, _):
         with pytest.raises(ConnectionError):
-            await client.post("/", b"", {})
+            await client.post("/")
+
+
+@pytest.mark.anyio
+async def test_other_status_or_body_is_refused():
+    async def answer(reader, writer, number):
+        while True:
+            await read(reader)
+            writer.write(OK.replace(b"200 OK", b"429 Full") + b"no")
+
+    async with served(answer) as (client, _):
+        found = await client.get("/")
+        with pytest.raises(Refused, match="429: no"):
+            found.json()
+        with pytest.raises(Refused, match="429: no"):
+            found.json(429)
+
+
+@pytest.mark.anyio
+async def test_events_of_a_stream_arrive_one_by_one_whatever_the_chunks():
+    received: list[tuple[str, bytes]] = []
+    first = asyncio.Event()
+
+    async def answer(reader, writer, number):
+        await read(reader)
+        writer.write(STREAM + chunk(b'data: {"a": 1}\n\nevent: tool\nda'))
+        await asyncio.wait_for(first.wait(), 20)
+        writer.write(chunk(b"ta: {}\n\n: comment\n\n") + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+    def take(event: str, data: bytes) -> None:
+        received.append((event, data))
+        first.set()
+
+    async with served(answer) as (client, _):
+        found = await client.post("/", on_event=take)
+    assert received == [("", b'{"a": 1}'), ("tool", b"{}"), ("", b""), ("", b"[DONE]")]
+    assert found.body == b""
+
+
+@pytest.mark.anyio
+async def test_error_answer_to_a_streamed_call_is_its_body():
+    async def answer(reader, writer, number):
+        await read(reader)
+        writer.write(OK.replace(b"200 OK", b"503 Busy") + b"no")
+
+    async with served(answer) as (client, _):
+        found = await client.post("/", on_event=lambda event, data: pytest.fail("no event"))
+    assert (found.status, found.text) == (503, "no")
+
+
+@pytest.mark.anyio
+async def test_failure_of_a_receiver_ends_the_call():
+    async def answer(reader, writer, number):
+        await read(reader)
+        writer.write(STREAM + chunk(b"data: {}\n\n"))
+        await reader.read()
+
+    def take(event: str, data: bytes) -> None:
+        raise KeyError("choices")
+
+    async with served(answer) as (client, _):
+        with pytest.raises(KeyError, match="choices"):
+            await client.post("/", on_event=take)
+
+
+@pytest.mark.anyio
+async def test_broken_stream_is_an_error_and_is_not_sent_again():
+    async def answer(reader, writer, number):
+        await read(reader)
+        if number:
+            pytest.fail("the call was sent again")
+        writer.write(OK + b"ok")
+        await read(reader)
+        writer.write(STREAM + chunk(b"data: {}\n\n"))
+
+    async with served(answer) as (client, connections):
+        await client.post("/")
+        with pytest.raises(ConnectionError):
+            await client.post("/", on_event=lambda event, data: None)
+    assert connections == [0]
+
+
+@pytest.mark.anyio
+async def test_cancelled_call_closes_its_connection():
+    asked, gone = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader, writer, number):
+        await read(reader)
+        asked.set()
+        await reader.read()
+        gone.set()
+
+    async with served(answer) as (client, _):
+        call = asyncio.create_task(client.post("/"))
+        await asyncio.wait_for(asked.wait(), 20)
+        call.cancel()
+        await asyncio.wait_for(gone.wait(), 20)
+
+
+@pytest.mark.anyio
+async def test_garbage_is_an_error():
+    async def answer(reader, writer, number):
+        await read(reader)
+        writer.write(b"SSH-2.0-OpenSSH\r\n")
+        await reader.read()
+
+    async with served(answer) as (client, _):
+        with pytest.raises(ConnectionError):
+            await client.post("/")

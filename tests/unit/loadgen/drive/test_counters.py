@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.drive.counters import EngineCounters, emulated
+from weft_bench.drive.gateway import EngineCounters, emulated
 
 
 def state(*engines):

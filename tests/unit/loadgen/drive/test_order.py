@@ -7,7 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
-from weft_bench.drive.order import OrderError, kept_order, order_of, set_order
+from support.serving import client_of
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import OrderError, kept_order, order_of, set_order
 
 pytestmark = pytest.mark.anyio
 
@@ -19,11 +21,8 @@ class Gateway:
         self.orders = list(orders)
         self.refuses = refuses
         self.resets: list[bool] = []
-        self.client = httpx.AsyncClient(
-            transport=httpx.MockTransport(self._answer), base_url="http://gateway"
-        )
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
+    def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
             engines: Any = {
                 f"r{n}": {"status": 200, "answer": {"engines": [{"policy": order}]}}
@@ -40,9 +39,9 @@ class Gateway:
 
 async def test_engines_get_their_order_back_with_their_caches() -> None:
     gateway = Gateway("atlas", "atlas")
-    async with kept_order(gateway.client, ""):
-        await set_order(gateway.client, "", "fcfs", reset_cache=True)
-        assert await order_of(gateway.client, "") == "fcfs"
+    async with client_of(gateway) as client, kept_order(client):
+        await set_order(client, "fcfs", reset_cache=True)
+        assert await order_of(client) == "fcfs"
     assert gateway.orders == ["atlas", "atlas"]
     assert gateway.resets == [True, False]
 
@@ -51,8 +50,8 @@ async def test_order_is_restored_after_a_failed_replay() -> None:
     gateway = Gateway("atlas")
 
     async def replay() -> None:
-        async with kept_order(gateway.client, ""):
-            await set_order(gateway.client, "", "fcfs", reset_cache=True)
+        async with client_of(gateway) as client, kept_order(client):
+            await set_order(client, "fcfs", reset_cache=True)
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -65,21 +64,23 @@ async def test_different_orders_cannot_be_restored_and_are_reported(
     orders: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway = Gateway(*orders)
-    assert await order_of(gateway.client, "") == ""
-    async with kept_order(gateway.client, ""):
-        pass
+    async with client_of(gateway) as client:
+        assert await order_of(client) == ""
+        async with kept_order(client):
+            pass
     assert gateway.resets == []
     assert "the engines keep the last order" in capsys.readouterr().err
 
 
 async def test_refused_order_is_an_error() -> None:
     gateway = Gateway("fcfs", refuses="plas")
-    with pytest.raises(OrderError, match="plas: an engine rejected it"):
-        await set_order(gateway.client, "", "plas", reset_cache=False)
+    async with client_of(gateway) as client:
+        with pytest.raises(OrderError, match="plas: an engine rejected it"):
+            await set_order(client, "plas", reset_cache=False)
 
 
 async def test_missing_gateway_is_an_error() -> None:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        assert await order_of(client, "http://127.0.0.1:9") == ""
+    async with Client("http://127.0.0.1:9") as client:
+        assert await order_of(client) == ""
         with pytest.raises(OrderError, match="no answer"):
-            await set_order(client, "http://127.0.0.1:9", "plas", reset_cache=False)
+            await set_order(client, "plas", reset_cache=False)

@@ -7,8 +7,8 @@ import json
 
 import httpx
 import pytest
-from weft_bench.drive.player import Gaps, Player, spans
-from weft_bench.drive.work import costs
+from support.serving import client_of
+from weft_bench.drive.player import COST, Gaps, Player, spans
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.parts import token_ids
 from weft_bench.workloads.schema import Part, TraceCall
@@ -67,8 +67,8 @@ def program(after) -> ReadyProgram:
 
 async def play(gateway, ready, **options):
     counted = []
-    async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as client:
-        player = Player("http://gateway", "m", client, "run", Gaps(1.0, 1.0), **options)
+    async with client_of(gateway) as client:
+        player = Player(client, "m", "run", Gaps(1.0, 1.0), **options)
         played = await player.play([ready], [0.0], lambda: counted.append(1))
     (result,) = played.programs
     assert played.engines.displacements == len(gateway.done)
@@ -111,7 +111,7 @@ async def test_remaining_work_is_sent_only_on_request():
     ready = program(DIAMOND)
     await play(gateway, ready, tell_work=True)
     left = [gateway.bodies[n]["vllm_xargs"]["weft_remaining"] for n in range(4)]
-    each = costs(ready)
+    each = ready.costs(COST)
     assert left == pytest.approx([sum(each), sum(each), each[2] + each[3], each[3]], abs=1e-6)
     silent = Gateway(sides=[2, 2, 1, 1])
     await play(silent, ready)
@@ -122,8 +122,8 @@ async def test_remaining_work_is_sent_only_on_request():
 async def test_program_over_the_time_limit_is_cut_and_its_session_ends():
     # The second call waits for a third parallel one, which is never sent.
     gateway = Gateway(sides=[1, 2])
-    async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as client:
-        player = Player("http://gateway", "m", client, "run", Gaps(1.0, 1.0))
+    async with client_of(gateway) as client:
+        player = Player(client, "m", "run", Gaps(1.0, 1.0))
         played = await player.play([program([None, None])], [0.0], lambda: None, limit_s=0.3)
     (result,) = played.programs
     assert result.cut
@@ -178,8 +178,8 @@ async def test_parts_are_played_as_ids_with_the_tags_of_their_kinds():
         return await Gateway(sides=[])(request)
 
     ready = ReadyProgram("p", (ReadyCall(call, 20, 3),), cut=False, trimmed=False)
-    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        player = Player("http://gateway", "m", client, "run", Gaps(1.0, 1.0))
+    async with client_of(answer) as client:
+        player = Player(client, "m", "run", Gaps(1.0, 1.0))
         await player.play([ready], [0.0], lambda: None)
     ((path, body),) = prompts
     assert path == "/v1/completions"

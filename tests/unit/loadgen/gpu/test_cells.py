@@ -1,9 +1,9 @@
-"""The cells to play and the time limit."""
+"""The cells to play."""
 
 from __future__ import annotations
 
 import pytest
-from weft_bench.gpu.cells import FEWEST, Budget, Cell, by_system, cells, count, plateau
+from weft_bench.gpu.cells import FEWEST, Cell, by_system, cells, count, plateau
 
 
 def test_a_cell_shares_its_scene_with_the_other_systems():
@@ -21,14 +21,6 @@ def test_an_engine_is_started_once_for_all_its_cells():
 def test_number_of_programs_follows_the_rate_with_a_minimum():
     assert count(2.0, 60.0) == 120
     assert count(0.001, 60.0) == FEWEST
-
-
-def test_work_that_ends_too_late_does_not_fit():
-    budget = Budget(100.0, 60.0)
-    assert budget.fits(100.0, 60.0)
-    assert not budget.fits(100.1, 60.0)
-    assert budget.left_s(130.0) == 30.0
-    assert budget.left_s(999.0) == 0.0
 
 
 def test_capacity_is_measured_while_the_engine_is_full():

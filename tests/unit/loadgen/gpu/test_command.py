@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 
-import httpx
 import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.cli.gpu import GpuOptions
 from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu import command
-from weft_bench.gpu.cells import Cell
+from weft_bench.gpu.cells import Cell, Results
 from weft_bench.gpu.command import CELLS_LEFT, run, sessions
 from weft_bench.gpu.engine import Counts, EngineError, Started
 from weft_bench.gpu.host import Host, HostError
 from weft_bench.gpu.play import Outcome
-from weft_bench.gpu.results import Results
 from weft_bench.stack.processes import NotReady
 
 CPU = Host("cpu", "2 cores", None, {"vllm": "0.32.0"})
@@ -46,17 +44,17 @@ class Stage:
         self.log.append(f"start {system.policy or system.what.split()[0]} {system.prefix_cache}")
         yield Started("http://e", "http://g", 20.0, logs / "engine.log")
 
-    async def metrics(self, client, engine):
+    async def metrics(self, engine):
         return ""
 
-    async def warm_up(self, client, at, workload, options):
+    async def warm_up(self, at, workload, options):
         pass
 
-    async def capacity(self, client, at, workload, options):
+    async def capacity(self, at, workload, options):
         self.log.append(f"capacity {workload}")
         return 2.0
 
-    async def play_cell(self, client, at, workload, rate, options, tags, on_call):
+    async def play_cell(self, at, workload, rate, options, tags, on_call):
         self.log.append(f"play {workload} {rate:g} {tags}")
         self.now += self.takes_s
         on_call()
@@ -151,7 +149,7 @@ def test_engine_that_fails_during_a_play_is_reported_with_its_cause(
 ):
     async def gone(*_):
         (tmp_path / "logs" / "vllm-opt" / "engine.log").write_text("OutOfMemoryError: CUDA\n")
-        raise httpx.ConnectError("refused")
+        raise ConnectionError("refused")
 
     monkeypatch.setattr(command, "play_cell", gone)
     asked = options(tmp_path, systems=("vllm-opt",), logs=str(tmp_path / "logs"))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import httpx
 import pytest
-import respx
+from support.serving import client_of
 from weft_bench.gpu import engine
 from weft_bench.gpu.engine import Counts, EngineError, cache_of, cause, counts_of, fresh, series
 
-URL = "http://engine"
 PAGE = """\
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0"} %d
@@ -72,21 +71,24 @@ def _no_pause(monkeypatch):
 
 @pytest.mark.anyio
 async def test_cache_is_cleared_once_the_engine_is_idle_and_confirms():
-    pages = [httpx.Response(200, text=PAGE % 2), *[httpx.Response(200, text=IDLE)] * 2]
-    answers = [httpx.Response(200, json={"success": found}) for found in (False, True)]
-    with respx.mock(base_url=URL) as router:
-        asked = router.get("/metrics").mock(side_effect=pages)
-        reset = router.post("/reset_prefix_cache").mock(side_effect=answers)
-        async with httpx.AsyncClient() as client:
-            await fresh(client, URL)
-        assert (asked.call_count, reset.call_count) == (3, 2)
+    pages = iter([PAGE % 2, IDLE, IDLE])
+    confirms = iter([False, True])
+
+    def vllm(request):
+        if request.url.path == "/metrics":
+            return httpx.Response(200, text=next(pages))
+        assert request.method == "POST"
+        assert request.url.raw_path == b"/reset_prefix_cache?reset_external=true"
+        return httpx.Response(200, json={"success": next(confirms)})
+
+    async with client_of(vllm) as client:
+        await fresh(client)
+    assert (list(pages), list(confirms)) == ([], [])
 
 
 @pytest.mark.anyio
 async def test_calls_that_never_end_are_an_error(monkeypatch):
     monkeypatch.setattr(engine, "_IDLE_S", 0.0)
-    with respx.mock(base_url=URL) as router:
-        router.get("/metrics").respond(text=PAGE % 1)
-        async with httpx.AsyncClient() as client:
-            with pytest.raises(EngineError, match="busy"):
-                await fresh(client, URL)
+    async with client_of(lambda request: httpx.Response(200, text=PAGE % 1)) as client:
+        with pytest.raises(EngineError, match="busy"):
+            await fresh(client)

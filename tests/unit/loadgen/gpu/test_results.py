@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.gpu.results import Results, ResultsError, load, save
+from weft_bench.gpu.cells import Results, ResultsError, load, save
 from weft_bench.report import gpu as report
 
 VALUES = dict.fromkeys((column.figure for column in report.COLUMNS), 1.0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft_bench.overhead.command import checked
-from weft_bench.report.overhead import Cell
+from weft_bench.overhead.command import Cell, checked
 
 
 def test_answer_that_no_engine_gave_is_an_error():

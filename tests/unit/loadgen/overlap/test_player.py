@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
+from support.serving import client_of
 from weft_bench.overlap.player import ROWS, OverlapPlayer, Work
 from weft_bench.overlap.prompts import ready
 from weft_bench.overlap.shape import ShapeCall, ShapeRequest, ShapeTurn
@@ -107,8 +108,8 @@ async def play(gateway, row, seconds=(0.0, 0.01), final_tokens=FINAL_TOKENS, *, 
     tools = Tools(gateway)
     if hold:
         gateway.hold = tools.all_ended
-    async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as client:
-        player = OverlapPlayer(client, "http://gateway", "m", row, "run", tools)
+    async with client_of(gateway) as client:
+        player = OverlapPlayer(client, "m", row, "run", tools)
         done = []
         works = [Work(0, TURNS, [seconds], final_tokens)]
         [result] = await player.play(works, [0.0], lambda: done.append(1))

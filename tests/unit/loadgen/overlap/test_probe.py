@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from support.serving import client_of
 from weft_bench.overlap.probe import Machine, Probe, ProbeError
 from weft_bench.overlap.prompts import ReadyTurn
 
@@ -32,13 +35,16 @@ class Engine:
         return httpx.Response(self.status, json={"usage": usage, "choices": choices})
 
 
-def probe(engine: Engine) -> Probe:
-    return Probe(httpx.AsyncClient(transport=httpx.MockTransport(engine)), "http://gateway")
+@asynccontextmanager
+async def probe(engine: Engine) -> AsyncIterator[Probe]:
+    async with client_of(engine) as client:
+        yield Probe(client)
 
 
 async def test_median_prompt_is_a_third_of_the_unreserved_context():
     engine = Engine(8192)
-    found = await probe(engine).machine(2192)
+    async with probe(engine) as measuring:
+        found = await measuring.machine(2192)
     assert (found.model, found.context, found.unit) == ("m", 8192, 2000)
     assert found.words_a_token == pytest.approx(0.5)
     assert found.unit_words == pytest.approx(1000)
@@ -48,7 +54,8 @@ async def test_median_prompt_is_a_third_of_the_unreserved_context():
 
 async def test_prompts_of_a_probe_share_no_prefix():
     engine = Engine()
-    await probe(engine).machine(2192)
+    async with probe(engine) as measuring:
+        await measuring.machine(2192)
     texts = [b["messages"][0]["content"] for b in engine.bodies if b["max_tokens"] == 1]
     starts = {tuple(text.split()[:8]) for text in texts if " " in text}
     assert len(starts) == len([text for text in texts if " " in text])
@@ -56,7 +63,8 @@ async def test_prompts_of_a_probe_share_no_prefix():
 
 async def test_forced_answer_is_timed_after_its_grammar_is_compiled():
     engine = Engine()
-    tokens, seconds = await probe(engine).answer("m", TURN)
+    async with probe(engine) as measuring:
+        tokens, seconds = await measuring.answer("m", TURN)
     assert tokens == len(TURN.answer)
     assert seconds > 0
     assert [body["max_tokens"] for body in engine.bodies] == [1, len(TURN.answer) + 1]
@@ -68,13 +76,15 @@ async def test_forced_answer_is_timed_after_its_grammar_is_compiled():
     [(Engine(text="no"), "differs from the forced calls"), (Engine(status=400), "refused")],
 )
 async def test_disobedient_engine_is_reported(engine, message):
-    with pytest.raises(ProbeError, match=message):
-        await probe(engine).answer("m", TURN)
+    async with probe(engine) as measuring:
+        with pytest.raises(ProbeError, match=message):
+            await measuring.answer("m", TURN)
 
 
 async def test_too_short_context_is_reported():
-    with pytest.raises(ProbeError, match="too short"):
-        await probe(Engine(4096)).machine(5120)
+    async with probe(Engine(4096)) as measuring:
+        with pytest.raises(ProbeError, match="too short"):
+            await measuring.machine(5120)
 
 
 def test_a_prefill_grows_by_tokens_and_their_square():

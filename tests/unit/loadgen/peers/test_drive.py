@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
+import httpx
 import pytest
-from weft_bench.peers import drive as module
+from support.serving import serving
 from weft_bench.peers.drive import Script, drive
 from weft_bench.peers.fronts import SESSION_HEADERS, Front
 from weft_bench.stack.proxies import OURS
@@ -14,31 +13,25 @@ from weft_bench.workloads.schema import TraceCall
 
 
 class Server:
-    """Replaces the client. Answers each body except `no` and `lost`."""
+    """A front. Answers each body except `no` and `lost`."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bytes, dict]] = []
 
-    def __call__(self, base_url: str) -> Server:
-        return self
-
-    async def post(self, path, body, headers):
-        self.asked.append((path, body, dict(headers)))
-        if body == b"lost":
-            raise ConnectionError("gone")
-        if body == b"no":
-            return 503, b"too busy"
-        return 200, json.dumps({"id": f"id-{len(self.asked)}"}).encode()
-
-    def close(self) -> None:
-        pass
+    def __call__(self, request: httpx.Request) -> httpx.Response | None:
+        path = request.url.raw_path.decode()
+        sessions = {name: v for name, v in request.headers.items() if name in SESSION_HEADERS}
+        self.asked.append((path, request.content, sessions))
+        if request.content == b"lost":
+            return None
+        if request.content == b"no":
+            return httpx.Response(503, text="too busy")
+        return httpx.Response(200, json={"id": f"id-{len(self.asked)}"})
 
 
 @pytest.fixture
-def server(monkeypatch):
-    server = Server()
-    monkeypatch.setattr(module, "Client", server)
-    return server
+def server():
+    return Server()
 
 
 def script(bodies: list[bytes], blocks: list[list[int]]) -> Script:
@@ -47,17 +40,18 @@ def script(bodies: list[bytes], blocks: list[list[int]]) -> Script:
     return Script(program, bodies, blocks, [0.0] * len(bodies), 0.0, 1.0, False)
 
 
-async def played(scripts, **options):
+async def played(server, scripts, **options):
     front = Front("f", OURS, **options)
     ticks: list[int] = []
-    found = await drive("http://front", front, scripts, "run", lambda: ticks.append(1))
+    async with serving(server) as url:
+        found = await drive(url, front, scripts, "run", lambda: ticks.append(1))
     assert len(ticks) == len(found.calls)
     return found
 
 
 @pytest.mark.anyio
 async def test_each_program_has_one_session(server):
-    found = await played([script([b"a", b"b"], [[1], [1]]), script([b"c"], [[1]])])
+    found = await played(server, [script([b"a", b"b"], [[1], [1]]), script([b"c"], [[1]])])
     sessions = {body: headers["x-session-id"] for _, body, headers in server.asked}
     assert sessions[b"a"] == sessions[b"b"] != sessions[b"c"]
     assert all(
@@ -71,13 +65,13 @@ async def test_each_program_has_one_session(server):
 
 @pytest.mark.anyio
 async def test_calls_without_a_key_carry_no_session_header(server):
-    await played([script([b"a"], [[1]])], keyed=False)
+    await played(server, [script([b"a"], [[1]])], keyed=False)
     assert server.asked == [("/v1/chat/completions", b"a", {})]
 
 
 @pytest.mark.anyio
 async def test_end_of_a_session_is_reported_to_fronts_that_support_it(server):
-    await played([script([b"a"], [[1]])], ends=True)
+    await played(server, [script([b"a"], [[1]])], ends=True)
     assert [path for path, _, _ in server.asked] == [
         "/v1/chat/completions",
         "/finish_session?session_id=run-0",
@@ -87,14 +81,16 @@ async def test_end_of_a_session_is_reported_to_fronts_that_support_it(server):
 @pytest.mark.anyio
 async def test_known_share_counts_answered_prompts_of_the_same_program(server):
     calls = [[1, 2], [1, 2, 3, 4], [1, 9]]
-    found = await played([script([b"a"] * 3, calls), script([b"a"], [[1, 2]])])
+    found = await played(server, [script([b"a"] * 3, calls), script([b"a"], [[1, 2]])])
     shares = [call.known_share for call in found.calls]
     assert shares == [0.0, 0.5, 0.5, 0.0]
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("body", "error"), [(b"no", "503: too busy"), (b"lost", "gone")])
+@pytest.mark.parametrize(
+    ("body", "error"), [(b"no", "503: too busy"), (b"lost", "closed before the answer")]
+)
 async def test_program_stops_after_an_error(server, body, error):
-    found = await played([script([b"a", body, b"c"], [[1]] * 3)])
+    found = await played(server, [script([b"a", body, b"c"], [[1]] * 3)])
     assert [call.error.endswith(error) for call in found.calls] == [False, True]
     assert b"c" not in [asked for _, asked, _ in server.asked]

@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from weft_bench.report.goals import conclude
-from weft_bench.report.page import markdown
+from weft_bench.report.page import conclude, markdown
 
 TABLE = {"title": "times", "labels": 1, "columns": ["what", "s"], "rows": [["it", "3"]]}
 

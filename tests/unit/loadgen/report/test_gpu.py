@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.drive.counters import EngineCounters
+from weft_bench.drive.gateway import EngineCounters
 from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu.engine import Counts
 from weft_bench.gpu.play import Outcome

@@ -17,7 +17,7 @@ from support.measuring import rise
 from support.processes import alive, descendants
 from typer.testing import CliRunner
 from weft_bench import cli
-from weft_bench.report.goals import conclude
+from weft_bench.report.page import conclude
 from weft_bench.studies import command
 from weft_bench.studies.cells import Measured, cells
 from weft_bench.studies.experiment import Experiment, Table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_bench.virtual.content import Seen, parts_of
+from weft_bench.virtual.programs import Seen, parts_of
 from weft_bench.workloads.cutting import ReadyCall, fit
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 

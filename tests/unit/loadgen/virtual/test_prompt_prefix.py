@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_bench.virtual.prompt_prefix import STEP_TOKENS, prompt_prefix
+from weft_bench.virtual.front import STEP_TOKENS, prompt_prefix
 from weft_bench.workloads.schema import Part
 
 

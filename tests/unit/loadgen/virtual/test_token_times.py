@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from weft_bench.virtual.token_times import TokenTimes
+from weft_bench.virtual.replica import TokenTimes
 
 
 def requests(**done):

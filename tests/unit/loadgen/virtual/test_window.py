@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.virtual.records import ProgramRecord
-from weft_bench.virtual.window import steady
+from weft_bench.virtual.records import ProgramRecord, steady
 
 
 def program(arrival: float, end: float) -> ProgramRecord:

@@ -14,7 +14,7 @@ from weft_bench.workloads.draws import LongTail, TwoPhase
 from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.schema import Part
 from weft_bench.workloads.streams import stream
-from weft_bench.workloads.workload import Dialogue, Purposes, arriving
+from weft_bench.workloads.workload import Dialogue, arriving, purposes
 
 
 def programs(name="bfcl", count=6, **options):
@@ -109,10 +109,10 @@ def test_streams_of_times_change_only_times(salted, name, purpose):
 
 
 def test_purposes_are_independent_and_restart():
-    draw = Purposes(1, "w/0")
-    assert draw.of("a").random() == draw.of("a").random()
-    assert draw.of("a").random() != draw.of("b").random()
-    assert draw.of("a").random() != Purposes(1, "w/1").of("a").random()
+    draw = purposes(1, "w/0")
+    assert draw("a").random() == draw("a").random()
+    assert draw("a").random() != draw("b").random()
+    assert draw("a").random() != purposes(1, "w/1")("a").random()
 
 
 def test_dialogue_grows_by_messages_and_answers():

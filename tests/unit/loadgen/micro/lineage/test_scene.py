@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 from support.lineage import synthetic
+from weft_bench.micro.lineage.command import pairs
 from weft_bench.micro.lineage.data import read
 from weft_bench.micro.lineage.scene import costs, play
 from weft_bench.micro.lineage.variants import VARIANTS
-from weft_bench.report.lineage import pairs
 from weft_bench.workloads.streams import stream
 
 DATA = Path(__file__).resolve().parents[6] / "shared" / "data"

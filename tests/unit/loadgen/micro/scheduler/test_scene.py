@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
+from weft_bench.micro.scheduler.command import OURS, STOCK
 from weft_bench.micro.scheduler.scene import Load, calls, replicas
-from weft_bench.report.scheduler import OURS, STOCK
 
 pytestmark = pytest.mark.engine
 

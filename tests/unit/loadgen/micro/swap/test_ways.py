@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from weft_bench.micro.swap.command import LIMIT, OURS
 from weft_bench.micro.swap.ways import (
     PER_BLOCK,
     VLLM_BATCH,
@@ -13,7 +14,6 @@ from weft_bench.micro.swap.ways import (
     scene,
     ways,
 )
-from weft_bench.report.swap import LIMIT, OURS
 
 SMALL = Shape(layers=3, heads=2, head_dim=8, block_tokens=4)
 BLOCKS = torch.tensor([4, 0, 5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from support.traces import recognised
 from weft_bench.workloads.traces import agent_calls
 
 
@@ -51,5 +52,5 @@ def test_an_empty_prompt_is_an_empty_message():
 
 
 def test_records_are_recognised():
-    assert agent_calls.matches(call(1, "x"))
-    assert not agent_calls.matches({"session_id": "x"})
+    assert recognised(call(1, "x")) == ""
+    assert recognised({"session_id": "x"}) is None

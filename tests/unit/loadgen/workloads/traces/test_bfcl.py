@@ -6,6 +6,7 @@ import json
 from random import Random
 
 import pytest
+from support.traces import recognised
 from weft_bench.workloads.traces import bfcl
 
 FUNCTIONS = [
@@ -82,5 +83,5 @@ def test_an_unknown_interface_is_refused():
 
 
 def test_records_are_recognised():
-    assert bfcl.matches(TASK)
-    assert not bfcl.matches(FUNCTIONS[0])
+    assert recognised(TASK) == "bfcl_multi_turn"
+    assert recognised(FUNCTIONS[0]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.traces import recognised
 from weft_bench.workloads.schema import Part
 from weft_bench.workloads.traces import requests
 
@@ -53,6 +54,5 @@ def test_invalid_time_is_refused():
 
 
 def test_records_are_recognised():
-    assert requests.is_mooncake(request([1], 3))
-    assert requests.is_azure(row("x"))
-    assert not requests.is_azure(request([1], 3))
+    assert recognised(request([1], 3)) == "mooncake_"
+    assert recognised(row("x")) == "azure_"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.report.lineage import pairs, times
+from weft_bench.micro.lineage.command import pairs, times
 
 
 def test_pairs_of_calls_in_one_program_are_counted():

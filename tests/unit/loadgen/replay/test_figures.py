@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.drive.counters import EngineCounters
+from weft_bench.drive.gateway import EngineCounters
 from weft_bench.drive.player import Play, ProgramResult
-from weft_bench.report import replay
+from weft_bench.replay import command as replay
 from weft_bench.report.figures import write_json
 from weft_bench.report.rows import figures
 

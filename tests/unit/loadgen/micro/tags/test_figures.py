@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from weft_bench.micro.tags.command import COLUMNS, values
 from weft_bench.micro.tags.way import Tagged
-from weft_bench.report.tags import COLUMNS, values
 
 
 def test_first_calls_are_counted_separately() -> None:

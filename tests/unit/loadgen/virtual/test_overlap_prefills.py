@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft_bench.virtual.prefills import Prefills, name_of
+from weft_bench.virtual.overlap import Prefills, name_of
 from weft_bench.virtual.records import PrefillRecord
 from weft_engine.wire import CallReport
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft_bench.report import swap
+from weft_bench.micro.swap import command as swap
 from weft_bench.report.rows import figures
 
 RATES = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft_bench.report import overhead
-from weft_bench.report.overhead import Cell
+from weft_bench.overhead import command as overhead
+from weft_bench.overhead.command import Cell
 from weft_bench.report.rows import figures
 
 CELLS = {

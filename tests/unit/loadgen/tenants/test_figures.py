@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.report.tenants import missed, slowdown, tables
+from weft_bench.tenants.command import missed, slowdown, tables
 from weft_bench.tenants.scenes import Column, Pinned
 
 ALONE = Column("alone", False, [[0.1, 0.3], [0.2, 0.2]])

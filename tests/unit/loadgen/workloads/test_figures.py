@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.report.workload import Described, figures, markdown, number, show
+from weft_bench.workloads.command import Described, figures, markdown, number, show
 
 ROW = Described("w", "a paper", {"calls mean": 2, "gap mean": 9}, {"calls mean": 2.1, "kept": 0.5})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.report.scheduler import OURS, STOCK, Times, ratios
+from weft_bench.micro.scheduler.command import OURS, STOCK, Times, ratios
 
 MEASURED = {
     ("steady", STOCK): Times([[1e-3, 2e-3, 9e-3], [2e-3]], [[1e-3], [1e-3]], 4, 9, 0.5),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.overlap.plan import Plan, slowdown
-from weft_bench.overlap.player import Result
+from weft_bench.overlap.player import Plan, Result, slowdown
 from weft_bench.overlap.shape import generate
 
 PLANS = [Plan(request, (), 2.0, 8, 0.5) for request in generate(3, 9)]

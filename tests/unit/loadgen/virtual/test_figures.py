@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from weft_bench.report.rows import figures
-from weft_bench.report.sim import COLUMNS, rows
 from weft_bench.stats import half_width
+from weft_bench.virtual.command import COLUMNS, rows
 from weft_bench.virtual.records import CallRecord, Simulation, program_record
 
 

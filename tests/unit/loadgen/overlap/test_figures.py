@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from weft_bench.overlap import command as overlap
 from weft_bench.overlap.player import ROWS, Result
-from weft_bench.report import overlap
 from weft_bench.report.rows import figures
 
 
