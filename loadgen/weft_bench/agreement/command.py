@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import httpx
-
+from weft_bench.agreement import report
 from weft_bench.agreement.compare import Pair, Played
 from weft_bench.agreement.scenes import CALM, CASES, Case, Scene, scene
 from weft_bench.cli.simulator import AgreementOptions
-from weft_bench.drive.gateway import connect
-from weft_bench.drive.order import OrderError
-from weft_bench.report import agreement as report
-from weft_bench.report.goals import conclude
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import OrderError
+from weft_bench.report.figures import refuse
+from weft_bench.report.page import conclude
 from weft_bench.stack.local import StackError, progress
 
 Plays = dict[str, list[Played]]
@@ -40,9 +38,8 @@ def run(options: AgreementOptions) -> int:
     try:
         found = _compare(options, cases)
         dilations = _dilations(options)
-    except (StackError, OrderError, httpx.HTTPError, ValueError, ImportError) as error:
-        print(f"weft bench agreement: {error}", file=sys.stderr)
-        return 2
+    except (StackError, OrderError, OSError, ValueError, ImportError) as error:
+        return refuse("agreement", error)
     except KeyboardInterrupt:
         return 130
     command = (
@@ -113,8 +110,8 @@ def _emulated(
     from weft_bench.agreement.emulated_plays import connected, start
 
     async def play(base: str) -> tuple[float, Plays]:
-        async with connect() as client:
-            engine = await connected(client, base, dilate)
+        async with Client(base) as client:
+            engine = await connected(client, dilate)
             delay_s = await engine.delay_s(case.shape(preset))
             found: Plays = {policy: [] for policy in policies}
             for one in scenes:

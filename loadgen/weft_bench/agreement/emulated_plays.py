@@ -10,13 +10,13 @@ from statistics import median
 from typing import Final
 from uuid import uuid4
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from weft_bench.agreement.compare import Played
 from weft_bench.agreement.scenes import ORDER_OPTIONS, Case, Scene
 from weft_bench.costs.presets import EngineShape
-from weft_bench.drive.order import set_order
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import served, set_order
 from weft_bench.drive.player import Gaps, Player
 from weft_bench.stack.local import local_stack
 from weft_bench.stats import mean
@@ -48,10 +48,9 @@ def start(case: Case, preset: str, dilate: float) -> AbstractContextManager[str]
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """One emulated engine. base, engine: URLs of the gateway and of the engine."""
+    """One emulated engine. client: of the gateway. engine: URL of the engine."""
 
-    client: httpx.AsyncClient
-    base: str
+    client: Client
     engine: str
     model: str
     dilate: float
@@ -64,10 +63,8 @@ class Emulated:
             prompt = [100 + number] * _PROBE_TOKENS
             body = {"model": self.model, "prompt": prompt, "max_tokens": _ANSWER}
             begun = time.monotonic()
-            answer = await self.client.post(
-                f"{self.base}/v1/completions", json=body | {"ignore_eos": True}
-            )
-            answer.raise_for_status()
+            answer = await self.client.post("/v1/completions", body | {"ignore_eos": True})
+            answer.json()
             found.append((time.monotonic() - begun) / self.dilate)
         steps = shape.cost.step(_PROBE_TOKENS, 0, 0) + sum(
             shape.cost.step(0, 1, _PROBE_TOKENS + n) for n in range(_ANSWER - 1)
@@ -77,12 +74,12 @@ class Emulated:
     async def play(self, scene: Scene, order: str) -> Played:
         """Play a scene with an empty cache.
 
-        Raises OrderError, httpx.HTTPError, and ValueError for a failed call.
+        Raises OrderError, OSError, and ValueError for a failed call.
         """
-        await set_order(self.client, self.base, order, reset_cache=True)
+        await set_order(self.client, order, reset_cache=True)
         before = await self._device()
         gaps = Gaps(self.dilate, _NO_LIMIT_S)
-        player = Player(self.base, self.model, self.client, uuid4().hex[:8], gaps)
+        player = Player(self.client, self.model, uuid4().hex[:8], gaps)
         arrivals = [at * self.dilate for at in scene.arrivals]
         played = await player.play(scene.programs, arrivals, lambda: None)
         device = {name: value - before[name] for name, value in (await self._device()).items()}
@@ -105,7 +102,8 @@ class Emulated:
 
     async def _device(self) -> dict[str, float]:
         """Return the totals of the emulated device."""
-        text = (await self.client.get(f"{self.engine}/metrics")).raise_for_status().text
+        async with Client(self.engine) as engine:
+            text = (await engine.get("/metrics")).text
         return {
             sample.name.removeprefix(_PREFIX).removesuffix("_total"): sample.value
             for family in text_string_to_metric_families(text)
@@ -114,9 +112,8 @@ class Emulated:
         }
 
 
-async def connected(client: httpx.AsyncClient, base: str, dilate: float) -> Emulated:
-    """Return the engine behind a gateway. Raises httpx.HTTPError."""
-    models = (await client.get(f"{base}/v1/models")).raise_for_status().json()
-    health = (await client.get(f"{base}/health")).raise_for_status().json()
-    engine = str(health["replicas"][0]["url"])
-    return Emulated(client, base, engine, str(models["data"][0]["id"]), dilate)
+async def connected(client: Client, dilate: float) -> Emulated:
+    """Return the engine behind a gateway. Raises OSError or ValueError if it does not answer."""
+    model, _ = await served(client)
+    health = (await client.get("/health")).json()
+    return Emulated(client, str(health["replicas"][0]["url"]), model, dilate)

@@ -11,6 +11,7 @@ import pytest
 from support.emulated import MODEL, complete, counters, engine_state, prompt, together, total
 from support.stack import engine_load, until
 from weft_bench.costs.presets import preset
+from weft_bench.drive.client import Client
 from weft_engine.wire import ORDER_NAMES
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
@@ -90,8 +91,8 @@ def test_a_lone_program_takes_the_steps_of_virtual_time(stack):
     assert len(lone.programs[0].calls) == 3
 
     async def emulated():
-        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
-            engine = await connected(client, stack.url, 2.0)
+        async with Client(stack.url) as client:
+            engine = await connected(client, 2.0)
             return await engine.delay_s(shape), await engine.play(lone, "plas")
 
     delay_s, found = asyncio.run(emulated())

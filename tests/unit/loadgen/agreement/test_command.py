@@ -9,8 +9,8 @@ from support.agreement import pair, played
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.agreement import command
+from weft_bench.agreement.report import Agreement
 from weft_bench.cli.simulator import AgreementOptions
-from weft_bench.report.agreement import Agreement
 from weft_bench.stack.local import StackError
 
 DILATIONS = {2: played(4.0, busy_s=8.0), 4: played(4.04, busy_s=8.1)}

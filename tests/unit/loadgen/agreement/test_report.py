@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.agreement import pair, played
-from weft_bench.report.agreement import Agreement, missed, tables
+from weft_bench.agreement.report import Agreement, missed, tables
 
 SAME = {2: played(4.0, busy_s=8.0), 4: played(4.1, busy_s=8.2)}
 
