@@ -1,4 +1,4 @@
-"""The commands of the simulator: `weft bench sim`, `fit`, `truth`, and its inputs: `workload`."""
+"""The commands of the simulator: `weft bench sim`, `fit`, `agreement`, `workload`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from weft_bench.cli.options import (
     Parsed,
     SwapGib,
     command,
+    counts,
     names,
+    some_of,
     writable,
 )
 
@@ -110,23 +112,46 @@ class FitOptions:
     ] = ""
 
 
-@command(simulator, "truth", "weft_bench.truth.command")
-@dataclass(frozen=True, slots=True)
-class TruthOptions:
-    """Compare the simulator with a real engine on this machine: same programs, fitted costs."""
+def _cases(text: str, option: str) -> tuple[str, ...]:
+    from weft_bench.agreement.scenes import CASES
 
-    policies: Annotated[Orders, Option("--policy", help="orders, comma-separated")] = (
+    return some_of(text, [case.name for case in CASES], option)
+
+
+@command(simulator, "agreement", "weft_bench.agreement.command")
+@dataclass(frozen=True, slots=True)
+class AgreementOptions:
+    """Compare virtual time with emulated engines: same programs, costs and memory.
+
+    Exit status 1: means or rankings of orders differ, or the figures depend on the dilation.
+    """
+
+    cases: Annotated[
+        tuple[str, ...], Parsed(_cases), Option(help="cases, comma-separated, or 'all'")
+    ] = ("plentiful", "scarce", "swap", "warm")
+    policies: Annotated[Orders, Option("--policy", help="orders, comma-separated, or 'all'")] = (
         "fcfs",
+        "program_fifo",
         "plas",
+        "mlfq",
+        "warm_plas",
+        "vtc",
     )
-    programs: Annotated[int, Option(min=1, help="programs to play")] = 30
-    rate: Annotated[float, Option(min=0.001, help="program arrivals per second")] = 6.0
-    slots: Annotated[int, Option(min=1, help="calls that the engine runs at once")] = 2
-    kv_blocks: Annotated[int, Option(min=64, help="KV blocks of the engine")] = 1000
-    seed: Annotated[int, Option(help="seed of programs and arrivals")] = 0
-    rounds: Annotated[
-        int, Option(min=1, max=20, help="rounds of all orders; the medians are used")
-    ] = 3
+    preset: Annotated[
+        str, Option(help="costs: a preset such as 8b-a100, or a file of `weft bench fit`")
+    ] = "8b-a100"
+    seeds: Annotated[int, Option(min=1, max=100, help="seeds of programs and arrivals")] = 3
+    virtual_plays: Annotated[
+        int, Option(min=2, max=100, help="virtual plays of each scene, with other delays")
+    ] = 8
+    case_dilate: Annotated[
+        float, Option(min=0.01, help="factor on all times of the emulated engines in the cases")
+    ] = 1.0
+    dilate: Annotated[
+        tuple[int, ...],
+        Parsed(counts),
+        Option(help="dilations to compare, comma-separated"),
+    ] = (2, 4)
     json_file: JsonFile = ""
 
 

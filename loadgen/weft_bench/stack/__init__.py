@@ -1,1 +1,1 @@
-"""Processes of benches: stacks, proxies, and the cores that they run on."""
+"""Processes of benches: stacks and proxies."""

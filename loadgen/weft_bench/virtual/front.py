@@ -183,9 +183,11 @@ class Front:
         )
         at_once(self.table.close_call(closing))
 
-    def end(self, program: str, now: float) -> None:
-        """End the program's session."""
-        at_once(self.table.end(ProgramKey(_TENANT, program), now))
+    def end(self, program: str, now: float) -> tuple[str, ...]:
+        """End the program's session. Returns the replicas that the gateway notifies: none if all
+        calls were too short for a home."""
+        ended = at_once(self.table.end(ProgramKey(_TENANT, program), now))
+        return ended.replicas if ended is not None and not ended.threads else ()
 
     def violations(self) -> list[str]:
         """Return the violated invariants of a table whose programs have all ended."""

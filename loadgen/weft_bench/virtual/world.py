@@ -1,7 +1,8 @@
 """The simulation: arrivals, engine steps and answers in the order of virtual time.
 
-At one instant, steps end first, then calls arrive, then steps begin. A call that follows an answer
-without a gap therefore runs in the next step.
+At one instant, steps end first, then calls arrive, then steps begin, then programs end. A call that
+follows an answer without a gap therefore runs in the next step. An engine is notified of a
+program's end after it has begun the next step, as with a client that reads the answer first.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ _COMES: Final = 1
 _AHEAD: Final = 2
 _STOPS: Final = 3
 _BEGINS: Final = 4
+_OVER: Final = 5
 # The balancer of `weft_bench.virtual.prefix_tree`, which production does not have.
 PREFIX_TREE: Final = "prefix_tree"
 # The order that needs the remaining work of a program.
@@ -57,8 +59,9 @@ class Setup:
     """A simulated setup.
 
     shapes: one a replica. balancer: a router's name, or `PREFIX_TREE`. seed: breaks ties in the
-    router. bytes_per_token: the ratio that estimated the lengths of programs of messages. overlap:
-    what the programs' orchestrators do beside their calls.
+    router, and draws the delays. bytes_per_token: the ratio that estimated the lengths of programs
+    of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
+    that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
     """
 
     shapes: Sequence[EngineShape]
@@ -68,6 +71,7 @@ class Setup:
     seed: int = 0
     bytes_per_token: float = 4.0
     overlap: Overlap = field(default_factory=Overlap)
+    delay_s: float = 0.0
 
 
 def simulate(
@@ -113,12 +117,13 @@ class _World:
         self._prefills = Prefills()
         self._stopping: dict[str, list[str]] = {}
         self._now = 0.0
+        self._delays = stream(setup.seed, "delays")
 
     def run(self) -> Simulation:
         for program in self._programs.values():
             for number, needed in enumerate(program.needs):
                 if not needed:
-                    self._push(program.arrival_s, _COMES, program.ready.id, number)
+                    self._send(program.arrival_s, program, number)
         events = self._events
         while events:
             self._now, what, _, name, number = heapq.heappop(events)
@@ -128,6 +133,8 @@ class _World:
                 self._prefill(self._programs[name], number)
             elif what == _STOPS:
                 self._stop(name)
+            elif what == _OVER:
+                self._over(self._programs[name])
             elif number != self._versions[name]:
                 continue
             elif what == _ENDS:
@@ -149,6 +156,11 @@ class _World:
     def _push(self, at: float, what: int, name: str, number: int) -> None:
         self._number += 1
         heapq.heappush(self._events, (at, what, self._number, name, number))
+
+    def _send(self, at: float, program: Program, number: int) -> None:
+        """A client sends a call."""
+        delay_s = 2 * self._setup.delay_s * self._delays.random()
+        self._push(at + on_tick(delay_s), _COMES, program.ready.id, number)
 
     def _come(self, program: Program, number: int) -> None:
         now, front, id_ = self._now, self._front, program.ready.id
@@ -289,27 +301,30 @@ class _World:
         program.unanswered -= 1
         program.costs[number] = 0.0
         if not program.unanswered:
-            self._over(program)
+            self._push(answered, _OVER, program.ready.id, 0)
         gap_s = self._gap_s(number, program, record)
         for follower in program.followers[number]:
             needs = program.needs[follower]
             needs.discard(number)
             program.due[follower] = due = max(program.due[follower], answered + on_tick(gap_s))
             if not needs:
-                self._push(due, _COMES, program.ready.id, follower)
+                self._send(due, program, follower)
                 tools = program.ready.calls[number].call.tool_s
                 if self._setup.overlap.split and tools and answered < due:
                     self._push(answered, _AHEAD, program.ready.id, follower)
 
     def _over(self, program: Program) -> None:
-        """End the session of a program."""
+        """End the session of a program, whose client has the last answer."""
         name = program.ready.id
-        self._front.end(name, self._now)
+        notified = self._front.end(name, self._now)
+        if not self._tells_ends:
+            # An orchestrator that pins blocks releases them wherever its calls ran.
+            pinned = bool(self._setup.overlap.retain_s)
+            notified = tuple(dict.fromkeys(r.replica for r in program.records if pinned))
         what = "forget" if self._tells_ends else "release"
-        if self._tells_ends or self._setup.overlap.retain_s:
-            for place_ in dict.fromkeys(record.replica for record in program.records):
-                replica = self._replicas[place_]
-                self._added(replica, replica.send_command(what, name, self._now))
+        for place_ in notified:
+            replica = self._replicas[place_]
+            self._added(replica, replica.send_command(what, name, self._now))
 
     def _gap_s(self, number: int, program: Program, record: CallRecord) -> float:
         """Return the seconds from an answer to the next turn: its tools and the rest of the gap."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
@@ -10,6 +11,7 @@ import pytest
 from support.emulated import MODEL, complete, counters, engine_state, prompt, together, total
 from support.stack import engine_load, until
 from weft_bench.costs.presets import preset
+from weft_bench.drive.client import Client
 from weft_engine.wire import ORDER_NAMES
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
@@ -75,6 +77,32 @@ def test_engine_seconds_agree_at_every_dilation(stack, swapping):
         together(url, calls=(6,), words=20, tokens=150)
         found.append(counters(engine)["busy_seconds"] - before)
     assert found[0] == pytest.approx(found[1], rel=0.03)
+
+
+def test_a_lone_program_takes_the_steps_of_virtual_time(stack):
+    """`weft bench agreement` on one program, which no other one can delay."""
+    from weft_bench.agreement.emulated_plays import connected
+    from weft_bench.agreement.scenes import Case, branching, scene
+    from weft_bench.agreement.virtual_plays import play
+
+    case = Case("lone", 8, 100, branching, 1, 1.0)
+    shape = case.shape("8b-h200")
+    lone = scene(case, 1)
+    assert len(lone.programs[0].calls) == 3
+
+    async def emulated():
+        async with Client(stack.url) as client:
+            engine = await connected(client, 2.0)
+            return await engine.delay_s(shape), await engine.play(lone, "plas")
+
+    delay_s, found = asyncio.run(emulated())
+    virtual = play(lone, "plas", shape, 0.0, 0.0, 0)
+    assert (found.hit_rate, found.preemptions) == (virtual.hit_rate, virtual.preemptions)
+    assert found.steps == sum(call.max_tokens for call in lone.programs[0].calls)
+    # No call waits in virtual time, so each one takes its steps. Reports are in microseconds.
+    assert found.busy_s == pytest.approx(3 * virtual.call_s, abs=1e-5)
+    assert found.program_s > virtual.program_s
+    assert delay_s > 0
 
 
 def test_stock_vllm_and_every_order_preempt_and_give_the_same_tokens(stack, stock):

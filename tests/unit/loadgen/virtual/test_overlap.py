@@ -209,7 +209,11 @@ def test_blocks_of_ended_programs_are_evicted_first():
     cached = []
     for forget in (False, True):
         setup = Setup(
-            [ticking(kv_blocks=28)], EngineSettings("fcfs"), overlap=Overlap(forget=forget)
+            [ticking(kv_blocks=28)],
+            EngineSettings("fcfs"),
+            # The gateway notifies homes only.
+            threshold_tokens=100,
+            overlap=Overlap(forget=forget),
         )
         found = simulate([waiting, *others], [0.0, 15.0, 20.0], setup)
         assert found.violations == ()
@@ -217,3 +221,17 @@ def test_blocks_of_ended_programs_are_evicted_first():
             next(c.cached_tokens for c in found.calls if (c.program, c.number) == ("p", 1))
         )
     assert cached[0] < cached[1] == 128
+
+
+@pytest.mark.parametrize(("arrival", "cached"), [(16.0, 0), (20.0, 128)])
+def test_call_that_is_admitted_at_a_programs_end_precedes_its_notice(arrival, cached):
+    """The engine begins the next step before the client can end its session."""
+    waiting = two_turns(tools=(30.0,), changed=False)
+    others = [
+        ready(name, TraceCall(parts=(Part(name, 256, "system"),), output_tokens=2))
+        for name in ("q", "r")
+    ]
+    setup = Setup([ticking(kv_blocks=28, slots=1)], EngineSettings("fcfs"), threshold_tokens=100)
+    found = simulate([waiting, *others], [0.0, 15.0, arrival], setup)
+    turn = next(c for c in found.calls if (c.program, c.number) == ("p", 1))
+    assert turn.cached_tokens == cached

@@ -7,6 +7,7 @@ from math import sqrt
 from statistics import mean, stdev
 
 import pytest
+from msgspec import structs
 from support.shared_prompts import REPLICAS, document, hit_rate, homes, homes_of, latency, play
 from support.simulated import chats, engine, ready, single, ticking
 from weft_bench.costs.model import CostModel
@@ -223,3 +224,22 @@ def test_popular_document_spreads_over_replicas_and_rare_ones_do_not():
     assert len(hot) >= 2
     assert mean([len(names) for names in rare if names]) < len(hot)
     assert latency(ours) <= latency(tree)
+
+
+def test_delays_are_random_and_part_of_the_response():
+    """Parallel calls lose their order, and a chain waits for the delay of each call."""
+    single_call = TraceCall(parts=(Part("p", 20, "user"),), output_tokens=1, gap_s=1.0)
+    wide = ready("wide", *[structs.replace(single_call, after=())] * 8)
+    chain = ready("chain", *[single_call] * 9)
+
+    def play(program, delay_s, seed):
+        setup = Setup([ticking(0.5, slots=1)], EngineSettings("fcfs"), seed=seed, delay_s=delay_s)
+        return simulate([program], [0.0], setup)
+
+    starts = [sorted(play(wide, 0.25, seed).calls, key=lambda c: c.start_s) for seed in range(4)]
+    orders = {tuple(call.number for call in calls) for calls in starts}
+    assert len(orders) == 4
+    (at_once,) = play(chain, 0.0, 0).programs
+    late = [play(chain, 0.25, seed).programs[0].response_s for seed in range(20)]
+    assert all(at_once.response_s < one < at_once.response_s + 9 * 0.5 for one in late)
+    assert mean(late) == pytest.approx(at_once.response_s + 9 * 0.25, rel=0.05)

@@ -1,0 +1,1 @@
+"""Compares virtual time with emulated engines on the same programs: `weft bench agreement`."""

@@ -1,0 +1,119 @@
+"""Plays scenes on one emulated engine behind a gateway, in real time."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+from uuid import uuid4
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from weft_bench.agreement.compare import Played
+from weft_bench.agreement.scenes import ORDER_OPTIONS, Case, Scene
+from weft_bench.costs.presets import EngineShape
+from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import served, set_order
+from weft_bench.drive.player import Gaps, Player
+from weft_bench.stack.local import local_stack
+from weft_bench.stats import mean
+
+_PREFIX: Final = "weft_emulated_"
+_NO_LIMIT_S: Final = 1e9
+# The first calls open connections.
+_WARM_UP: Final = 3
+_PROBES: Final = 12
+_PROBE_TOKENS: Final = 64
+_ANSWER: Final = 4
+
+
+def start(case: Case, preset: str, dilate: float) -> AbstractContextManager[str]:
+    """Start a gateway and the engine of a case for a block. Yields the gateway's URL.
+
+    Raises StackError on entry.
+    """
+    line = ["--replicas", "1", "--emulated", "--preset", preset, "--dilate", f"{dilate:g}"]
+    line += ["--", "--max-num-seqs", str(case.slots)]
+    line += ["--num-gpu-blocks-override", str(case.kv_blocks)]
+    settings = {"swap_gib": case.swap_gib}
+    variables = {
+        "WEFT_ORDER_OPTIONS": json.dumps(ORDER_OPTIONS),
+        "WEFT_ENGINE_SETTINGS": json.dumps(settings),
+    }
+    return local_stack(line, variables)
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """One emulated engine. client: of the gateway. engine: URL of the engine."""
+
+    client: Client
+    engine: str
+    model: str
+    dilate: float
+
+    async def delay_s(self, shape: EngineShape) -> float:
+        """Return the engine seconds that a call takes on the idle engine beyond its steps."""
+        found = []
+        for number in range(_WARM_UP + _PROBES):
+            # No prompt has a cached prefix.
+            prompt = [100 + number] * _PROBE_TOKENS
+            body = {"model": self.model, "prompt": prompt, "max_tokens": _ANSWER}
+            begun = time.monotonic()
+            answer = await self.client.post("/v1/completions", body | {"ignore_eos": True})
+            answer.json()
+            found.append((time.monotonic() - begun) / self.dilate)
+        steps = shape.cost.step(_PROBE_TOKENS, 0, 0) + sum(
+            shape.cost.step(0, 1, _PROBE_TOKENS + n) for n in range(_ANSWER - 1)
+        )
+        return max(0.0, median(found[_WARM_UP:]) - steps)
+
+    async def play(self, scene: Scene, order: str) -> Played:
+        """Play a scene with an empty cache.
+
+        Raises OrderError, OSError, and ValueError for a failed call.
+        """
+        await set_order(self.client, order, reset_cache=True)
+        before = await self._device()
+        gaps = Gaps(self.dilate, _NO_LIMIT_S)
+        player = Player(self.client, self.model, uuid4().hex[:8], gaps)
+        arrivals = [at * self.dilate for at in scene.arrivals]
+        played = await player.play(scene.programs, arrivals, lambda: None)
+        device = {name: value - before[name] for name, value in (await self._device()).items()}
+        programs = played.programs
+        for program in programs:
+            if program.errors:
+                raise ValueError(f"{order}: {program.id}: {program.errors[0]}")
+        calls = sum(program.calls for program in programs)
+        return Played(
+            program_s=mean([program.response_s for program in programs]) / self.dilate,
+            call_s=sum(p.service_s + p.waiting_s for p in programs) / calls,
+            hit_rate=sum(p.cached_tokens for p in programs)
+            / sum(p.prompt_tokens for p in programs),
+            preemptions=sum(program.preemptions for program in programs),
+            moved_blocks=round(device["moved_blocks"]),
+            steps=round(device["steps"]),
+            busy_s=device["busy_seconds"],
+            late_s=device["late_seconds"],
+        )
+
+    async def _device(self) -> dict[str, float]:
+        """Return the totals of the emulated device."""
+        async with Client(self.engine) as engine:
+            text = (await engine.get("/metrics")).text
+        return {
+            sample.name.removeprefix(_PREFIX).removesuffix("_total"): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name.startswith(_PREFIX) and sample.name.endswith("_total")
+        }
+
+
+async def connected(client: Client, dilate: float) -> Emulated:
+    """Return the engine behind a gateway. Raises OSError or ValueError if it does not answer."""
+    model, _ = await served(client)
+    health = (await client.get("/health")).json()
+    return Emulated(client, str(health["replicas"][0]["url"]), model, dilate)

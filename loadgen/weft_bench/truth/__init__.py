@@ -1,1 +1,0 @@
-"""Compares the simulator with a real engine on the same programs: `weft bench truth`."""

@@ -1,0 +1,58 @@
+"""`weft bench agreement`: tables and missed goals."""
+
+from __future__ import annotations
+
+import pytest
+from support.agreement import pair, played
+from weft_bench.agreement.report import Agreement, missed, tables
+
+SAME = {2: played(4.0, busy_s=8.0), 4: played(4.1, busy_s=8.2)}
+
+
+def agreement(**pairs):
+    return {"warm": Agreement(0.006, pairs)}
+
+
+@pytest.mark.parametrize(
+    ("emulated", "late_s", "says"),
+    [
+        (4.39, 0.09, []),
+        (3.61, 0.0, []),
+        (4.42, 0.0, ["warm, fcfs: emulated over virtual is 1.105"]),
+        (3.58, 0.0, ["warm, fcfs: emulated over virtual is 0.895"]),
+        (4.0, 0.1, ["warm, fcfs: 1.00% late"]),
+    ],
+)
+def test_a_case_misses_by_its_ratio_and_its_lateness(emulated, late_s, says):
+    assert missed(agreement(fcfs=pair([emulated], [[4.0, 4.0]], late_s)), SAME) == says
+
+
+def test_orders_that_rank_differently_miss_the_goal():
+    found = agreement(fcfs=pair([4.0], [[4.1, 4.1]]), plas=pair([4.1], [[4.0, 4.0]]))
+    assert missed(found, SAME) == ["warm: fcfs and plas rank differently"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "says"),
+    [
+        (played(4.0, busy_s=8.3), ["dilations: the device's busy time differs by 3.8%"]),
+        (played(4.2, busy_s=8.0), ["dilations: the mean program differs by 5.0%"]),
+        (played(4.0, busy_s=8.0, call_s=1.1), ["dilations: the mean call differs by 10.0%"]),
+        (played(4.0, busy_s=8.0, late_s=0.16), ["dilation 4: 2.00% late"]),
+    ],
+)
+def test_dilations_miss_by_their_figures_and_their_lateness(slow, says):
+    assert missed({}, {2: played(4.0, busy_s=8.0), 4: slow}) == says
+
+
+def test_tables_have_a_row_for_each_order_case_and_dilation():
+    found = agreement(fcfs=pair([4.0], [[4.1, 4.1]]), plas=pair([4.1], [[4.0, 4.0]]))
+    orders, ranking, dilations = tables(found, SAME)
+    for table in (orders, ranking, dilations):
+        assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    assert [row[:5] for row in orders["rows"]] == [
+        ["warm", "fcfs", "4.000", "4.100", "0.976"],
+        ["warm", "plas", "4.100", "4.000", "1.025"],
+    ]
+    assert ranking["rows"] == [["warm", "-1.00", "fcfs and plas", "1.000", "0.0060"]]
+    assert [row[0] for row in dilations["rows"]] == ["2", "4"]
