@@ -102,7 +102,7 @@ class CacheAffinity:
         """The number of deferred sequences."""
         return len(self._deferred)
 
-    def queued(self, sequence: str) -> None:
+    def queued(self, sequence: str, now: float = 0.0) -> None:
         """A sequence waits: it is new or was preempted."""
         self._known.pop(sequence, None)
         self._unseen.add(sequence)

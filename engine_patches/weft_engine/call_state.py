@@ -50,6 +50,7 @@ class CallState:
     context_cached: int = 0
     context_uncached: int = 0
     promoted: bool = False
+    guest: bool = False
     served_step: int = 0
     hints: list[str] = field(default_factory=list)
 

@@ -194,6 +194,10 @@ class AdmissionHooks(PrefillHooks):
         used = sum(block.ref_cnt > 0 for block in (hits[0] if hits else ()))
         return self.blocks_without_hits(request) - int(used)
 
+    def context_blocks(self, sequence: str) -> int:
+        """Return the blocks of a request's context, cached or not."""
+        return self.blocks_without_hits(self.requests[sequence])
+
     def may_fit(self, sequence: str) -> bool:
         """Whether the free blocks may suffice for a waiting request. False is certain."""
         spare = self.spare_blocks()

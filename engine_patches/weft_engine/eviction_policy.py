@@ -171,13 +171,13 @@ class EvictionPolicy:
         if was is None:
             partial = frozenset((program,)) if ahead else _NOBODY
             highest = Tag.NONE if ahead else tag
-            return block_meta(known.tenant, program, highest, known.priority, partial)
+            return block_meta(known.tenant, program, highest, known.standing, partial)
         _, owner, highest, priority, partial, _ = was
         if owner == program:
-            priority = known.priority
+            priority = known.standing
         else:
             # Several programs share the block: the highest priority counts.
-            owner, priority = "", max(priority, known.priority)
+            owner, priority = "", max(priority, known.standing)
         if ahead:
             partial |= {program}
         else:
@@ -238,7 +238,17 @@ class EvictionPolicy:
             self._priorities.drop(program)
         else:
             self._priorities.set(program, until)
-        self._prioritise(program, known.priority, self._current(known))
+        self._prioritise(program, known.standing, self._current(known))
+
+    def reside(self, program: str, resident: bool) -> None:
+        """Make a program's blocks the last unpinned ones to be reused, or end that. Its priority
+        stays, and counts while it is not resident."""
+        if not resident and self._programs.get(program) is None:
+            # It has ended.
+            return
+        known = self._at_hand(program)
+        known.resident = resident
+        self._prioritise(program, known.standing, self._current(known))
 
     def expire(self, now: float) -> None:
         """End expired pins and priorities. The engine does so itself, because the gateway that set

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from weft_engine.block_metadata import HIGHEST_PRIORITY
+
 # Limits of the record: the number of programs, and the number of their blocks in caches.
 KEPT_PROGRAMS: Final = 4096
 _KEPT_CACHES: Final = 4
@@ -23,6 +25,12 @@ class Program:
     priority: int = 0
     reach: int | None = None
     ended: str = ""
+    resident: bool = False
+
+    @property
+    def standing(self) -> int:
+        """The priority of its blocks."""
+        return HIGHEST_PRIORITY if self.resident else self.priority
 
 
 class ProgramBlocks:

@@ -19,6 +19,7 @@ from weft_engine.eviction_adapter import EvictionAdapter, told
 from weft_engine.orders import Order, build_order
 from weft_engine.preemption import Preemption
 from weft_engine.prefill_limits import PrefillPacing
+from weft_engine.residents import Residents, cache_rule
 from weft_engine.settings import PluginSettings
 from weft_engine.swap.connector import SwapConnector
 from weft_engine.tenant_queues import TenantQueues
@@ -55,7 +56,7 @@ class WeftScheduler(SchedulerHooks):
             EvictionAdapter(self) if self.settings.tags and self.prefix_cached() else None
         )
         self._swap = SwapConnector.among(self.connector, self.settings.swap_gib)
-        self._affinity = self._cache_affinity()
+        self._affinity = self._cache_rule()
         self._sequences: dict[str, Request] = {}
         # Finished requests whose report is still to be sent.
         self._finished: list[Request] = []
@@ -90,7 +91,7 @@ class WeftScheduler(SchedulerHooks):
             else self._eviction.take(context, request.num_prompt_tokens)
         )
         if self._affinity is not None:
-            self._affinity.queued(request.request_id)
+            self._affinity.queued(request.request_id, self.clock())
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """One step: reorder and preempt if a decision is due, then vLLM's own scheduling."""
@@ -151,7 +152,7 @@ class WeftScheduler(SchedulerHooks):
         self._lost[request.request_id] = computed
         self.calls.preempt(request.request_id, self.clock())
         if self._affinity is not None:
-            self._affinity.queued(request.request_id)
+            self._affinity.queued(request.request_id, self.clock())
 
     def on_finished(self, request: Request) -> None:
         """A request has finished. Its report is sent when vLLM has processed the whole step."""
@@ -194,7 +195,7 @@ class WeftScheduler(SchedulerHooks):
             )
 
     def on_cache_emptied(self, entirely: bool) -> None:
-        """Drop the swap buffer too: its blocks may have been computed with the old weights."""
+        """Drop the swap buffer too: its blocks may come from the old weights."""
         if self._swap is not None and entirely:
             self._swap.reset_cache()
         if self._affinity is not None and entirely:
@@ -213,8 +214,10 @@ class WeftScheduler(SchedulerHooks):
     def obey(self, command: Command) -> None:
         """Execute a command from the HTTP API, between two steps."""
         if command.policy:
+            if isinstance(self._affinity, Residents):
+                self._affinity.dissolve()
             self.calls.switch(self._order(command.policy), self.clock())
-            self._affinity = self._cache_affinity()
+            self._affinity = self._cache_rule()
         if command.reset_cache:
             self._forgetting = True
             self._forget()
@@ -273,11 +276,9 @@ class WeftScheduler(SchedulerHooks):
     def _order(self, name: str) -> Order:
         return build_order(name, self.settings.options)
 
-    def _cache_affinity(self) -> CacheAffinity | None:
-        """Cache affinity, if the order uses it and there is a prefix cache."""
-        if not (self.calls.order.cache_aware and self.prefix_cached()):
-            return None
-        return CacheAffinity(self, self.calls, self.cache_tokens())
+    def _cache_rule(self) -> CacheAffinity | Residents | None:
+        reside = None if self._eviction is None else self._eviction.policy.reside
+        return cache_rule(self, self.calls, self.cache_tokens(), len(self.kv_blocks()), reside)
 
     def _decide(self, now: float) -> None:
         self.calls.promote(now)
@@ -376,9 +377,8 @@ class WeftScheduler(SchedulerHooks):
             self._recomputed += recomputed
 
     def _report_finished(self, now: float) -> None:
-        finished, self._finished = self._finished, []
-        for request in finished:
-            self._leave(request, now)
+        while self._finished:
+            self._leave(self._finished.pop(0), now)
 
     def _leave(self, request: Request, now: float) -> None:
         sequence = request.request_id

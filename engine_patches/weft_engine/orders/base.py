@@ -85,6 +85,9 @@ class Order:
     one for its blocks would lose what it computed. reserve_factor: how long blocks stay reserved
     for a program between two calls, as a fraction of the time that a prefill of the whole cache
     takes.
+
+    residents: programs are admitted to the cache as a whole (see residents.py); `reserve_factor`
+    then says how long a resident may be without a call.
     """
 
     name: str
@@ -99,6 +102,7 @@ class Order:
     rank_changes: bool = False
     counts_tokens: bool = False
     cache_aware: bool = False
+    residents: bool = False
     reserve_factor: float = 0.0
 
     @property

@@ -90,6 +90,16 @@ ORDERS: Final[dict[str, Callable[[OrderOptions], Order]]] = {
     "fcfs": lambda options: Order("fcfs"),
     # The call of the oldest program. Calls without a program count as the oldest.
     "program_fifo": lambda options: Order("program_fifo", rank=attrgetter("program_arrival_s")),
+    # The same, with admission of programs to the cache.
+    "resident": lambda options: Order(
+        "resident",
+        rank=attrgetter("program_arrival_s"),
+        beta=options.beta,
+        attained=attrgetter("program_service_s"),
+        waited=attrgetter("program_waiting_s"),
+        residents=True,
+        reserve_factor=options.resident_factor,
+    ),
     "mlfq": mlfq,
     "warm_plas": warm_plas,
     "plas": plas,

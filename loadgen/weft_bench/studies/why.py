@@ -75,7 +75,7 @@ def measure(cell: Cell) -> Values:
 
 
 _BASELINE: Final = "fcfs"
-_LEFT_OUT: Final = ("atlas", "urgency")
+_LEFT_OUT: Final = ("atlas", "urgency", "resident")
 ORDERS: Final = tuple(name for name in ORDER_NAMES if name not in _LEFT_OUT)
 _QUICK_ORDERS: Final = tuple(name for name in ORDERS if name in ("fcfs", "mlfq", "plas", OURS))
 _RIVALS: Final = ("mlfq", "plas")

@@ -148,7 +148,9 @@ EVENTS = st.lists(
 
 
 @settings(max_examples=150)
-@given(EVENTS, st.sampled_from(["fcfs", "plas", "atlas", "mlfq", "vtc", "srpt", "urgency"]))
+@given(
+    EVENTS, st.sampled_from(["fcfs", "resident", "plas", "atlas", "mlfq", "vtc", "srpt", "urgency"])
+)
 def test_any_sequence_of_events_keeps_the_state_consistent(events, policy):
     book = call_table(policy)
     now = 0.0

@@ -52,7 +52,18 @@ def test_moving_changed_requests_equals_a_full_sort(settled, put_first, put_last
         assert list(found) == expected
 
 
-ORDERS = ["fcfs", "program_fifo", "mlfq", "plas", "warm_plas", "atlas", "vtc", "srpt", "urgency"]
+ORDERS = [
+    "fcfs",
+    "program_fifo",
+    "resident",
+    "mlfq",
+    "plas",
+    "warm_plas",
+    "atlas",
+    "vtc",
+    "srpt",
+    "urgency",
+]
 OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0, "beta": 2.0, "experiments": True}
 
 

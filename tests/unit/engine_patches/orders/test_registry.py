@@ -27,7 +27,7 @@ def test_orders_are_built_with_their_options():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="atlas, fcfs, mlfq, plas, program_fifo, srpt"):
+    with pytest.raises(ValueError, match="atlas, fcfs, mlfq, plas, program_fifo, resident, srpt"):
         build_order("lottery", {})
 
 

@@ -1,0 +1,225 @@
+"""Admission of programs to the cache: the medium-term scheduler of one engine. Pure.
+
+Residents keep their contexts between calls: their blocks are the last to be reused, and their calls
+come first. A call of another program waits if the contexts of such calls would exceed the memory
+that residents leave, unless the engine is idle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from weft_engine.cache_affinity import CacheAffinity
+from weft_engine.call_table import CallTable
+from weft_engine.reservations import PrefillPace
+from weft_engine.working_sets import WorkingSets
+
+# The fraction of the cache that residents fill. The rest serves other calls, and what residents
+# grow beyond their predicted sets.
+_SHARE: Final = 0.75
+# How much longer than the usual gap a resident may be without a call.
+_MARGIN: Final = 1.5
+# A call is deferred for at most `beta` times this many prefills of the whole cache.
+_HOLD: Final = 8
+# Waiting sequences that one refresh considers.
+_CONSIDERED: Final = 64
+
+
+class Memory(Protocol):
+    """The current state of an engine's queues and memory."""
+
+    def waiting_names(self) -> Iterable[str]:
+        """Waiting sequences, the first ones in order."""
+        ...
+
+    def running_count(self) -> int:
+        """Sequences in the batch."""
+        ...
+
+    def context_blocks(self, sequence: str) -> int:
+        """The blocks of a sequence's context, cached or not."""
+        ...
+
+
+class Residents:
+    """Residents of one engine. blocks: of its cache. tokens: the same in tokens. reside: called
+    with a program and whether its blocks are the last to be reused.
+
+    admitting, due: as in CacheAffinity. deferred: the number of deferred sequences.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        call_table: CallTable,
+        blocks: int,
+        tokens: int,
+        reside: Callable[[str, bool], None],
+    ) -> None:
+        self.admitting: int | None = None
+        self.due = math.inf
+        self._memory = memory
+        self._calls = call_table
+        self._tokens = tokens
+        self._reside = reside
+        self._blocks = blocks
+        self._sets = WorkingSets(int(_SHARE * blocks))
+        self._pace = PrefillPace()
+        # The contexts of sequences of programs that were no residents when they started.
+        self._guests: dict[str, int] = {}
+        self._deferred: set[str] = set()
+        self._changed = True
+        for sequence in memory.waiting_names():
+            self.queued(sequence)
+
+    @property
+    def keep_s(self) -> float:
+        """How long a resident may be without a call, seconds; 0 if no prefill was measured.
+
+        At least the time of a prefill of the whole cache, which is the break-even of keeping and
+        computing again (see reservations). Up to `reserve_factor` times as long if most programs
+        return by then.
+        """
+        least, gap_s = self._least_s, self._sets.usual_gap_s()
+        wanted = self._most_s if gap_s is None else _MARGIN * gap_s
+        return wanted if least < wanted <= self._most_s else least
+
+    @property
+    def kept_blocks(self) -> int:
+        """The predicted working sets of the residents, in blocks."""
+        return self._sets.blocks - self._sets.left
+
+    @property
+    def deferred(self) -> int:
+        """The number of deferred sequences."""
+        return len(self._deferred)
+
+    def queued(self, sequence: str, now: float = 0.0) -> None:
+        """A sequence waits: it is new or was preempted."""
+        self._changed = True
+        call = self._calls.of(sequence)
+        if call is None or self._guests.pop(sequence, None) is not None:
+            return
+        if call.preemptions:
+            return
+        context = call.context
+        if context.program != context.call:
+            blocks = self._memory.context_blocks(sequence)
+            self._sets.arrive(
+                context.program, blocks, now, context.arrival_s, context.tenant, context.weight
+            )
+
+    def started(self, sequence: str) -> None:
+        """A waiting sequence was admitted."""
+        self._deferred.discard(sequence)
+        if self._program(sequence) not in self._sets.residents:
+            self._guests[sequence] = self._memory.context_blocks(sequence)
+        if self.admitting is not None:
+            self.admitting -= 1
+            # Refresh before the next step.
+            self._changed |= self.admitting == 0
+
+    def freed(self) -> None:
+        """Blocks or slots may have become free."""
+        self._changed = True
+
+    def left(self, sequence: str, blocks: int, now: float) -> None:
+        """A sequence has finished. Call this while the call table and the engine know it."""
+        self._changed = True
+        self._guests.pop(sequence, None)
+        self._deferred.discard(sequence)
+        self._sets.leave(self._program(sequence), self._memory.context_blocks(sequence), now)
+
+    def ended(self, program: str) -> None:
+        """A program will not call again."""
+        self._sets.end(program)
+        self._changed = True
+
+    def served(self, tokens: int, sequences: int, duration_s: float) -> None:
+        """A step has run."""
+        self._pace.note(tokens, sequences, duration_s)
+
+    def reset(self) -> None:
+        """The cache was emptied."""
+        self._sets.clear()
+        self._changed = True
+
+    def dissolve(self) -> None:
+        """Another order begins: no program is resident."""
+        for program in sorted(self._sets.residents):
+            self._reside(program, False)
+
+    def refresh(self, now: float) -> None:
+        """Choose the residents again, and defer calls that would take their memory."""
+        if not (self._changed or now >= self.due):
+            return
+        self._changed = False
+        keep_s = self.keep_s
+        if keep_s > 0:
+            self._sets.expire(now - keep_s)
+        came, gone = self._sets.choose()
+        for programs, resident in ((came, True), (gone, False)):
+            for program in sorted(programs):
+                self._reside(program, resident)
+        idle = self._sets.next_idle() if keep_s > 0 else None
+        self.due = math.inf if idle is None else max(idle + keep_s, math.nextafter(now, math.inf))
+        self._defer(now)
+
+    def violations(self, waiting: Iterable[str]) -> list[str]:
+        """Return inconsistencies in words."""
+        strays = self._deferred - set(waiting)
+        return [f"{sorted(strays)[:5]} are deferred and do not wait"] * bool(strays)
+
+    @property
+    def _least_s(self) -> float:
+        return self._pace.token_s * self._tokens
+
+    @property
+    def _most_s(self) -> float:
+        return max(1.0, self._calls.order.reserve_factor) * self._least_s
+
+    def _program(self, sequence: str) -> str:
+        call = self._calls.of(sequence)
+        return sequence if call is None else call.context.program
+
+    def _defer(self, now: float) -> None:
+        before, self._deferred = self._deferred, set()
+        for sequence in before:
+            self._calls.hold(sequence, False)
+        waiting = [*islice(self._memory.waiting_names(), _CONSIDERED), *sorted(before)]
+        waiting = list(dict.fromkeys(waiting))
+        residents = self._sets.residents
+        for sequence in waiting:
+            self._calls.put_behind(sequence, self._program(sequence) not in residents)
+        left = self._blocks - self.kept_blocks - sum(self._guests.values())
+        running, admitted = self._memory.running_count(), 0
+        for sequence in sorted(waiting, key=self._calls.rank):
+            if self._program(sequence) not in residents:
+                blocks = self._memory.context_blocks(sequence)
+                hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
+                if blocks > left and running + admitted > 0 and hold_s > 0:
+                    self._deferred.add(sequence)
+                    self._calls.hold(sequence, True)
+                    self.due = min(self.due, max(now + hold_s, math.nextafter(now, math.inf)))
+                    continue
+                left -= blocks
+            admitted += 1
+        self.admitting = admitted if self._deferred else None
+
+
+def cache_rule(
+    memory: Any,
+    call_table: CallTable,
+    tokens: int,
+    blocks: int,
+    reside: Callable[[str, bool], None] | None,
+) -> CacheAffinity | Residents | None:
+    """Return what the order uses to fill the cache; None without a prefix cache. tokens, blocks:
+    its size. Residents need an eviction policy (reside)."""
+    order = call_table.order
+    if order.residents and tokens and reside is not None:
+        return Residents(memory, call_table, blocks, tokens, reside)
+    return CacheAffinity(memory, call_table, tokens) if order.cache_aware and tokens else None

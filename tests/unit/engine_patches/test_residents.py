@@ -1,0 +1,181 @@
+"""Admission of programs to the cache, on queues with preset sizes; tests/engine has real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from weft_engine.call_table import CallTable
+from weft_engine.orders import build_order
+from weft_engine.residents import Residents
+from weft_engine.wire import CallContext
+
+CACHE = 100
+BLOCK = 16
+
+
+class Engine:
+    """An engine with a cache of 100 blocks, 75 of them for residents. A full prefill takes 16 s."""
+
+    def __init__(self) -> None:
+        self.calls = CallTable(build_order("resident", {}))
+        self.waiting: list[str] = []
+        self.running: list[str] = []
+        self.sizes: dict[str, int] = {}
+        self.resident: set[str] = set()
+        self.now = 0.0
+        self.numbers = count()
+        self.residents = Residents(self, self.calls, CACHE, CACHE * BLOCK, self.reside)
+        self.residents.served(1000, 1, 10.0)
+
+    def reside(self, program: str, resident: bool) -> None:
+        assert (program in self.resident) != resident
+        (self.resident.add if resident else self.resident.remove)(program)
+
+    def waiting_names(self) -> Iterator[str]:
+        return iter(sorted(self.waiting, key=self.calls.rank))
+
+    def running_count(self) -> int:
+        return len(self.running)
+
+    def context_blocks(self, sequence: str) -> int:
+        return self.sizes[sequence]
+
+    def come(self, program: str, size: int, arrival: float, call: str = "") -> str:
+        name = call or f"{program}/{next(self.numbers)}"
+        self.sizes[name] = size
+        self.calls.arrive(name, CallContext(name, program, arrival_s=arrival), self.now)
+        self.waiting.append(name)
+        self.residents.queued(name, self.now)
+        return name
+
+    def admit(self) -> list[str]:
+        """Admit what the rule allows, one sequence after another, and return it."""
+        admitted = []
+        self.residents.refresh(self.now)
+        while self.waiting and self.residents.admitting != 0:
+            name = next(self.waiting_names())
+            self.waiting.remove(name)
+            self.running.append(name)
+            self.calls.start(name, self.now)
+            self.residents.started(name)
+            admitted.append(name)
+            self.residents.refresh(self.now)
+        assert self.residents.violations(self.waiting) == []
+        return admitted
+
+    def admit_only(self, name: str) -> str:
+        assert self.admit() == [name]
+        return name
+
+    def end(self, name: str) -> None:
+        self.running.remove(name)
+        self.residents.left(name, 0, self.now)
+        self.calls.leave(name, self.now)
+        del self.sizes[name]
+
+
+def test_a_call_of_another_program_waits_for_memory_that_residents_leave():
+    engine = Engine()
+    first, second = engine.come("a", 40, 0.0), engine.come("b", 30, 1.0)
+    engine.come("c", 40, 2.0)
+    assert engine.admit() == [first, second]
+    assert engine.resident == {"a", "b"}
+    assert engine.residents.deferred == 1
+    # Its programs keep their places during a gap.
+    engine.end(first)
+    assert engine.admit() == []
+    engine.residents.ended("a")
+    assert engine.admit() == ["c/2"]
+    assert engine.resident == {"b", "c"}
+
+
+def test_small_calls_pass_a_large_one_that_waits():
+    engine = Engine()
+    engine.come("a", 70, 0.0)
+    engine.come("b", 60, 1.0)
+    engine.come("one", 10, 2.0, call="one")
+    assert engine.admit() == ["a/0", "one"]
+    assert engine.residents.deferred == 1
+
+
+def test_an_idle_engine_admits_a_call_that_does_not_fit():
+    engine = Engine()
+    first = engine.come("a", 70, 0.0)
+    engine.admit()
+    engine.come("b", 60, 1.0)
+    assert engine.admit() == []
+    engine.end(first)
+    assert engine.admit() == ["b/1"]
+
+
+def test_a_resident_s_next_call_comes_before_older_calls_of_other_programs():
+    engine = Engine()
+    first = engine.come("a", 70, 5.0)
+    engine.admit()
+    engine.come("b", 60, 9.0)
+    engine.come("c", 60, 8.0)
+    engine.end(first)
+    engine.come("a", 72, 5.0)
+    assert engine.admit()[0] == "a/3"
+
+
+def test_no_call_is_deferred_for_ever():
+    """Ten times the time of eight prefills of 16 s."""
+    engine = Engine()
+    engine.come("a", 70, 0.0)
+    engine.admit()
+    engine.come("b", 60, 1.0)
+    engine.now = 1279.0
+    engine.residents.freed()
+    assert engine.admit() == []
+    assert engine.residents.due <= 1281.0
+    engine.now = 1281.0
+    assert engine.admit() == ["b/1"]
+
+
+def test_a_resident_without_a_call_loses_its_place_after_the_limit():
+    engine = Engine()
+    first = engine.come("a", 70, 0.0)
+    engine.admit()
+    other = engine.come("b", 20, 1.0)
+    engine.admit()
+    engine.end(first)
+    engine.come("c", 50, 2.0)
+    assert engine.admit() == []
+    assert engine.residents.due == 32.0
+    engine.now = 32.0
+    assert engine.admit() == ["c/2"]
+    assert engine.resident == {"b", "c"}
+    engine.end(other)
+
+
+def test_the_limit_follows_the_gaps_of_programs():
+    engine = Engine()
+    assert engine.residents.keep_s == 2 * 16.0
+    for gap, expected in ((1.0, 16.0), (20.0, 30.0), (500.0, 16.0)):
+        for _ in range(70):
+            engine.end(engine.admit_only(engine.come("a", 10, 0.0)))
+            engine.now += gap
+        assert engine.residents.keep_s == expected
+
+
+def test_another_order_leaves_no_resident_behind():
+    engine = Engine()
+    engine.come("a", 40, 0.0)
+    engine.come("b", 50, 1.0)
+    engine.admit()
+    engine.residents.dissolve()
+    assert engine.resident == set()
+    engine.calls.switch(build_order("fcfs", {}), engine.now)
+    assert engine.calls.rank("b/1")[0] == 0
+
+
+def test_an_emptied_cache_has_its_residents_chosen_anew():
+    engine = Engine()
+    engine.come("a", 40, 0.0)
+    engine.admit()
+    engine.resident.clear()
+    engine.residents.reset()
+    engine.admit()
+    assert engine.resident == {"a"}

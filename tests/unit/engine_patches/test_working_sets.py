@@ -1,0 +1,133 @@
+"""Which programs are residents, in blocks and seconds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from weft_engine.working_sets import WorkingSets
+
+
+def sets(blocks: int, *programs: tuple[str, int]) -> WorkingSets:
+    """Programs with one call each that has ended, in order of arrival."""
+    found = WorkingSets(blocks)
+    for number, (name, size) in enumerate(programs):
+        found.arrive(name, size, 0.0, float(number))
+        found.leave(name, size, 0.0)
+    found.choose()
+    return found
+
+
+def test_the_oldest_programs_that_fit_together_are_residents():
+    found = sets(100, ("a", 60), ("b", 50), ("c", 30))
+    assert found.residents == {"a", "c"}
+    assert found.left == 10
+
+
+def test_the_choice_reports_what_has_changed():
+    found = sets(100, ("a", 60), ("b", 50))
+    assert found.choose() == (set(), set())
+    found.end("a")
+    assert found.choose() == ({"b"}, {"a"})
+    assert found.left == 50
+
+
+def test_growth_is_learned_from_programs_that_ended():
+    found = sets(100, ("a", 20))
+    found.arrive("a", 50, 1.0, 0.0)
+    found.leave("a", 60, 2.0)
+    found.end("a")
+    found.arrive("b", 20, 3.0, 3.0)
+    found.arrive("c", 20, 3.0, 4.0)
+    found.choose()
+    assert found.residents == {"b"}
+    assert found.left == 40
+
+
+def test_a_program_that_grows_beyond_its_prediction_takes_the_place_of_a_younger_one():
+    found = sets(100, ("a", 50), ("b", 50))
+    found.arrive("a", 51, 1.0, 0.0)
+    assert found.choose() == (set(), {"b"})
+
+
+def test_tenants_take_turns_by_their_weights():
+    found = WorkingSets(80)
+    for number in range(8):
+        found.arrive(f"many-{number}", 10, 0.0, float(number), "many")
+        found.arrive(f"few-{number}", 10, 0.0, 100.0 + number, "few", 3.0)
+    found.choose()
+    assert len([name for name in found.residents if name.startswith("few")]) == 6
+    assert {"many-0", "many-1"} <= found.residents
+
+
+def test_a_program_without_calls_loses_its_place_and_returns_with_its_age():
+    found = sets(50, ("a", 40), ("b", 40))
+    assert found.residents == {"a"}
+    assert found.next_idle() == 0.0
+    found.expire(5.0)
+    assert found.choose() == ({"b"}, {"a"})
+    found.arrive("a", 45, 30.0, 0.0)
+    assert found.choose() == ({"a"}, {"b"})
+    assert found.next_idle() is None
+
+
+def test_programs_with_calls_do_not_lose_their_place():
+    found = WorkingSets(50)
+    found.arrive("a", 10, 0.0, 0.0)
+    found.choose()
+    found.expire(1e9)
+    found.choose()
+    assert found.residents == {"a"}
+
+
+def test_the_usual_gap_covers_nine_of_ten():
+    found = WorkingSets(50)
+    now = 0.0
+    for number in range(20):
+        assert (found.usual_gap_s() is None) == (number <= 8)
+        found.arrive("a", 1, now, 0.0)
+        found.leave("a", 1, now)
+        now += 90.0 if number % 10 == 9 else 2.0
+    assert found.usual_gap_s() == 2.0
+
+
+def test_the_record_is_bounded():
+    found = WorkingSets(10)
+    for number in range(5000):
+        found.arrive(f"p{number}", 1, float(number), float(number))
+        found.leave(f"p{number}", 1, float(number))
+    found.choose()
+    assert len(found._sets) <= 4096
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from("aalex"), st.integers(0, 6), st.integers(1, 60)), max_size=80
+)
+
+
+@given(EVENTS)
+def test_residents_are_known_candidates_that_fit_whatever_happens(events):
+    """Each program's largest context counts, so residents never fill more than their memory."""
+    found, sizes, calls, now = WorkingSets(100), {}, {}, 0.0
+    for kind, number, size in events:
+        now += 1.0
+        name = f"p{number}"
+        if kind == "a":
+            found.arrive(name, size, now, float(number), f"t{number % 2}")
+            calls[name] = calls.get(name, 0) + 1
+            sizes[name] = max(size, sizes.get(name, 0))
+        elif kind == "l" and calls.get(name):
+            found.leave(name, size, now)
+            calls[name] -= 1
+            sizes[name] = max(size, sizes[name])
+        elif kind == "e":
+            found.end(name)
+            calls.pop(name, None)
+            sizes.pop(name, None)
+        elif kind == "x":
+            found.expire(now - size)
+        before = found.residents
+        came, gone = found.choose()
+        assert found.residents == (before | came) - gone
+        assert found.residents <= sizes.keys()
+        assert sum(sizes[name] for name in found.residents) <= 100 - found.left
+        assert found.left >= 0
