@@ -26,6 +26,9 @@ _MARGIN: Final = 1.5
 _HOLD: Final = 8
 # Waiting sequences that one refresh considers.
 _CONSIDERED: Final = 64
+# Of these, the number beyond the free slots.
+_SPARE: Final = 8
+_SMOOTHING: Final = 0.1
 
 
 class Memory(Protocol):
@@ -37,6 +40,10 @@ class Memory(Protocol):
 
     def running_count(self) -> int:
         """Sequences in the batch."""
+        ...
+
+    def free_slots(self) -> int:
+        """How many sequences can be admitted before all slots are taken."""
         ...
 
     def context_blocks(self, sequence: str) -> int:
@@ -71,6 +78,8 @@ class Residents:
         # The contexts of sequences of programs that were no residents when they started.
         self._guests: dict[str, int] = {}
         self._deferred: set[str] = set()
+        # The share of a context that is not shared with other programs, on average.
+        self._own = 1.0
         self._changed = True
         for sequence in memory.waiting_names():
             self.queued(sequence)
@@ -107,7 +116,7 @@ class Residents:
             return
         context = call.context
         if context.program != context.call:
-            blocks = self._memory.context_blocks(sequence)
+            blocks = self._blocks_of(sequence)
             self._sets.arrive(
                 context.program, blocks, now, context.arrival_s, context.tenant, context.weight
             )
@@ -116,7 +125,7 @@ class Residents:
         """A waiting sequence was admitted."""
         self._deferred.discard(sequence)
         if self._program(sequence) not in self._sets.residents:
-            self._guests[sequence] = self._memory.context_blocks(sequence)
+            self._guests[sequence] = self._blocks_of(sequence)
         if self.admitting is not None:
             self.admitting -= 1
             # Refresh before the next step.
@@ -127,11 +136,15 @@ class Residents:
         self._changed = True
 
     def left(self, sequence: str, blocks: int, now: float) -> None:
-        """A sequence has finished. Call this while the call table and the engine know it."""
+        """A sequence has finished. blocks: those that only it used; 0 if unknown. Call this while
+        the call table and the engine know the sequence."""
         self._changed = True
         self._guests.pop(sequence, None)
         self._deferred.discard(sequence)
-        self._sets.leave(self._program(sequence), self._memory.context_blocks(sequence), now)
+        if blocks:
+            share = min(1.0, blocks / self._memory.context_blocks(sequence))
+            self._own += _SMOOTHING * (share - self._own)
+        self._sets.leave(self._program(sequence), blocks or self._blocks_of(sequence), now)
 
     def ended(self, program: str) -> None:
         """A program will not call again."""
@@ -181,6 +194,9 @@ class Residents:
     def _most_s(self) -> float:
         return max(1.0, self._calls.order.reserve_factor) * self._least_s
 
+    def _blocks_of(self, sequence: str) -> int:
+        return math.ceil(self._own * self._memory.context_blocks(sequence))
+
     def _program(self, sequence: str) -> str:
         call = self._calls.of(sequence)
         return sequence if call is None else call.context.program
@@ -189,7 +205,8 @@ class Residents:
         before, self._deferred = self._deferred, set()
         for sequence in before:
             self._calls.hold(sequence, False)
-        waiting = [*islice(self._memory.waiting_names(), _CONSIDERED), *sorted(before)]
+        count = min(self._memory.free_slots() + _SPARE, _CONSIDERED)
+        waiting = [*islice(self._memory.waiting_names(), count), *sorted(before)]
         waiting = list(dict.fromkeys(waiting))
         residents = self._sets.residents
         for sequence in waiting:
@@ -198,9 +215,11 @@ class Residents:
         running, admitted = self._memory.running_count(), 0
         for sequence in sorted(waiting, key=self._calls.rank):
             if self._program(sequence) not in residents:
-                blocks = self._memory.context_blocks(sequence)
-                hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
-                if blocks > left and running + admitted > 0 and hold_s > 0:
+                blocks = self._blocks_of(sequence)
+                hold_s = 0.0
+                if blocks > left and running + admitted > 0:
+                    hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
+                if hold_s > 0:
                     self._deferred.add(sequence)
                     self._calls.hold(sequence, True)
                     self.due = min(self.due, max(now + hold_s, math.nextafter(now, math.inf)))

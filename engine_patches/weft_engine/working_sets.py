@@ -8,7 +8,8 @@ that is left.
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,8 @@ from typing import Final
 _LEARNED: Final = 32
 _GAPS: Final = 64
 _FEWEST_GAPS: Final = 8
+# Of the first gaps, the share after which a program calls again, below which it is not waited for.
+_RETURNING: Final = 0.5
 # Programs that are tried after the first one that does not fit.
 _TRIED: Final = 16
 _MOST_PROGRAMS: Final = 4096
@@ -25,7 +28,9 @@ _MOST_PROGRAMS: Final = 4096
 class WorkingSet:
     """The memory of one program, in blocks. first: the context of its first call. largest: its
     largest context so far. calls: its calls in the engine. idle_since: when its last call ended.
-    away: its gap outlasted the limit, so it is no candidate until its next call."""
+    made: its calls so far. reserved: its predicted size while it is resident, otherwise 0.
+    away: its gap outlasted the limit, or its first gap has begun and few
+    programs return, so it is no candidate until its next call."""
 
     arrival_s: float
     tenant: str
@@ -34,6 +39,8 @@ class WorkingSet:
     largest: int
     calls: int = 0
     idle_since: float = 0.0
+    made: int = 0
+    reserved: int = 0
     away: bool = False
 
 
@@ -51,6 +58,17 @@ class WorkingSets:
         self._sets: dict[str, WorkingSet] = {}
         self._growth: deque[int] = deque(maxlen=_LEARNED)
         self._gaps: deque[float] = deque(maxlen=_GAPS)
+        # Whether programs called again after their first gaps.
+        self._returned: deque[bool] = deque(maxlen=_GAPS)
+        # Programs in a gap within the limit, the longest one first.
+        self._idle: OrderedDict[str, WorkingSet] = OrderedDict()
+        self._tenants: Counter[str] = Counter()
+        self._youngest = -math.inf
+        # Changes of the residents that `choose` has not reported yet.
+        self._came: set[str] = set()
+        self._gone: set[str] = set()
+        # Candidates that are not residents.
+        self._outside = 0
         self._changed = False
 
     def arrive(
@@ -67,12 +85,18 @@ class WorkingSets:
         if known is None:
             known = WorkingSet(arrival_s, tenant, weight, blocks, blocks)
             self._sets[program] = known
-            self._changed = True
+            self._tenants[tenant] += 1
+            self._add(program, known)
         elif known.calls <= 0:
             self._gaps.append(now - known.idle_since)
-            self._changed |= known.away
-            known.away = False
+            if known.made == 1:
+                self._returned.append(True)
+            self._idle.pop(program, None)
+            if known.away:
+                known.away = False
+                self._add(program, known)
         known.calls += 1
+        known.made += 1
         self._grow(known, blocks)
 
     def leave(self, program: str, blocks: int, now: float) -> None:
@@ -83,6 +107,10 @@ class WorkingSets:
         known.calls -= 1
         known.idle_since = now
         self._grow(known, blocks)
+        if known.calls <= 0:
+            self._idle[program] = known
+            if known.made == 1 and not self._programs_return():
+                self._leave_place(program, known)
         while len(self._sets) > _MOST_PROGRAMS:
             self.end(min(self._sets, key=lambda name: (self._sets[name].calls, known.idle_since)))
 
@@ -90,18 +118,22 @@ class WorkingSets:
         """A program will not call again."""
         known = self._sets.pop(program, None)
         if known is not None:
-            self._changed = True
+            self._tenants -= Counter([known.tenant])
+            self._judge(program, known)
+            self._remove(program, known)
             if not known.away:
                 self._growth.append(known.largest - known.first)
 
     def expire(self, before: float) -> None:
         """Programs without a call since before this instant are no candidates until they call
         again."""
-        for program in self.residents:
-            known = self._sets.get(program)
-            if known is not None and known.calls <= 0 and known.idle_since <= before:
-                self._growth.append(known.largest - known.first)
-                known.away = self._changed = True
+        while self._idle:
+            program, known = next(iter(self._idle.items()))
+            if known.idle_since > before:
+                return
+            self._judge(program, known)
+            if not known.away:
+                self._leave_place(program, known)
 
     def usual_gap_s(self) -> float | None:
         """Return how long nine of ten recent gaps between two calls of a program lasted at most,
@@ -111,9 +143,9 @@ class WorkingSets:
         return sorted(self._gaps)[len(self._gaps) * 9 // 10]
 
     def next_idle(self) -> float | None:
-        """Return since when the resident that has waited longest is without a call."""
-        known = map(self._sets.__getitem__, self.residents)
-        return min((one.idle_since for one in known if one.calls <= 0), default=None)
+        """Return since when the program that has waited longest is without a call; None if all
+        programs have calls or are away longer than the limit."""
+        return next(iter(self._idle.values())).idle_since if self._idle else None
 
     def choose(self) -> tuple[set[str], set[str]]:
         """Choose the residents again. Returns the programs that became residents, and those that
@@ -122,9 +154,12 @@ class WorkingSets:
         Tenants take turns, the one with the fewest resident blocks per weight first. Inside a
         tenant the oldest program comes first; one that does not fit is skipped.
         """
+        came, gone = self._came, self._gone
+        self._came, self._gone = set(), set()
         if not self._changed:
-            return set(), set()
+            return came - gone, gone - came
         self._changed = False
+        before = (self.residents | gone) - came
         queues: dict[str, list[tuple[float, str]]] = {}
         for name, known in self._sets.items():
             if not known.away:
@@ -132,7 +167,7 @@ class WorkingSets:
         for queue in queues.values():
             queue.sort(reverse=True)
         held = dict.fromkeys(queues, 0.0)
-        chosen: set[str] = set()
+        chosen: dict[str, int] = {}
         left, misfits = self.blocks, 0
         while queues and misfits < _TRIED:
             tenant = min(queues, key=lambda name: (held[name], name))
@@ -146,22 +181,69 @@ class WorkingSets:
                 continue
             left -= wanted
             held[tenant] += wanted / known.weight
-            chosen.add(name)
-        came, gone = chosen - self.residents, self.residents - chosen
-        self.residents, self.left = chosen, left
-        return came, gone
+            chosen[name] = wanted
+        for name, known in self._sets.items():
+            known.reserved = chosen.get(name, 0)
+        self.residents, self.left = set(chosen), left
+        self._outside = sum(not known.away for known in self._sets.values()) - len(chosen)
+        self._youngest = max((self._sets[name].arrival_s for name in chosen), default=-math.inf)
+        return self.residents - before, before - self.residents
 
     def clear(self) -> None:
         """The cache was emptied: forget programs without a call, and choose all residents anew."""
         for name in [name for name, known in self._sets.items() if known.calls <= 0]:
             self.end(name)
-        self.residents, self._changed = set(), True
+        self.residents, self._came, self._gone, self._changed = set(), set(), set(), True
+
+    def _add(self, program: str, known: WorkingSet) -> None:
+        """A candidate has come. The youngest one of a single tenant takes no other's place."""
+        wanted = self._predicted(known)
+        self._changed |= known.arrival_s < self._youngest or len(self._tenants) > 1
+        if self._changed or wanted > self.left:
+            self._outside += 1
+            return
+        self.left -= wanted
+        known.reserved = wanted
+        self.residents.add(program)
+        self._came.add(program)
+        self._youngest = known.arrival_s
+
+    def _remove(self, program: str, known: WorkingSet) -> None:
+        """A candidate has gone."""
+        if program not in self.residents:
+            self._outside -= not known.away
+            return
+        self.residents.remove(program)
+        self._gone.add(program)
+        self.left += known.reserved
+        known.reserved = 0
+        # Its place is for another candidate.
+        self._changed |= self._outside > 0
+
+    def _programs_return(self) -> bool:
+        known = len(self._returned)
+        return known < _FEWEST_GAPS or sum(self._returned) >= _RETURNING * known
+
+    def _leave_place(self, program: str, known: WorkingSet) -> None:
+        self._growth.append(known.largest - known.first)
+        self._remove(program, known)
+        known.away = True
+
+    def _judge(self, program: str, known: WorkingSet) -> None:
+        """Its gap within the limit is over, without a call."""
+        if self._idle.pop(program, None) is not None and known.made == 1:
+            self._returned.append(False)
 
     def _grow(self, known: WorkingSet, blocks: int) -> None:
-        if blocks > known.largest:
-            # Only growth beyond the prediction changes the choice.
-            self._changed |= blocks > self._predicted(known)
-            known.largest = blocks
+        if blocks <= known.largest:
+            return
+        known.largest = blocks
+        more = blocks - known.reserved
+        if known.reserved and more > 0:
+            self.left -= more
+            known.reserved = blocks
+            # The youngest residents lose their places.
+            self._changed |= self.left < 0
 
     def _predicted(self, known: WorkingSet) -> int:
         growth = sum(self._growth) // len(self._growth) if self._growth else 0

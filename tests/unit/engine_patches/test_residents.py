@@ -38,6 +38,9 @@ class Engine:
     def running_count(self) -> int:
         return len(self.running)
 
+    def free_slots(self) -> int:
+        return 8 - len(self.running)
+
     def context_blocks(self, sequence: str) -> int:
         return self.sizes[sequence]
 
@@ -179,3 +182,19 @@ def test_an_emptied_cache_has_its_residents_chosen_anew():
     engine.residents.reset()
     engine.admit()
     assert engine.resident == {"a"}
+
+
+def test_shared_parts_of_contexts_do_not_count():
+    """Nine tenths of each context are also used by other calls."""
+    engine = Engine()
+    for number in range(60):
+        name = engine.come(f"p{number}", 40, float(number))
+        engine.admit()
+        engine.running.remove(name)
+        engine.residents.left(name, 4, engine.now)
+        engine.calls.leave(name, engine.now)
+        engine.residents.ended(f"p{number}")
+    for number in range(10):
+        engine.come(f"q{number}", 40, 100.0 + number)
+    assert len(engine.admit()) == 10
+    assert len(engine.resident) == 10

@@ -60,7 +60,9 @@ def test_tenants_take_turns_by_their_weights():
 
 
 def test_a_program_without_calls_loses_its_place_and_returns_with_its_age():
-    found = sets(50, ("a", 40), ("b", 40))
+    found = sets(50, ("a", 40))
+    found.arrive("b", 40, 1.0, 1.0)
+    found.choose()
     assert found.residents == {"a"}
     assert found.next_idle() == 0.0
     found.expire(5.0)
@@ -77,6 +79,27 @@ def test_programs_with_calls_do_not_lose_their_place():
     found.expire(1e9)
     found.choose()
     assert found.residents == {"a"}
+
+
+def test_programs_of_one_call_keep_no_place_once_it_is_known_that_few_return():
+    found = WorkingSets(50)
+    for number in range(8):
+        found.arrive(f"once-{number}", 5, 0.0, float(number))
+        found.leave(f"once-{number}", 5, 0.0)
+    found.choose()
+    assert len(found.residents) == 8
+    found.expire(1.0)
+    found.arrive("next", 5, 2.0, 9.0)
+    found.choose()
+    assert found.residents == {"next"}
+    found.leave("next", 5, 3.0)
+    found.choose()
+    assert found.residents == set()
+    # Its second call shows that it is a program of several calls.
+    found.arrive("next", 5, 4.0, 9.0)
+    found.leave("next", 5, 5.0)
+    found.choose()
+    assert found.residents == {"next"}
 
 
 def test_the_usual_gap_covers_nine_of_ten():
@@ -97,6 +120,20 @@ def test_the_record_is_bounded():
         found.leave(f"p{number}", 1, float(number))
     found.choose()
     assert len(found._sets) <= 4096
+
+
+def test_a_program_that_comes_or_goes_changes_the_choice_at_once():
+    found = sets(100, ("a", 30), ("b", 30))
+    found.arrive("c", 30, 1.0, 2.0)
+    assert found.residents == {"a", "b", "c"}
+    assert found.choose() == ({"c"}, set())
+    found.end("b")
+    assert (found.residents, found.left) == ({"a", "c"}, 40)
+    assert found.choose() == (set(), {"b"})
+    # It is older than the others.
+    found.arrive("first", 80, 2.0, -1.0)
+    found.arrive("a", 30, 2.0, 0.0)
+    assert found.choose() == ({"first"}, {"a", "c"})
 
 
 EVENTS = st.lists(
