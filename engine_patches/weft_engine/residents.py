@@ -77,6 +77,8 @@ class Residents:
         self._pace = PrefillPace()
         # The contexts of sequences of programs that were no residents when they started.
         self._guests: dict[str, int] = {}
+        # The programs of the sequences that count as calls in the sets.
+        self._counted: dict[str, str] = {}
         self._deferred: set[str] = set()
         # The share of a context that is not shared with other programs, on average.
         self._own = 1.0
@@ -116,6 +118,7 @@ class Residents:
             return
         context = call.context
         if context.program != context.call:
+            self._counted[sequence] = context.program
             blocks = self._blocks_of(sequence)
             self._sets.arrive(
                 context.program, blocks, now, context.arrival_s, context.tenant, context.weight
@@ -144,11 +147,14 @@ class Residents:
         if blocks:
             share = min(1.0, blocks / self._memory.context_blocks(sequence))
             self._own += _SMOOTHING * (share - self._own)
-        self._sets.leave(self._program(sequence), blocks or self._blocks_of(sequence), now)
+        program = self._counted.pop(sequence, None)
+        if program is not None:
+            self._sets.leave(program, blocks or self._blocks_of(sequence), now)
 
     def ended(self, program: str) -> None:
         """A program will not call again."""
         self._sets.end(program)
+        self._counted = {one: its for one, its in self._counted.items() if its != program}
         self._changed = True
 
     def served(self, tokens: int, sequences: int, duration_s: float) -> None:
@@ -184,7 +190,8 @@ class Residents:
     def violations(self, waiting: Iterable[str]) -> list[str]:
         """Return inconsistencies in words."""
         strays = self._deferred - set(waiting)
-        return [f"{sorted(strays)[:5]} are deferred and do not wait"] * bool(strays)
+        found = [f"{sorted(strays)[:5]} are deferred and do not wait"] * bool(strays)
+        return found + self._sets.violations()
 
     @property
     def _least_s(self) -> float:

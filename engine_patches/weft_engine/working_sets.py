@@ -111,8 +111,8 @@ class WorkingSets:
             self._idle[program] = known
             if known.made == 1 and not self._programs_return():
                 self._leave_place(program, known)
-        while len(self._sets) > _MOST_PROGRAMS:
-            self.end(min(self._sets, key=lambda name: (self._sets[name].calls, known.idle_since)))
+        if len(self._sets) > _MOST_PROGRAMS:
+            self.end(min(self._sets, key=self._last_seen))
 
     def end(self, program: str) -> None:
         """A program will not call again."""
@@ -189,6 +189,18 @@ class WorkingSets:
         self._youngest = max((self._sets[name].arrival_s for name in chosen), default=-math.inf)
         return self.residents - before, before - self.residents
 
+    def violations(self) -> list[str]:
+        """Return inconsistencies in words."""
+        found = [
+            f"{name} has {known.calls} calls"
+            for name, known in self._sets.items()
+            if known.calls < 0
+        ]
+        reserved = sum(known.reserved for known in self._sets.values())
+        if not self._changed and self.left != self.blocks - reserved:
+            found.append(f"{self.left} blocks are left of {self.blocks}, {reserved} are reserved")
+        return found
+
     def clear(self) -> None:
         """The cache was emptied: forget programs without a call, and choose all residents anew."""
         for name in [name for name, known in self._sets.items() if known.calls <= 0]:
@@ -219,6 +231,10 @@ class WorkingSets:
         known.reserved = 0
         # Its place is for another candidate.
         self._changed |= self._outside > 0
+
+    def _last_seen(self, program: str) -> tuple[bool, float]:
+        known = self._sets[program]
+        return known.calls > 0, known.idle_since
 
     def _programs_return(self) -> bool:
         known = len(self._returned)

@@ -114,3 +114,8 @@ def test_any_course_of_events_ends_with_all_calls_and_nothing_held(engine, seed)
     e.run()
     assert {name: len(e.tokens[name]) for name in wanted} == wanted
     assert e.scheduler.state()["held_back"] == 0
+    e.scheduler.obey(Command(policy="fcfs"))
+    e.scheduler.obey(Command(policy="resident"))
+    e.add("last", program="p1", prompt=text(1, 20))
+    e.run()
+    assert e.scheduler.violations() == []

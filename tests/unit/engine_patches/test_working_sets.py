@@ -120,6 +120,8 @@ def test_the_record_is_bounded():
         found.leave(f"p{number}", 1, float(number))
     found.choose()
     assert len(found._sets) <= 4096
+    # The programs that were idle longest are forgotten.
+    assert min(int(name[1:]) for name in found._sets) > 800
 
 
 def test_a_program_that_comes_or_goes_changes_the_choice_at_once():
@@ -168,3 +170,4 @@ def test_residents_are_known_candidates_that_fit_whatever_happens(events):
         assert found.residents <= sizes.keys()
         assert sum(sizes[name] for name in found.residents) <= 100 - found.left
         assert found.left >= 0
+        assert found.violations() == []
