@@ -29,7 +29,7 @@ _MEMORY: Final = 0.9
 
 
 class ServiceForecast:
-    """What the programs of one engine need.
+    """The service that the programs of one engine need.
 
     Programs that have not ended count with the service that they attained so far, so the long ones
     are not missed (censored observations).

@@ -24,6 +24,8 @@ _SHARE: Final = 0.9
 _MARGIN: Final = 1.5
 # A call is deferred for at most `beta` times this many prefills of the whole cache.
 _HOLD: Final = 8
+# Calls with at most this fraction of the cache are never deferred: chats, titles, classifiers.
+_SMALL: Final = 1 / 64
 # Waiting sequences that one refresh considers.
 _CONSIDERED: Final = 64
 # Of these, the number beyond the free slots.
@@ -238,6 +240,14 @@ class Residents:
             if self._program(sequence) not in residents
         )
 
+    def _max_hold_s(self, sequence: str, now: float) -> float:
+        hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
+        call = self._calls.of(sequence)
+        if call is not None and self._calls.shares.contended:
+            # Residents delay calls of other tenants no longer than their contexts are worth.
+            hold_s = min(hold_s, self._least_s - (now - call.view(now).queued_s))
+        return hold_s
+
     def _defer(self, now: float) -> None:
         before, self._deferred = self._deferred, set()
         for sequence in before:
@@ -258,8 +268,8 @@ class Residents:
                     looked_up += 1
                     blocks = min(blocks, self._memory.context_snapshot(sequence).blocks)
                 hold_s = 0.0
-                if blocks > left and running + admitted > 0:
-                    hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
+                if blocks > max(left, _SMALL * self._blocks) and running + admitted > 0:
+                    hold_s = self._max_hold_s(sequence, now)
                 if hold_s > 0:
                     self._deferred.add(sequence)
                     self._calls.hold(sequence, True)

@@ -52,11 +52,17 @@ class Engine:
         return ContextSnapshot(0, BLOCK * size, size - shared)
 
     def come(
-        self, program: str, size: int, arrival: float, call: str = "", service_s: float = 0.0
+        self,
+        program: str,
+        size: int,
+        arrival: float,
+        call: str = "",
+        service_s: float = 0.0,
+        tenant: str = "",
     ) -> str:
         name = call or f"{program}/{next(self.numbers)}"
         self.sizes[name] = size
-        context = CallContext(name, program, arrival_s=arrival, service_s=service_s)
+        context = CallContext(name, program, arrival_s=arrival, service_s=service_s, tenant=tenant)
         self.calls.arrive(name, context, self.now)
         self.waiting.append(name)
         self.residents.queued(name, self.now)
@@ -242,3 +248,24 @@ def test_short_programs_get_free_places_first_once_service_is_known_to_be_heavy_
     engine.end(first)
     engine.residents.ended("a")
     assert engine.admit()[0] == "short/2"
+
+
+def test_a_short_single_call_never_waits_for_memory():
+    engine = Engine()
+    engine.come("a", 90, 0.0)
+    engine.admit()
+    assert engine.come("guest", 10, 1.0) in engine.admit()
+    engine.come("large", 2, 2.0, call="large")
+    assert engine.admit() == []
+    assert engine.admit_only(engine.come("small", 1, 3.0, call="small"))
+
+
+def test_residents_delay_calls_of_other_tenants_no_longer_than_a_prefill():
+    engine = Engine()
+    engine.come("a", 80, 0.0, tenant="one")
+    engine.admit()
+    engine.come("b", 80, 1.0, tenant="two")
+    assert engine.admit() == []
+    assert engine.residents.due <= 16.0
+    engine.now = 16.5
+    assert engine.admit() == ["b/1"]
