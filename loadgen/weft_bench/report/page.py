@@ -22,6 +22,7 @@ from weft_bench.studies.store import ROOT
 # Markers differ by shape, so that lines are distinct without color.
 _MARKS: Final = "osD^vPX*"
 # Labels of the outcomes, in display order.
+_AGAIN: Final = "without program ends"
 _WORDS: Final = {"won": "better", "lost": "worse", "open": "no difference shown"}
 _HEAD: Final = """# Results
 
@@ -133,7 +134,9 @@ def summary(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     if not told:
         return []
     rivals = [one for one in told if one["headline"]["rival"]]
-    outcomes = Counter(score["outcome"] for one in rivals for score in _scores(one))
+    # A system that is also played without program ends counts once.
+    scores = (score for one in rivals for score in _scores(one))
+    outcomes = Counter(s["outcome"] for s in scores if not s["name"].endswith(_AGAIN))
     counts = ", ".join(f"{outcomes[name]} {word}" for name, word in _WORDS.items())
     return [
         "## Summary\n",
