@@ -23,6 +23,8 @@ _WIDTHS: Final = tuple(end - begin for begin, end in pairwise(_BOUNDS))
 # The hazard before anything was observed: 1/age, under which the index orders like PLAS. It counts
 # as one program.
 _PRIOR: Final = tuple(1 / max(begin, _FIRST_S) for begin in _BOUNDS[:_BINS])
+# Observations of service after which the hazards are computed again.
+_UPDATE_EVERY: Final = 16
 # After this many ends, what was observed before counts by a tenth less.
 _FORGET_EVERY: Final = 32
 _MEMORY: Final = 0.9
@@ -40,6 +42,7 @@ class ServiceForecast:
         # Seconds of service in each bin.
         self._exposure = [0.0] * _BINS
         self._ended = 0
+        self._observed = 0
         self._hazards = self.hazards()
         self._levels: dict[tuple[int, int], int] = {}
 
@@ -50,6 +53,9 @@ class ServiceForecast:
         for i in range(_bin(before_s), _bin(after_s) + 1):
             end = _BOUNDS[i + 1] if i + 1 < _BINS else math.inf
             self._exposure[i] += min(after_s, end) - max(before_s, _BOUNDS[i])
+        self._observed += 1
+        if self._observed % _UPDATE_EVERY == 0:
+            self._update()
 
     def end(self, attained_s: float) -> None:
         """A program has ended with this much service, seconds."""
@@ -58,8 +64,7 @@ class ServiceForecast:
         if self._ended % _FORGET_EVERY == 0:
             self._ends = [_MEMORY * count for count in self._ends]
             self._exposure = [_MEMORY * seconds for seconds in self._exposure]
-        self._hazards = self.hazards()
-        self._levels.clear()
+        self._update()
 
     def level(self, attained_s: float, setup_s: float = 0.0) -> int:
         """Return the level of a program, the lowest first.
@@ -82,6 +87,10 @@ class ServiceForecast:
                 self._ends, self._exposure, _PRIOR, _WIDTHS, strict=True
             )
         ]
+
+    def _update(self) -> None:
+        self._hazards = self.hazards()
+        self._levels.clear()
 
 
 def gittins(hazards: Sequence[float], widths: Sequence[float], setup_s: float) -> float:

@@ -79,3 +79,11 @@ def test_every_level_is_finite_whatever_is_observed(events):
             found.end(after_s)
     for service_s in (0.0, 0.5, 1e3, 1e12):
         assert -64 < found.level(service_s, service_s) < 64
+
+
+def test_programs_that_run_at_once_count_before_one_of_them_has_ended():
+    found = ServiceForecast()
+    for service_s in range(1, 9):
+        for _ in range(32):
+            found.serve(service_s - 1.0, float(service_s))
+    assert found.level(7.9) < found.level(0.5)
