@@ -255,6 +255,10 @@ class CallReceipt(BaseModel):
     )
     predicted: dict[str, Any]
     actual: dict[str, Any] | None = Field(description="as the engine reported it")
+    memory: dict[str, Any] | None = Field(
+        description="how long the call was deferred for KV memory, the tokens of its context and "
+        "the programs ahead of it at first, also in words; null if it was not"
+    )
     times: dict[str, Any]
     hints: list[dict[str, str]] = Field(description="each hint with its fate")
     saved_s: dict[str, float] = Field(description="seconds saved, by overlap")
