@@ -110,6 +110,12 @@ class Metrics:
             ("replica",),
             r,
         )
+        self.memory_waits = Counters(
+            "weft_memory_waits",
+            "Calls that waited in the gateway for KV memory, by the end of the wait",
+            ("replica", "end"),
+            r,
+        )
         self.prompt = Counters("weft_prompt_tokens", "Prompt tokens", ("replica",), r)
         self.cached = Counters(
             "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), r
