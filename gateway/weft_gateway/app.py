@@ -24,6 +24,7 @@ from weft_gateway.api.openapi import ERRORS, complete_document
 from weft_gateway.api.passthrough import Passthrough
 from weft_gateway.api.web import Cors
 from weft_gateway.api.websocket import ResponsesSockets
+from weft_gateway.calls.admission import Gates
 from weft_gateway.calls.background import BackgroundCalls
 from weft_gateway.calls.call import call_ids
 from weft_gateway.calls.client import DisconnectMonitor
@@ -194,9 +195,7 @@ class Gateway:
         engines = Engines(
             registry, engine_client, counter, tenants, turns, tag_prompts=s.tag_prompts
         )
-        self.admission = admission = AdmissionObserver(
-            registry, tenants, counter, metrics, lambda: stores.gateways.count, s.admission_wait_s
-        )
+        self.gates = gates = Gates(lambda: stores.gateways.count, s.admission_wait_s)
         lifecycle = Lifecycle(
             table,
             registry.prefixes,
@@ -204,7 +203,7 @@ class Gateway:
             engines.ask_report,
             spawner,
             metrics.error,
-            admission.program_ended,
+            gates.program_ended,
         )
         path = CallPath(
             placement,
@@ -238,8 +237,9 @@ class Gateway:
         add(TokenLearning(counter))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
         add(MetricsObserver(metrics))
-        # Last, so that a call waits with its receipt open.
-        add(admission if s.admission is Admission.AUTO else None)
+        held = s.admission is Admission.AUTO
+        # Last, so that the receipt of a call that waits exists.
+        add(AdmissionObserver(gates, registry, tenants, counter, metrics) if held else None)
 
         # HTTP.
         answers = Failures(metrics.error, next_call, s.retry_after_s)
@@ -336,7 +336,7 @@ class Gateway:
                 gone = await self.table.expire(time(), idle_s)
                 notifier.add(gone)
                 for each in gone:
-                    self.admission.program_ended(each.key)
+                    self.gates.program_ended(each.key)
                 await self.stores.chains.flush()
                 await self.stores.limiter.refresh()
                 await self.stores.gateways.refresh()
