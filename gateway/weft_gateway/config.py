@@ -88,7 +88,10 @@ class Settings(BaseSettings):
         "for vLLM without Weft's plugin",
     )
     admission_wait_s: float = Field(
-        30.0, gt=0, le=3600, description="maximum wait of a call for KV cache memory, seconds"
+        45.0,
+        gt=0,
+        le=3600,
+        description="maximum wait of a call for KV memory in the gateway, seconds",
     )
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field(
         (),

@@ -20,16 +20,26 @@ class Gate:
     waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
 
-    def hold(self, claim: Claim) -> asyncio.Future[None]:
-        """Return a future that is done when a held call is sent."""
-        future = self.waiting[claim.call] = asyncio.get_running_loop().create_future()
-        self._set_timer()
-        return future
+    def enter(self, claim: Claim, shared: int) -> asyncio.Future[None] | None:
+        """Admit a call. Returns None if it is sent now; otherwise a future that is done when it is
+        sent. shared: as in `Admission.enter`.
+        """
+        if not self.rules.enter(claim, monotonic(), shared):
+            future = self.waiting[claim.call] = asyncio.get_running_loop().create_future()
+            self._set_timer()
+            return future
+        # A context in use is not evicted, so others may fit now.
+        if self.rules.held:
+            self.admit()
+        return None
 
-    def leave(self, claim: Claim, tokens: int) -> None:
-        """A call has ended, sent or not. tokens: of its context; 0 if unknown."""
+    def leave(self, claim: Claim, prompt: int, output: int) -> None:
+        """A call has ended, sent or not. prompt, output: its tokens; 0 if unknown."""
+        now = monotonic()
         self.waiting.pop(claim.call, None)
-        self.rules.leave(claim, monotonic(), tokens)
+        if prompt and output:
+            self.rules.answers(claim, now, output)
+        self.rules.leave(claim, now, prompt + output)
         self.admit()
 
     def admit(self) -> None:

@@ -3,11 +3,15 @@
 Programs whose contexts fit into the cache together are residents: their calls are always sent. A
 call of another program, a guest, is sent if its context fits beside them. Otherwise it is held, for
 a limited time (`weft_engine.working_sets` has the choice of residents).
+
+Such an engine evicts the context that was used least recently. A guest's context that is no longer
+needed therefore takes room until all residents have been used after it.
 """
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -16,13 +20,21 @@ from weft_engine.working_sets import WorkingSets
 
 # The fraction of the cache that residents fill. The rest is for guests, and for what residents grow
 # beyond their predicted sets.
-_SHARE: Final = 0.75
+_SHARE: Final = 0.9
 # A single call up to this fraction of the cache is never held: it evicts little.
 _SMALL: Final = 1 / 64
 # How much longer than the usual gap a resident may be without a call.
 _MARGIN: Final = 1.5
-# A shorter limit is not worth it: to compute a large context again takes about this long, seconds.
-_LEAST_KEEP_S: Final = 5.0
+# A program may be without a call for this many prefills of the whole cache, if most return by then.
+_MOST_PREFILLS: Final = 2.0
+# The time of one such prefill until it is measured, seconds.
+_PREFILL_S: Final = 5.0
+# Calls from which it is measured: the last ones, of at least so many tokens.
+_PACES: Final = 16
+_PACE_TOKENS: Final = 1024
+# An output token takes about as long as so many prompt tokens: the ratio of an accelerator's
+# computing rate to its memory's bandwidth.
+_OUTPUT: Final = 75
 # Programs whose shared tokens are known.
 _MOST_PROGRAMS: Final = 8192
 
@@ -45,7 +57,8 @@ class Claim:
     context, without those that other programs share. weight: of the tenant. single: it is the only
     call of its program so far. until: when it is sent in any case. ahead: the programs before it
     when it was first held. counted: it counts as a call of its program. guest: it was sent, and its
-    program is no resident. tail: the end of the answer, for its usage.
+    program is no resident. sent_s: when it was sent. timed: its prefill was measured. tail: the end
+    of the answer, for its usage.
     """
 
     call: str
@@ -59,6 +72,8 @@ class Claim:
     ahead: int = 0
     counted: bool = False
     guest: bool = False
+    sent_s: float = 0.0
+    timed: bool = False
     why: Why | None = None
     tail: tuple[bytes, bytes] = (b"", b"")
 
@@ -80,15 +95,26 @@ class Admission:
         self._guest_tokens = 0
         # The tokens of each program that other programs had sent before.
         self._shared: dict[str, int] = {}
+        # The contexts without a call that the engine still has, the least recently used first.
+        self._resting: OrderedDict[str, int] = OrderedDict()
+        self._resting_tokens = 0
+        # Seconds per prompt token of recent calls that found nothing in the cache.
+        self._paces: deque[float] = deque(maxlen=_PACES)
 
     @property
     def keep_s(self) -> float:
-        """How long a resident may be without a call, seconds: longer than most programs' gaps, and
-        at most as long as a call may be held for it.
+        """How long a resident may be without a call, seconds.
+
+        At least the time of a prefill of the whole cache, which is the break-even of keeping and
+        computing again. Up to twice as long if most programs return by then.
         """
-        least, gap_s = min(_LEAST_KEEP_S, self._wait_s), self._sets.usual_gap_s()
-        wanted = self._wait_s if gap_s is None else _MARGIN * gap_s
-        return wanted if least < wanted <= self._wait_s else least
+        least, gap_s = _PREFILL_S, self._sets.usual_gap_s()
+        if self._paces:
+            # Most calls also waited for others.
+            least = self.tokens * sorted(self._paces)[len(self._paces) // 4]
+        most = _MOST_PREFILLS * least
+        wanted = most if gap_s is None else _MARGIN * gap_s
+        return wanted if least < wanted <= most else least
 
     @property
     def residents(self) -> int:
@@ -117,34 +143,36 @@ class Admission:
                 program, claim.tokens, now, claim.arrival_s, claim.tenant, claim.weight
             )
         self._choose()
-        if self._fits(claim) is None:
+        small = claim.single and claim.tokens <= _SMALL * self.tokens
+        if not small and self._fits(claim) is None:
             # Programs that are away too long may still have their places.
             self._expire(now)
-            if (claim.single and claim.tokens <= _SMALL * self.tokens) or self._fits(claim):
-                self._send(claim)
-                return True
-            claim.until = now + self._wait_s
-            claim.ahead = self.residents + len(
-                {one.program or one.call for one in self.held.values() if _first(one, claim)}
-            )
-            self.held[claim.call] = claim
-            self._set_due()
-            return False
-        self._send(claim)
+            if self._fits(claim) is None:
+                self._hold(claim, now)
+                return False
+        self._send(claim, now)
         return True
+
+    def answers(self, claim: Claim, now: float, output: int = 1) -> None:
+        """A call that was sent has so many output tokens now. Its prefill is measured once."""
+        if claim.single and not claim.timed and claim.tokens >= _PACE_TOKENS:
+            claim.timed = True
+            self._paces.append((now - claim.sent_s) / (claim.tokens + _OUTPUT * output))
 
     def leave(self, claim: Claim, now: float, tokens: int = 0) -> None:
         """A call has ended, sent or not. Ignored if it has left before. tokens: of its context at
         the end; 0 if unknown.
         """
+        own = self._own(claim.program, tokens) if tokens else claim.tokens
         if self.held.pop(claim.call, None) is not None:
             claim.why = Why.LEFT
         elif self._sent.pop(claim.call, None) is None:
             return
-        elif claim.guest:
-            self._guest_tokens -= claim.tokens
+        else:
+            self._rest(claim.program or claim.call, own)
+            if claim.guest:
+                self._guest_tokens -= claim.tokens
         if claim.counted:
-            own = self._own(claim.program, tokens) if tokens else claim.tokens
             self._sets.leave(claim.program, own, now)
 
     def end(self, program: str) -> None:
@@ -170,7 +198,7 @@ class Admission:
             if why is not None:
                 claim.why = why
                 del self.held[claim.call]
-                self._send(claim)
+                self._send(claim, now)
                 sent.append(claim)
         self._set_due()
         return sent
@@ -184,6 +212,8 @@ class Admission:
         both = self.held.keys() & self._sent.keys()
         if both:
             found.append(f"{sorted(both)[:5]} are held and sent")
+        if sum(self._resting.values()) != self._resting_tokens:
+            found.append(f"{self._resting_tokens} tokens are counted for contexts without a call")
         if self.held and not self._sent:
             found.append(f"{len(self.held)} calls are held for an idle replica")
         return found
@@ -191,12 +221,42 @@ class Admission:
     def _fits(self, claim: Claim) -> Why | None:
         if claim.program in self._sets.residents:
             return Why.RESIDENT
-        if claim.tokens <= self.tokens - self.kept_tokens - self._guest_tokens:
+        left = self.tokens - self.kept_tokens - self._guest_tokens
+        # The scan is only for calls that it decides.
+        if claim.tokens <= left and (
+            claim.tokens <= left - self._resting_tokens or claim.tokens <= left - self._remains()
+        ):
             return Why.FITS
         return None if self._sent else Why.IDLE
 
-    def _send(self, claim: Claim) -> None:
+    def _remains(self) -> int:
+        """Return the tokens of contexts that are not kept, and that the engine evicts only after a
+        resident's.
+        """
+        tokens, residents = 0, self._sets.residents
+        names = iter(self._resting.items())
+        if any(name in residents for name, _ in names):
+            tokens = sum(tokens for name, tokens in names if name not in residents)
+        return tokens
+
+    def _rest(self, name: str, tokens: int) -> None:
+        """A context is without a call. The engine has evicted what exceeds its cache."""
+        self._resting_tokens += tokens - self._resting.pop(name, 0)
+        self._resting[name] = tokens
+        while self._resting_tokens > self.tokens:
+            self._resting_tokens -= self._resting.popitem(last=False)[1]
+
+    def _hold(self, claim: Claim, now: float) -> None:
+        claim.until = now + self._wait_s
+        before = [one for one in self.held.values() if _age(one) < _age(claim)]
+        claim.ahead = self.residents + len({one.program or one.call for one in before})
+        self.held[claim.call] = claim
+        self._set_due()
+
+    def _send(self, claim: Claim, now: float) -> None:
+        claim.sent_s = now
         self._sent[claim.call] = claim
+        self._resting_tokens -= self._resting.pop(claim.program, 0)
         if claim.program not in self._sets.residents:
             claim.guest = True
             self._guest_tokens += claim.tokens
@@ -225,7 +285,3 @@ class Admission:
 
 def _age(claim: Claim) -> tuple[float, str]:
     return claim.arrival_s, claim.call
-
-
-def _first(claim: Claim, other: Claim) -> bool:
-    return _age(claim) < _age(other)

@@ -11,7 +11,7 @@ from support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-# 1,600 tokens, 1,200 of them for residents.
+# 1,600 tokens, 1,440 of them for residents. One program is a resident then, another one a guest.
 CACHE = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n'
 STOCK: dict[str, Any] = {"weft": False, "metrics": CACHE}
 # No test waits for the limit, except where it is set.
@@ -39,7 +39,7 @@ class Answers:
         await wire.plain({"object": "chat.completion", "choices": [], "usage": usage})
 
 
-def call(gateway: Any, name: str, tokens: int = 700, key: str = "", **headers: str) -> Any:
+def call(gateway: Any, name: str, tokens: int = 740, key: str = "", **headers: str) -> Any:
     """Start a call of the program `name` with a context of about this many tokens."""
     message = {"role": "user", "name": name, "content": "four" * tokens}
     given = {"x-session-id": name} | headers
@@ -68,22 +68,22 @@ def clean(gateway: Any) -> None:
     assert gateway.parts.gates.violations() == []
 
 
-async def test_a_call_that_does_not_fit_waits_until_another_program_ends(
+async def test_a_call_that_does_not_fit_waits_until_another_one_ends(
     engine: Any, weft: Any, until: Any
 ) -> None:
     answers = Answers()
     async with engine(script=answers, **STOCK) as stub, weft(stub, **LONG) as gateway:
-        first, second, third = call(gateway, "a"), call(gateway, "b"), None
-        await until(lambda: answers.begun == ["a", "b"])
+        first, second = call(gateway, "a"), call(gateway, "b")
+        await until(lambda: sorted(answers.begun) == ["a", "b"])
         third = call(gateway, "c")
         await until(lambda: held(gateway) == 1)
-        answers.open("a", "b", "c")
-        # The program `a` keeps its place until it ends, and `b` was a guest.
-        assert (await first).status_code == (await second).status_code == 200
-        assert (await third).status_code == 200
+        answers.open("b", "c")
+        assert (await second).status_code == (await third).status_code == 200
+        answers.open("a")
+        assert (await first).status_code == 200
         memory = (await receipt(gateway, await third))["memory"]
         assert memory["programs_ahead"] == 1
-        assert memory["memory_tokens"] > 600
+        assert memory["memory_tokens"] > 700
         assert memory["text"].startswith("waited ")
         assert (await receipt(gateway, await first))["memory"] is None
         assert 'weft_memory_waits_total{end="fits",replica="r0"} 1.0' in await metrics(gateway)

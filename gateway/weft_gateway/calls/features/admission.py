@@ -63,16 +63,17 @@ class AdmissionObserver(CallObserver):
             identity.ephemeral or program.calls <= 1,
         )
         gate = self._gate_of[claim] = self.gates.of(call.replica, cache_tokens)
-        now = monotonic()
-        if gate.rules.enter(claim, now, call.shared_tokens):
-            return None
-        # The future exists before the wait begins, because another call may end meanwhile.
-        return self._wait(call, claim, gate.hold(claim), now)
+        sent = gate.enter(claim, call.shared_tokens)
+        return None if sent is None else self._wait(call, claim, sent, monotonic())
 
     def head(self, call: Call) -> Tap | None:
-        """Keep the end of a stream that may have the usage."""
+        """Time the first byte of a stream, and keep its end if it may have the usage."""
         claim = call.claim
-        if claim is None or not call.is_stream or not _reports_usage(call):
+        if claim is None or not call.is_stream:
+            return None
+        if call.good and claim.single:
+            self._gate_of[claim].rules.answers(claim, monotonic())
+        if not _reports_usage(call):
             return None
 
         def tap(data: bytes) -> bytes:
@@ -88,7 +89,7 @@ class AdmissionObserver(CallObserver):
         if claim is None or gate is None:
             return
         prompt, output = _usage(call, claim)
-        gate.leave(claim, prompt + output)
+        gate.leave(claim, prompt, output)
         if prompt and call.outcome is Outcome.OK and call.report is None:
             self.counter.learn(call, prompt)
 

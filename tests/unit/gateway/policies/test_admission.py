@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.policies.admission import Admission, Claim, Why
 
-# Residents may fill 750 tokens, and a single call of up to 15 is small.
+# Residents may fill 900 tokens, and a single call of up to 15 is small.
 CACHE = 1000
 WAIT_S = 30.0
 
@@ -55,7 +56,7 @@ class Scene:
 
 
 def full() -> Scene:
-    """A scene with a resident of 700 tokens, whose call runs, and a guest of 290."""
+    """A scene with a resident of 700 tokens and a guest of 290, whose calls run."""
     scene = Scene()
     scene.call("a1", "a", 700, arrival_s=1.0)
     scene.call("b1", "b", 290, arrival_s=2.0)
@@ -71,7 +72,7 @@ def test_calls_that_fit_together_are_sent():
 
 def test_a_call_that_does_not_fit_is_held_until_another_one_has_ended():
     scene = full()
-    scene.call("c1", "c", 200, 1.0, arrival_s=3.0)
+    scene.call("c1", "c", 250, 1.0, arrival_s=3.0)
     assert scene.held == ["c1"]
     assert scene.claims["c1"].ahead == 1
     assert scene.rules.due == 1.0 + WAIT_S
@@ -82,51 +83,89 @@ def test_a_call_that_does_not_fit_is_held_until_another_one_has_ended():
 
 
 def test_a_resident_keeps_its_place_during_a_gap():
-    scene = full()
-    scene.leave("b1", 1.0)
-    scene.end("b", 1.0)
+    scene = Scene()
+    scene.call("a1", "a", 700, arrival_s=1.0)
     scene.leave("a1", 1.0, 700)
-    scene.call("c1", "c", 250, 2.0, arrival_s=3.0)
-    scene.call("c2", "c", 250, 2.0, arrival_s=3.0)
-    assert scene.sent == ["a1", "b1", "c1"]
-    assert scene.held == ["c2"]
+    scene.call("c1", "", 250, 2.0)
+    scene.call("c2", "", 250, 2.0)
+    assert (scene.sent, scene.held) == (["a1", "c1"], ["c2"])
     scene.call("a2", "a", 720, 3.0, arrival_s=1.0)
-    assert scene.sent == ["a1", "b1", "c1", "a2"]
+    assert scene.sent == ["a1", "c1", "a2"]
 
 
 def test_a_resident_loses_its_place_after_the_limit():
     scene = Scene()
     scene.call("a1", "a", 700, 0.0, arrival_s=1.0)
     scene.leave("a1", 1.0)
-    scene.call("c1", "c", 250, 2.0, arrival_s=3.0)
+    scene.call("c1", "", 250, 2.0)
     scene.call("d1", "d", 250, 2.5, arrival_s=4.0)
     assert scene.held == ["d1"]
-    # No gap is known yet, so the limit is the longest wait.
-    assert scene.rules.due == 1.0 + WAIT_S
-    scene.admit(1.0 + WAIT_S)
+    # No gap is known yet, and no prefill was measured.
+    assert scene.rules.due == 1.0 + 2 * 5.0
+    scene.admit(11.0)
     assert scene.sent == ["a1", "c1", "d1"]
     assert scene.claims["d1"].why is Why.RESIDENT
 
 
-def test_the_limit_follows_the_usual_gap():
+@pytest.mark.parametrize(
+    ("gap_s", "keep_s"), [(2.0, 5.0), (4.0, 6.0), (6.0, 9.0), (8.0, 5.0), (100.0, 5.0)]
+)
+def test_the_limit_follows_the_usual_gap_up_to_two_prefills_of_the_cache(gap_s, keep_s):
     scene = Scene()
     for number in range(12):
-        scene.call(f"a{number}", "a", 700, 10.0 * number, arrival_s=1.0)
-        scene.leave(f"a{number}", 10.0 * number + 2.0)
-    assert scene.rules.keep_s == 1.5 * 8.0
+        scene.call(f"a{number}", "a", 700, gap_s * number, arrival_s=1.0)
+        scene.leave(f"a{number}", gap_s * number)
+    assert scene.rules.keep_s == keep_s
 
 
-def test_programs_that_return_too_late_are_kept_briefly():
+def test_the_prefill_of_the_cache_is_measured_with_first_calls():
     scene = Scene()
-    for number in range(12):
-        scene.call(f"a{number}", "a", 700, 100.0 * number, arrival_s=1.0)
-        scene.leave(f"a{number}", 100.0 * number + 2.0)
-    assert scene.rules.keep_s == 5.0
+    for number, (tokens, single, seconds) in enumerate(
+        [(1925, True, 4.0), (1925, True, 2.0), (1925, False, 1.0), (1000, True, 0.1)]
+    ):
+        name = f"a{number}"
+        scene.call(name, name, tokens, 0.0, arrival_s=1.0, single=single)
+        claim = scene.claims[name]
+        if name in scene.sent:
+            scene.rules.answers(claim, seconds)
+            scene.rules.answers(claim, seconds + 9.0)
+        scene.leave(name, seconds)
+        scene.end(name, seconds)
+    # 1,000 tokens at 2,000 tokens (1,925 of the prompt, one of the output) in two seconds.
+    assert scene.rules.keep_s == 2 * 1.0
+
+
+def test_a_guest_that_has_ended_takes_room_until_all_residents_were_used_after_it():
+    scene = Scene()
+    scene.call("a1", "a", 600, arrival_s=1.0)
+    scene.call("b1", "b", 200, arrival_s=2.0)
+    scene.leave("a1", 1.0)
+    # The engine would evict `a` for a second guest, whose predecessor was used later.
+    scene.call("c1", "", 150, 1.0)
+    scene.leave("c1", 2.0)
+    scene.call("d1", "", 150, 2.0)
+    assert scene.held == ["d1"]
+    scene.call("a2", "a", 600, 3.0, arrival_s=1.0)
+    scene.admit(3.0)
+    assert scene.claims["d1"].why is Why.FITS
+
+
+def test_contexts_that_the_engine_has_evicted_take_no_room():
+    scene = Scene()
+    for number in range(20):
+        scene.call(f"c{number}", "", 100, float(number))
+        scene.leave(f"c{number}", float(number))
+    assert scene.rules._resting_tokens == 1000
+    scene.call("a1", "a", 700, 20.0, arrival_s=1.0)
+    scene.leave("a1", 20.0)
+    assert scene.rules._resting_tokens == 1000
+    scene.call("b1", "b", 300, 21.0, arrival_s=2.0)
+    assert scene.held == []
 
 
 def test_no_wait_is_longer_than_the_bound():
     scene = full()
-    scene.call("c1", "c", 200, 1.0, arrival_s=3.0)
+    scene.call("c1", "c", 250, 1.0, arrival_s=3.0)
     scene.admit(30.9)
     assert scene.held == ["c1"]
     scene.call("a2", "a", 700, 31.0, arrival_s=1.0)
@@ -149,8 +188,8 @@ def test_an_idle_replica_never_waits():
 
 def test_held_calls_are_sent_in_the_order_of_their_programs():
     scene = full()
-    scene.call("d1", "d", 200, 1.0, arrival_s=4.0)
-    scene.call("c1", "c", 200, 2.0, arrival_s=3.0)
+    scene.call("d1", "d", 250, 1.0, arrival_s=4.0)
+    scene.call("c1", "c", 250, 2.0, arrival_s=3.0)
     assert [scene.claims[name].ahead for name in ("d1", "c1")] == [1, 1]
     scene.leave("b1", 3.0)
     assert scene.sent[2:] == ["c1"]
@@ -160,14 +199,14 @@ def test_held_calls_are_sent_in_the_order_of_their_programs():
 def test_the_programs_ahead_are_residents_and_older_held_programs():
     scene = full()
     for call, program in (("c1", "c"), ("c2", "c"), ("d1", "d")):
-        scene.call(call, program, 200, 1.0, arrival_s=3.0 if program == "c" else 4.0)
+        scene.call(call, program, 250, 1.0, arrival_s=3.0 if program == "c" else 4.0)
     assert scene.claims["d1"].ahead == 2
 
 
 def test_a_small_single_call_is_never_held():
     scene = Scene()
-    scene.call("a1", "a", 750, arrival_s=1.0)
-    scene.call("b1", "", 240)
+    scene.call("a1", "a", 900, arrival_s=1.0)
+    scene.call("b1", "", 90)
     scene.call("chat", "", 15, 1.0, single=True)
     scene.call("title", "t", 15, 1.0, arrival_s=9.0, single=True)
     scene.call("more", "u", 15, 1.0, arrival_s=9.0, single=False)
@@ -219,7 +258,7 @@ def test_a_program_that_ends_during_a_call_may_begin_again():
 
 def test_a_held_call_that_leaves_frees_nothing_twice():
     scene = full()
-    scene.call("c1", "c", 200, 1.0, arrival_s=3.0)
+    scene.call("c1", "c", 300, 1.0, arrival_s=3.0)
     claim = scene.claims["c1"]
     scene.leave("c1", 2.0)
     assert claim.why is Why.LEFT
@@ -237,8 +276,8 @@ def test_tenants_share_the_memory_by_their_weights():
             f"f{number}", f"f{number}", 100, arrival_s=50.0 + number, tenant="few", weight=3.0
         )
     residents = scene.rules._sets.residents
-    assert len([name for name in residents if name.startswith("f")]) == 5
-    assert scene.rules.residents == 7
+    assert len([name for name in residents if name.startswith("f")]) == 6
+    assert scene.rules.residents == 9
 
 
 def test_without_scarcity_no_call_of_any_tenant_is_held():
