@@ -261,7 +261,7 @@ class Gateway:
             status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
             sessions.router(auth, table, lifecycle, receipts, turns, s),
-            admin.router(auth, table, registry, engine_client, s),
+            admin.router(auth, table, registry, engine_client, gates, s),
             stories.router(auth, table, receipts, listeners, turns),
             hints.prefill_router(
                 auth,

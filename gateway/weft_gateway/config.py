@@ -88,10 +88,7 @@ class Settings(BaseSettings):
         "for vLLM without Weft's plugin",
     )
     admission_wait_s: float = Field(
-        45.0,
-        gt=0,
-        le=3600,
-        description="maximum wait of a call for KV memory in the gateway, seconds",
+        45.0, gt=0, le=3600, description="maximum wait of a call for KV memory, seconds"
     )
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field(
         (),

@@ -29,10 +29,10 @@ _MARGIN: Final = 1.5
 _MOST_PREFILLS: Final = 2.0
 # The time of one such prefill until it is measured, seconds.
 _PREFILL_S: Final = 5.0
-# Calls from which it is measured: the last ones, of at least so many tokens.
+# It is measured with the last calls of at least this length.
 _PACES: Final = 16
 _PACE_TOKENS: Final = 1024
-# An output token takes about as long as so many prompt tokens: the ratio of an accelerator's
+# An output token takes about as long as this number of prompt tokens: the ratio of an accelerator's
 # computing rate to its memory's bandwidth.
 _OUTPUT: Final = 75
 # Programs whose shared tokens are known.
@@ -154,7 +154,7 @@ class Admission:
         return True
 
     def answers(self, claim: Claim, now: float, output: int = 1) -> None:
-        """A call that was sent has so many output tokens now. Its prefill is measured once."""
+        """A call that was sent has this number of output tokens. Its prefill is measured once."""
         if claim.single and not claim.timed and claim.tokens >= _PACE_TOKENS:
             claim.timed = True
             self._paces.append((now - claim.sent_s) / (claim.tokens + _OUTPUT * output))

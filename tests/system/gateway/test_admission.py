@@ -73,8 +73,10 @@ async def test_a_call_that_does_not_fit_waits_until_another_one_ends(
 ) -> None:
     answers = Answers()
     async with engine(script=answers, **STOCK) as stub, weft(stub, **LONG) as gateway:
-        first, second = call(gateway, "a"), call(gateway, "b")
-        await until(lambda: sorted(answers.begun) == ["a", "b"])
+        first = call(gateway, "a")
+        await until(lambda: answers.begun == ["a"])
+        second = call(gateway, "b")
+        await until(lambda: answers.begun == ["a", "b"])
         third = call(gateway, "c")
         await until(lambda: held(gateway) == 1)
         answers.open("b", "c")
