@@ -178,6 +178,43 @@ async def test_the_end_of_a_program_releases_its_place(
         clean(gateway)
 
 
+async def test_a_program_that_ends_during_its_call_releases_its_place_with_it(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    answers = Answers()
+    async with engine(script=answers, **STOCK) as stub, weft(stub, **LONG) as gateway:
+        tasks = [call(gateway, "a")]
+        await until(lambda: answers.begun == ["a"])
+        tasks += [call(gateway, "b"), call(gateway, "c")]
+        await until(lambda: held(gateway) == 1)
+        assert (await gateway.client.delete("/v1/sessions/a")).status_code == 200
+        assert held(gateway) == 1
+        answers.open("a")
+        await until(lambda: held(gateway) == 0)
+        answers.open("b", "c")
+        await asyncio.gather(*tasks)
+        clean(gateway)
+
+
+async def test_the_usage_at_the_end_of_a_stream_counts(engine: Any, weft: Any) -> None:
+    async def stream(wire: Any, request: Any) -> None:
+        parts = [
+            b'data: {"choices":[{"index":0,"delta":{"content":"\\"prompt_tokens\\": 7"}}]}\n\n',
+            b'data: {"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":20}}\n\n',
+            b"data: [DONE]\n\n",
+        ]
+        await wire.stream(*(parts if "stream_options" in request.json else parts[::2]))
+
+    async with engine(script=stream, **STOCK) as stub, weft(stub, **LONG) as gateway:
+        body = {"stream": True, "messages": [{"role": "user", "content": "four" * 100}]}
+        await gateway.call(headers={"x-session-id": "a"}, body=body)
+        assert 90 < gateway.parts.gates.state()["r0"]["kept_tokens"] < 150
+        body["stream_options"] = {"include_usage": True}
+        await gateway.call(headers={"x-session-id": "a"}, body=body)
+        assert gateway.parts.gates.state()["r0"]["kept_tokens"] == 1020
+        clean(gateway)
+
+
 async def test_an_idle_program_that_expires_releases_its_place(
     engine: Any, weft: Any, until: Any
 ) -> None:
