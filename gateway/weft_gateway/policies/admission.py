@@ -234,7 +234,7 @@ class Admission:
         resident's.
         """
         tokens, residents = 0, self._sets.residents
-        names = iter(self._resting.items())
+        names = iter(self._resting.items() if residents else ())
         if any(name in residents for name, _ in names):
             tokens = sum(tokens for name, tokens in names if name not in residents)
         return tokens
