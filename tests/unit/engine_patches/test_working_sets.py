@@ -179,7 +179,7 @@ def test_a_program_of_any_tenant_takes_a_free_place_if_all_fit():
         found.arrive(f"p{number}", 30, 0.0, 9.0 - number, tenant)
         assert not found._changed
     assert found.choose() == ({"p0", "p1", "p2"}, set())
-    # Now the places go by turns.
+    # Now the tenants take turns.
     found.arrive("p3", 30, 0.0, 1.0, "two")
     found.choose()
     assert len(found.residents) == 3
