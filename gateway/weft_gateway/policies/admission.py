@@ -27,6 +27,10 @@ _SMALL: Final = 1 / 64
 _MARGIN: Final = 1.5
 # A program may be without a call for this many prefills of the whole cache, if most return by then.
 _MOST_PREFILLS: Final = 2.0
+# The share of recent gaps that have to end by then, otherwise no place is kept.
+_RETURNING: Final = 0.5
+_GAPS: Final = 64
+_FEWEST_GAPS: Final = 8
 # The time of one such prefill until it is measured, seconds.
 _PREFILL_S: Final = 5.0
 # It is measured with the last calls of at least this length.
@@ -35,7 +39,7 @@ _PACE_TOKENS: Final = 1024
 # An output token takes about as long as this number of prompt tokens: the ratio of an accelerator's
 # computing rate to its memory's bandwidth.
 _OUTPUT: Final = 75
-# Programs whose shared tokens are known.
+# Programs whose shared tokens, or last ends of calls, are known.
 _MOST_PROGRAMS: Final = 8192
 
 
@@ -98,6 +102,9 @@ class Admission:
         # The contexts without a call that the engine still has, the least recently used first.
         self._resting: OrderedDict[str, int] = OrderedDict()
         self._resting_tokens = 0
+        # When the last call of a program ended, and recent gaps until the next one, seconds.
+        self._ended_s: dict[str, float] = {}
+        self._gaps: deque[float] = deque(maxlen=_GAPS)
         # Seconds per prompt token of recent calls that found nothing in the cache.
         self._paces: deque[float] = deque(maxlen=_PACES)
 
@@ -106,7 +113,7 @@ class Admission:
         """How long a resident may be without a call, seconds.
 
         At least the time of a prefill of the whole cache, which is the break-even of keeping and
-        computing again. Up to twice as long if most programs return by then.
+        computing again. Up to twice as long if most programs return by then. 0 if few do.
         """
         least, gap_s = _PREFILL_S, self._sets.usual_gap_s()
         if self._paces:
@@ -114,7 +121,11 @@ class Admission:
             least = self.tokens * sorted(self._paces)[len(self._paces) // 4]
         most = _MOST_PREFILLS * least
         wanted = most if gap_s is None else _MARGIN * gap_s
-        return wanted if least < wanted <= most else least
+        keep_s = wanted if least < wanted <= most else least
+        gaps = self._gaps
+        returned = sum(gap <= keep_s for gap in gaps)
+        few = len(gaps) >= _FEWEST_GAPS and returned < _RETURNING * len(gaps)
+        return 0.0 if few else keep_s
 
     @property
     def residents(self) -> int:
@@ -139,6 +150,9 @@ class Admission:
         claim.tokens = self._own(program, claim.tokens)
         if program:
             claim.counted = True
+            ended_s = self._ended_s.pop(program, None)
+            if ended_s is not None:
+                self._gaps.append(now - ended_s)
             self._sets.arrive(
                 program, claim.tokens, now, claim.arrival_s, claim.tenant, claim.weight
             )
@@ -174,11 +188,15 @@ class Admission:
                 self._guest_tokens -= claim.tokens
         if claim.counted:
             self._sets.leave(claim.program, own, now)
+            self._ended_s[claim.program] = now
+            if len(self._ended_s) > _MOST_PROGRAMS:
+                del self._ended_s[next(iter(self._ended_s))]
 
     def end(self, program: str) -> None:
         """A program will not call again."""
         self._sets.end(program)
         self._shared.pop(program, None)
+        self._ended_s.pop(program, None)
         for claims in (self._sent, self.held):
             for claim in claims.values():
                 if claim.program == program:

@@ -108,7 +108,7 @@ def test_a_resident_loses_its_place_after_the_limit():
 
 
 @pytest.mark.parametrize(
-    ("gap_s", "keep_s"), [(2.0, 5.0), (4.0, 6.0), (6.0, 9.0), (8.0, 5.0), (100.0, 5.0)]
+    ("gap_s", "keep_s"), [(2.0, 5.0), (4.0, 6.0), (6.0, 9.0), (8.0, 0.0), (100.0, 0.0)]
 )
 def test_the_limit_follows_the_usual_gap_up_to_two_prefills_of_the_cache(gap_s, keep_s):
     scene = Scene()
@@ -116,6 +116,19 @@ def test_the_limit_follows_the_usual_gap_up_to_two_prefills_of_the_cache(gap_s, 
         scene.call(f"a{number}", "a", 700, gap_s * number, arrival_s=1.0)
         scene.leave(f"a{number}", gap_s * number)
     assert scene.rules.keep_s == keep_s
+
+
+def test_programs_that_return_too_late_keep_no_place():
+    scene = Scene()
+    for number in range(9):
+        scene.call(f"a{number}", "a", 700, 100.0 * number, arrival_s=1.0)
+        scene.leave(f"a{number}", 100.0 * number + 1.0)
+    scene.call("a9", "a", 700, 900.0, arrival_s=1.0)
+    scene.call("b1", "", 290, 900.0)
+    scene.call("c1", "c", 600, 900.0, arrival_s=3.0)
+    assert scene.held == ["c1"]
+    scene.leave("a9", 901.0)
+    assert scene.claims["c1"].why is Why.RESIDENT
 
 
 def test_the_prefill_of_the_cache_is_measured_with_first_calls():
