@@ -124,8 +124,8 @@ class Admission:
         keep_s = wanted if least < wanted <= most else least
         gaps = self._gaps
         returned = sum(gap <= keep_s for gap in gaps)
-        few = len(gaps) >= _FEWEST_GAPS and returned < _RETURNING * len(gaps)
-        return 0.0 if few else keep_s
+        few_return = len(gaps) >= _FEWEST_GAPS and returned < _RETURNING * len(gaps)
+        return 0.0 if few_return else keep_s
 
     @property
     def residents(self) -> int:
@@ -242,19 +242,21 @@ class Admission:
         left = self.tokens - self.kept_tokens - self._guest_tokens
         # The scan is only for calls that it decides.
         if claim.tokens <= left and (
-            claim.tokens <= left - self._resting_tokens or claim.tokens <= left - self._remains()
+            claim.tokens <= left - self._resting_tokens
+            or claim.tokens <= left - self._remains(claim.program)
         ):
             return Why.FITS
         return None if self._sent else Why.IDLE
 
-    def _remains(self) -> int:
+    def _remains(self, program: str) -> int:
         """Return the tokens of contexts that are not kept, and that the engine evicts only after a
-        resident's.
+        resident's. The program's own context is used again.
         """
         tokens, residents = 0, self._sets.residents
         names = iter(self._resting.items() if residents else ())
         if any(name in residents for name, _ in names):
-            tokens = sum(tokens for name, tokens in names if name not in residents)
+            others = residents | {program}
+            tokens = sum(tokens for name, tokens in names if name not in others)
         return tokens
 
     def _rest(self, name: str, tokens: int) -> None:

@@ -163,6 +163,18 @@ def test_a_guest_that_has_ended_takes_room_until_all_residents_were_used_after_i
     assert scene.claims["d1"].why is Why.FITS
 
 
+def test_the_context_that_a_guest_uses_again_takes_no_room_from_it():
+    scene = Scene()
+    scene.call("a1", "a", 600, arrival_s=1.0)
+    scene.call("x1", "", 50)
+    scene.leave("a1", 1.0)
+    scene.call("b1", "b", 350, 1.0, arrival_s=2.0)
+    scene.leave("b1", 2.0)
+    scene.call("c1", "", 340, 3.0)
+    scene.call("b2", "b", 350, 3.0, arrival_s=2.0)
+    assert (scene.sent, scene.held) == (["a1", "x1", "b1", "b2"], ["c1"])
+
+
 def test_contexts_that_the_engine_has_evicted_take_no_room():
     scene = Scene()
     for number in range(20):
