@@ -145,10 +145,10 @@ class CacheAffinity:
         """A step has run."""
         self._pace.note(tokens, sequences, duration_s)
 
-    def reset(self) -> None:
+    def reset(self, now: float = 0.0) -> None:
         """The cache was emptied: forget all lookups."""
         self._reservations.clear()
-        self._undefer()
+        self._undefer(now)
         self._warm.clear()
         self._known.clear()
         self._unseen = set(self._cache.waiting_names())
@@ -163,7 +163,7 @@ class CacheAffinity:
         self._changed = False
         # The queue was last sorted with these calls at its end.
         before = self._deferred
-        self._undefer()
+        self._undefer(now)
         new, self._unseen = self._unseen, set()
         found = {name: self._look_up(name, now) for name in sorted(new)}
         self._reservations.expire(now)
@@ -224,8 +224,12 @@ class CacheAffinity:
         if not held:
             return
         self._deferred = set(held)
+        programs = {one.sequence: one.program for one in asking}
+        before: set[str] = set()
         for name in held:
-            self._calls.hold(name, True)
+            context, ahead = self._known[name], self._reservations.programs + len(before)
+            self._calls.hold(name, True, now, context.cached + context.uncached, ahead)
+            before.add(programs[name])
         self.admitting = len(asking) - len(held)
         max_hold_s = min(one.max_hold_s for one in asking if one.sequence in self._deferred)
         soonest = math.nextafter(now, math.inf)
@@ -235,9 +239,9 @@ class CacheAffinity:
             # Calls further back may fit. They are next once the queue is sorted.
             self.due = soonest
 
-    def _undefer(self) -> None:
+    def _undefer(self, now: float) -> None:
         for name in self._deferred:
-            self._calls.hold(name, False)
+            self._calls.hold(name, False, now)
         self._deferred = set()
         self.admitting = None
         self.due = math.inf

@@ -25,6 +25,8 @@ class CallState:
     context that were in the prefix cache and not, at the last lookup. promoted: the anti-starvation
     rule put it into its queue. level: of its program, under an order with residents. served_step:
     the number of the last step that was charged to it.
+    memory_wait_s, memory_tokens, programs_ahead: as in CallReport. deferred_since: when the current
+    wait for memory began.
     """
 
     context: CallContext
@@ -53,6 +55,10 @@ class CallState:
     promoted: bool = False
     level: int = 0
     served_step: int = 0
+    memory_wait_s: float = 0.0
+    memory_tokens: int = 0
+    programs_ahead: int = 0
+    deferred_since: float | None = None
     hints: list[str] = field(default_factory=list)
 
     @property
@@ -88,6 +94,20 @@ class CallState:
         self.waiting.discard(sequence)
         self.running.discard(sequence)
         self._settle(now)
+
+    def defer(self, now: float, tokens: int, ahead: int) -> None:
+        """The call waits for memory. tokens: its context. ahead: programs before it."""
+        if self.waiting_since is None or self.deferred_since is not None:
+            return
+        self.deferred_since = now
+        if not self.memory_tokens:
+            self.memory_tokens, self.programs_ahead = tokens, ahead
+
+    def resume(self, now: float) -> None:
+        """The call does not wait for memory any more."""
+        if self.deferred_since is not None:
+            self.memory_wait_s += max(0.0, now - self.deferred_since)
+            self.deferred_since = None
 
     def add_hints(self, hints: Iterable[str]) -> None:
         """Record the outcomes of hints; equal outcomes of several sequences once."""
@@ -135,6 +155,9 @@ class CallState:
             blocks_swapped_out=self.blocks_swapped_out,
             blocks_swapped_in=self.blocks_swapped_in,
             hints=tuple(self.hints),
+            memory_wait_s=round(self.memory_wait_s, 6),
+            memory_tokens=self.memory_tokens,
+            programs_ahead=self.programs_ahead,
         )
 
     def settle_wait(self, now: float) -> None:
@@ -152,3 +175,4 @@ class CallState:
         elif not waits and self.waiting_since is not None:
             self.settle_wait(now)
             self.waiting_since = None
+            self.resume(now)

@@ -174,6 +174,7 @@ class CallTable:
         self._served.clear()
         for call in self._calls.values():
             call.policy, call.level = order.name, 0
+            call.resume(now)
             self._stand(call, order.enter(self._view(call, now)), now)
 
     def refresh(self, now: float, running: bool = True) -> None:
@@ -199,11 +200,16 @@ class CallTable:
         call.context_cached, call.context_uncached = cached, uncached
         self._rank(call, now)
 
-    def hold(self, sequence: str, held: bool) -> None:
-        """Put a waiting sequence's call behind all others, or back into its place."""
+    def hold(self, sequence: str, held: bool, now: float, tokens: int = 0, ahead: int = 0) -> None:
+        """Put a waiting sequence's call behind all others, or back into its place. tokens, ahead:
+        its context and the programs before it, for its report."""
         call = self._of.get(sequence)
         if call is None:
             return
+        if held:
+            call.defer(now, tokens, ahead)
+        else:
+            call.resume(now)
         self._set_rank(call, (DEFERRED if held else self._place(call), *call.rank[1:]))
 
     def put_at(self, sequence: str, level: int) -> None:

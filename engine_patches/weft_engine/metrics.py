@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 GAUGES: Final = {
     "running": ("weft_engine_running", "Sequences in the batch"),
     "kv_usage": ("weft_engine_kv_usage_ratio", "Fraction of the KV cache in use"),
+    "held_back": ("weft_engine_deferred", "Waiting sequences that are deferred for memory"),
 }
 TOTALS: Final = {
     "displacements": (

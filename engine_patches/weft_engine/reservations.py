@@ -103,6 +103,11 @@ class CacheReservations:
         """The blocks reserved for all programs."""
         return self._total
 
+    @property
+    def programs(self) -> int:
+        """The programs with a reservation."""
+        return len(self._reservations)
+
     def keep(self, program: str, blocks: int, until: float, chain: Chain) -> None:
         """A call has ended and left blocks that no other call uses: reserve them. A context without
         a full block cannot be found again and gets no reservation."""

@@ -180,7 +180,7 @@ class Residents:
         """A step has run."""
         self._pace.note(tokens, sequences, duration_s)
 
-    def reset(self) -> None:
+    def reset(self, now: float = 0.0) -> None:
         """The cache was emptied."""
         self._sets.clear()
         self._changed = True
@@ -251,7 +251,7 @@ class Residents:
     def _defer(self, now: float) -> None:
         before, self._deferred = self._deferred, set()
         for sequence in before:
-            self._calls.hold(sequence, False)
+            self._calls.hold(sequence, False, now)
         count = min(self._memory.free_slots() + _BEYOND_SLOTS, _CONSIDERED)
         waiting = [*islice(self._memory.waiting_names(), count), *sorted(before)]
         waiting = list(dict.fromkeys(waiting))
@@ -260,6 +260,7 @@ class Residents:
             self._calls.put_at(sequence, self._level(sequence))
         left = self._blocks - self.kept_blocks - self._held_by_guests()
         running, admitted, looked_up = self._memory.running_count(), 0, 0
+        ahead: set[str] = set()
         for sequence in sorted(waiting, key=self._calls.rank):
             if self._program(sequence) not in residents:
                 blocks = self._blocks_of(sequence)
@@ -272,7 +273,9 @@ class Residents:
                     hold_s = self._max_hold_s(sequence, now)
                 if hold_s > 0:
                     self._deferred.add(sequence)
-                    self._calls.hold(sequence, True)
+                    tokens = self._memory.context_blocks(sequence) * self._tokens // self._blocks
+                    self._calls.hold(sequence, True, now, tokens, len(residents) + len(ahead))
+                    ahead.add(self._program(sequence))
                     self.due = min(self.due, max(now + hold_s, math.nextafter(now, math.inf)))
                     continue
                 left -= blocks

@@ -199,7 +199,7 @@ class WeftScheduler(SchedulerHooks):
         if self._swap is not None and entirely:
             self._swap.reset_cache()
         if self._affinity is not None and entirely:
-            self._affinity.reset()
+            self._affinity.reset(self.clock())
         if self._eviction is not None:
             self._eviction.policy.sweep()
             if entirely:

@@ -137,7 +137,10 @@ class CallReport:
     """The engine's report of one call, cumulative over its sequences (`n`, several prompts).
 
     service_s, waiting_s: seconds. Token counts are totals. queue_path: the queues that the call was
-    in, in order; 0 is the best. finished: no sequence of the call is alive.
+    in, in order; 0 is the best. finished: no sequence of the call is alive. memory_wait_s: the part
+    of waiting_s in which the call was deferred for KV memory, seconds. memory_tokens: its context,
+    and programs_ahead: the programs that kept memory or were deferred before it, both when it was
+    deferred first.
 
     `from_json` checks every field, so later code needs no checks. The constructor checks nothing.
     """
@@ -158,6 +161,9 @@ class CallReport:
     blocks_swapped_out: _Count = 0
     blocks_swapped_in: _Count = 0
     hints: tuple[str, ...] = ()
+    memory_wait_s: _Seconds = 0.0
+    memory_tokens: _Count = 0
+    programs_ahead: _Count = 0
 
     def to_json(self) -> str:
         """Return one line of compact ASCII JSON, which fits a header and an SSE comment."""

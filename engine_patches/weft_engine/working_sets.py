@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Final
 
 from weft_engine.forecast import ServiceForecast
@@ -25,7 +26,9 @@ _RETURNING: Final = 0.5
 _GROWTH: Final = 0.5
 # Programs that are tried after the first one that does not fit.
 _TRIED: Final = 16
+# Above this number, this many programs without a call are forgotten.
 _MOST_PROGRAMS: Final = 4096
+_FORGOTTEN: Final = 512
 
 
 @dataclass(slots=True)
@@ -123,7 +126,7 @@ class WorkingSets:
             if known.made == 1 and not self._programs_return():
                 self._leave_place(program, known)
         if len(self._sets) > _MOST_PROGRAMS:
-            self.end(min(self._sets, key=self._last_seen))
+            self._forget()
 
     def end(self, program: str) -> None:
         """A program will not call again."""
@@ -232,7 +235,8 @@ class WorkingSets:
     def _add(self, program: str, known: WorkingSet) -> None:
         """A candidate has come. It takes no other's place, except that of another tenant."""
         wanted = self._predicted(known)
-        self._changed |= len(self._tenants) > 1
+        if self._outside or wanted > self.left:
+            self._changed |= len(self._tenants) > 1
         if self._changed or wanted > self.left:
             self._outside += 1
             return
@@ -253,9 +257,11 @@ class WorkingSets:
         # Its place is for another candidate.
         self._changed |= self._outside > 0
 
-    def _last_seen(self, program: str) -> tuple[bool, float]:
-        known = self._sets[program]
-        return known.calls > 0, known.idle_since
+    def _forget(self) -> None:
+        """End the programs that have been away longest: many, because one takes as long to find."""
+        idle = [name for name, known in self._sets.items() if known.calls <= 0]
+        for name in nsmallest(_FORGOTTEN, idle, key=lambda name: self._sets[name].idle_since):
+            self.end(name)
 
     def _programs_return(self) -> bool:
         known = len(self._returned)

@@ -24,10 +24,12 @@ from weft_gateway.api.openapi import ERRORS, complete_document
 from weft_gateway.api.passthrough import Passthrough
 from weft_gateway.api.web import Cors
 from weft_gateway.api.websocket import ResponsesSockets
+from weft_gateway.calls.admission import Gates
 from weft_gateway.calls.background import BackgroundCalls
 from weft_gateway.calls.call import call_ids
 from weft_gateway.calls.client import DisconnectMonitor
 from weft_gateway.calls.engines import Engines
+from weft_gateway.calls.features.admission import AdmissionObserver
 from weft_gateway.calls.features.learning import TokenLearning
 from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
@@ -54,8 +56,10 @@ from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model.limits import TenantRules
+from weft_gateway.model.options import Admission
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.route import registry as routers
+from weft_gateway.programs.gateways import Gateways
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
@@ -108,20 +112,28 @@ class Stores(NamedTuple):
     chains: ResponseStore
     limiter: Limiter
     lineage: LineageStore
+    gateways: Gateways
 
 
 def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
     """Create the stores. link: the process table's Redis client, if it has one."""
     if link is None:
         return Stores(
-            ResponseStore(keep_s=settings.answer_keep_s), MemoryLimiter(), MemoryLineage()
+            ResponseStore(keep_s=settings.answer_keep_s),
+            MemoryLimiter(),
+            MemoryLineage(),
+            Gateways(),
         )
     from weft_gateway.programs.lineage.redis import RedisLineage
+    from weft_gateway.programs.redis_gateways import RedisGateways
     from weft_gateway.programs.redis_limits import RedisLimiter
     from weft_gateway.programs.redis_response_store import RedisResponseStore
 
     return Stores(
-        RedisResponseStore(link, settings.answer_keep_s), RedisLimiter(link), RedisLineage(link)
+        RedisResponseStore(link, settings.answer_keep_s),
+        RedisLimiter(link),
+        RedisLineage(link),
+        RedisGateways(link, settings.call_lease_s),
     )
 
 
@@ -183,8 +195,15 @@ class Gateway:
         engines = Engines(
             registry, engine_client, counter, tenants, turns, tag_prompts=s.tag_prompts
         )
+        self.gates = gates = Gates(lambda: stores.gateways.count, s.admission_wait_s)
         lifecycle = Lifecycle(
-            table, registry.prefixes, advisor, engines.ask_report, spawner, metrics.error
+            table,
+            registry.prefixes,
+            advisor,
+            engines.ask_report,
+            spawner,
+            metrics.error,
+            gates.program_ended,
         )
         path = CallPath(
             placement,
@@ -218,6 +237,9 @@ class Gateway:
         add(TokenLearning(counter))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
         add(MetricsObserver(metrics))
+        held = s.admission is Admission.AUTO
+        # Last, so that the receipt of a call that waits exists.
+        add(AdmissionObserver(gates, registry, tenants, counter, metrics) if held else None)
 
         # HTTP.
         answers = Failures(metrics.error, next_call, s.retry_after_s)
@@ -239,7 +261,7 @@ class Gateway:
             status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
             sessions.router(auth, table, lifecycle, receipts, turns, s),
-            admin.router(auth, table, registry, engine_client, s),
+            admin.router(auth, table, registry, engine_client, gates, s),
             stories.router(auth, table, receipts, listeners, turns),
             hints.prefill_router(
                 auth,
@@ -295,6 +317,7 @@ class Gateway:
             await self.spawner.settle(timeout_s=5.0)
             await self.engine_client.aclose()
             await self.stores.limiter.aclose()
+            await self.stores.gateways.leave()
             await table.aclose()
 
     async def _sweep(self) -> None:
@@ -312,8 +335,11 @@ class Gateway:
             try:
                 gone = await self.table.expire(time(), idle_s)
                 notifier.add(gone)
+                for each in gone:
+                    self.gates.program_ended(each.key)
                 await self.stores.chains.flush()
                 await self.stores.limiter.refresh()
+                await self.stores.gateways.refresh()
             except TableUnavailable as error:
                 log.warning("the process table is unreachable: %s", error)
             await asyncio.sleep(every_s)

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError, field_validator
@@ -15,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from weft_gateway import tenants, urls
 from weft_gateway.model.limits import TenantRules
+from weft_gateway.model.options import Admission, Balancer
 
 PREFIX: Final = "WEFT_"
 # Read by the engine's plugin (docs/engine.md).
@@ -23,14 +23,6 @@ _OF_ENGINES: Final = ("WEFT_ENGINE_SETTINGS", "WEFT_ORDER_OPTIONS")
 _GUARDS: Final = re.compile("KEY|SECRET|TOKEN|PASS|AUTH|CREDENTIAL")
 # Values that a header can carry unchanged.
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-
-
-class Balancer(StrEnum):
-    """How the gateway selects a replica. `locality` is Agentix Algorithm 2."""
-
-    LOCALITY = "locality"
-    ROUND_ROBIN = "round_robin"
-    LEAST_USED = "least_used"
 
 
 class SettingsError(ValueError):
@@ -89,6 +81,14 @@ class Settings(BaseSettings):
         le=100_000_000,
         description="prefix cache size of replicas that do not report it, used to place new "
         "programs, tokens; 0: none",
+    )
+    admission: Admission = Field(
+        Admission.AUTO,
+        description="whether calls that would evict running programs wait in the gateway; auto: "
+        "for vLLM without Weft's plugin",
+    )
+    admission_wait_s: float = Field(
+        45.0, gt=0, le=3600, description="maximum wait of a call for KV memory, seconds"
     )
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field(
         (),

@@ -12,6 +12,7 @@ from weft_gateway.programs.lineage.marks import Entry, Mark
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.redis import RedisLineage
 from weft_gateway.programs.redis import RedisTable
+from weft_gateway.programs.redis_gateways import RedisGateways
 from weft_gateway.programs.redis_response_store import RedisResponseStore
 
 
@@ -70,6 +71,9 @@ async def run_every_script(table, responses, lineage) -> None:
     await table.reopen([o := opening(key, now=61.0)])
     await table.close_call(closing(o, now=62.0))
     await table.end(key, 63.0)
+    gateways = RedisGateways(table.link, lease_s=100.0)
+    await gateways.refresh()
+    await gateways.leave()
     for number in range(5):
         await responses.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")
     await responses.forget("t0", "resp_4")

@@ -121,6 +121,9 @@ def test_a_deferred_call_is_admitted_after_its_hold_or_the_reservation(engine):
     assert [r.call for r in e.reports] == ["a/0", "cold", "busy"]
     cold = next(r for r in e.reports if r.call == "cold")
     assert 10 < cold.waiting_s < 60
+    assert 0 < cold.memory_wait_s <= cold.waiting_s
+    assert (cold.memory_tokens, cold.programs_ahead) == (480, 1)
+    assert {r.memory_wait_s for r in e.reports if r.call != "cold"} == {0.0}
 
 
 @pytest.mark.parametrize(

@@ -213,13 +213,19 @@ def cache() -> JSON:
             Panel(
                 "Waiting time per second of service",
                 "Time of calls in engine queues divided by their execution time. Above 1, programs "
-                "wait longer than they execute.",
+                "wait longer than they execute. 'for memory' is the part that calls were deferred "
+                "for KV memory.",
                 "short",
                 (
                     Query(
                         f"{_rate('weft_waiting_seconds_total', 'replica')}"
                         f" / {_rate('weft_service_seconds_total', 'replica')}",
                         "{{replica}}",
+                    ),
+                    Query(
+                        f"{_rate('weft_memory_wait_seconds_total', 'replica')}"
+                        f" / {_rate('weft_service_seconds_total', 'replica')}",
+                        "{{replica}}, for memory",
                     ),
                 ),
             ),

@@ -13,6 +13,7 @@ from weft_engine.wire import ORDER_NAMES
 from weft_gateway.api import schemas, web
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, read_model
+from weft_gateway.calls.admission import Gates
 from weft_gateway.config import Settings
 from weft_gateway.engine.described import shallow
 from weft_gateway.engine.fetch import EngineClient
@@ -45,6 +46,7 @@ def router(
     table: ProcessTable,
     registry: Registry,
     engine_client: EngineClient,
+    gates: Gates,
     settings: Settings,
 ) -> APIRouter:
     """Create the routes POST /weft/policy and GET /weft/state, for administrators."""
@@ -93,12 +95,12 @@ def router(
 
     @api.get(
         "/state",
-        summary="Get every replica's state and the process table's integrity",
+        summary="Get every replica's state and the gateway's integrity",
         response_model=schemas.GatewayState,
         response_model_exclude_unset=True,
     )
     async def get_state() -> dict[str, Any]:
-        """Each replica's own answer by name, and checks of the process table."""
+        """Each replica's own answer by name, and checks of the process table and of admission."""
         answers = await ask("GET", "/weft/state", None)
         return {
             "replicas": answers,
@@ -108,6 +110,7 @@ def router(
                 "programs": (await table.counts())._asdict(),
                 "local": table.local,
             },
+            "memory": {"violations": gates.violations(), "replicas": gates.state()},
         }
 
     return api

@@ -222,11 +222,28 @@ class TableIntegrity(BaseModel):
     local: bool = Field(description="whether the store is away and the table runs in memory")
 
 
+class ReplicaMemory(BaseModel):
+    """The programs that this gateway admits to the KV cache of one replica, in tokens."""
+
+    cache_tokens: int = Field(description="this gateway's part of the cache")
+    residents: int = Field(description="programs that keep their contexts between calls")
+    kept_tokens: int = Field(description="the predicted contexts of the residents")
+    held: int = Field(description="calls that wait")
+
+
+class MemoryState(BaseModel):
+    """Admission to the KV caches of replicas without Weft's plugin."""
+
+    violations: list[str]
+    replicas: dict[str, ReplicaMemory]
+
+
 class GatewayState(BaseModel):
-    """Every replica's answer to `GET /weft/state`, and the process table."""
+    """Every replica's answer to `GET /weft/state`, the process table, and admission."""
 
     replicas: dict[str, ReplicaAnswer]
     table: TableIntegrity
+    memory: MemoryState
 
 
 class CallReceipt(BaseModel):
@@ -255,6 +272,10 @@ class CallReceipt(BaseModel):
     )
     predicted: dict[str, Any]
     actual: dict[str, Any] | None = Field(description="as the engine reported it")
+    memory: dict[str, Any] | None = Field(
+        description="how long the call was deferred for KV memory, the tokens of its context and "
+        "the programs ahead of it at first, also in words; null if it was not"
+    )
     times: dict[str, Any]
     hints: list[dict[str, str]] = Field(description="each hint with its fate")
     saved_s: dict[str, float] = Field(description="seconds saved, by overlap")

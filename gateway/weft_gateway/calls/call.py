@@ -18,6 +18,7 @@ from weft_gateway.model import Decision, Outcome, Program, ProgramKey, PromptPre
 from weft_gateway.model.hint import NO_HINTS, Hints
 from weft_gateway.model.record import record
 from weft_gateway.overlap.prefill import Prefill
+from weft_gateway.policies.admission import Claim
 from weft_gateway.policies.tags_sections import Section
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.lineage.rules import Asked
@@ -128,12 +129,17 @@ class Call:
     # The open call. placed: the proposal and its reason. replica: "" before the call is open.
     # program: its state when the call opened. local: the table's store was away. failed: replicas
     # that could not be reached, with error codes. superseded: another replica has the call now.
+    # shared_tokens: of the prompt's beginning, which the replica received from other programs.
+    # claim: on the replica's memory. memory_wait_s: how long the call waited for it.
     placed: Placed | None = None
     replica: str = ""
     program: Program = _NO_PROGRAM
     local: bool = False
     failed: tuple[tuple[str, str], ...] = ()
     superseded: bool = False
+    shared_tokens: int = 0
+    claim: Claim | None = None
+    memory_wait_s: float = 0.0
 
     # The data sent to the engine. context: None for engines without the plugin. fates: of hints, as
     # `name=fate`. expected_s: mean service of the program's calls.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Protocol
 
 from starlette.types import Receive
@@ -16,6 +17,18 @@ class Cancellable(Protocol):
     def cancel(self, error: Exception) -> None:
         """Stop; the waiting code gets `error`."""
         ...
+
+
+class _Waiting:
+    """A task that can be cancelled with a reason."""
+
+    def __init__(self, task: asyncio.Future[None]) -> None:
+        self.task = task
+        self.error: Exception | None = None
+
+    def cancel(self, error: Exception) -> None:
+        self.error = error
+        self.task.cancel()
 
 
 class Disconnect:
@@ -44,6 +57,20 @@ class Disconnect:
         if self.gone:
             raise ClientGone
         self._work = work
+
+    async def wait(self, pending: Awaitable[None]) -> None:
+        """Await `pending`. If the client disconnects, cancel it and raise ClientGone."""
+        waiting = _Waiting(asyncio.ensure_future(pending))
+        try:
+            self.stops(waiting)
+            await waiting.task
+        except asyncio.CancelledError:
+            if waiting.error is None:
+                raise
+            raise waiting.error from None
+        finally:
+            waiting.task.cancel()
+            self._work = None
 
     def end(self, error: Exception) -> bool:
         """Cancel the work for the client with `error`. Returns whether there was any."""

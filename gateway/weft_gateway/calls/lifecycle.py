@@ -68,7 +68,7 @@ class Lifecycle:
 
     prefixes: records where prompts go. advisor: reports ended programs to engines. ask: requests an
     engine's report on a call without one. spawner: runs work beside the calls. count_error: for
-    metrics, by code.
+    metrics, by code. ended: called with each program that ended by its handle or its last call.
     """
 
     table: ProcessTable
@@ -77,6 +77,7 @@ class Lifecycle:
     ask: Ask
     spawner: Spawner
     count_error: Callable[[str], None]
+    ended: Callable[[ProgramKey], None] = lambda key: None
 
     async def open(self, call: Call, placed: Placed) -> OpenCall:
         """Open a call on the replica that the table chooses. Raises TableUnavailable without a
@@ -100,7 +101,7 @@ class Lifecycle:
         call.replica, call.program, call.local = opened.replica, opened.program, opened.local
         call.placed = placed
         if placed.prefix is not None:
-            self.prefixes.sent(opened.replica, placed.prefix)
+            call.shared_tokens = self.prefixes.sent(opened.replica, placed.prefix)
         return OpenCall(call, self._close)
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
@@ -109,6 +110,7 @@ class Lifecycle:
         """
         program = await self.table.end(key, now_s)
         if program is not None and not program.threads:
+            self.ended(key)
             self.spawner.spawn(self.advisor.advise(key, program.replicas, "forget"))
         return program
 
@@ -148,6 +150,7 @@ class Lifecycle:
         program = await self.table.close_call(_closing(call))
         if program is not None and program.ended and not program.threads:
             # Its handle was deleted while this last call was in flight.
+            self.ended(call.key)
             names = (call.replica, *program.replicas)
             self.spawner.spawn(self.advisor.advise(call.key, names, "forget"))
         elif call.identity.final:

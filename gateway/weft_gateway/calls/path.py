@@ -65,7 +65,7 @@ class CallPath:
                         try:
                             for opened_hook in call.hooks.opened:
                                 if (pending := opened_hook(call)) is not None:
-                                    await pending
+                                    await client.wait(pending)
                             client.stops(exchange)
                             await self.engines.send(call, exchange)
                         except ConnectFailed as error:

@@ -6,6 +6,7 @@ Validated values are safe for all three. Arguments are JSON parsed by orjson: no
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import orjson
@@ -14,6 +15,9 @@ MAX_MODELS: Final = 10_000
 MAX_ID: Final = 512
 MAX_CARD_BYTES: Final = 16_384
 _MAX_DEPTH: Final = 8
+# The cache of each engine of a vLLM server, in its Prometheus metrics.
+_CACHE_INFO: Final = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
+_LABEL: Final = re.compile(r'\b(num_gpu_blocks|block_size|enable_prefix_caching)="(\w{0,12})"')
 # A larger capacity is an error, and its marks would use the gateway's memory.
 MAX_ROOM_TOKENS: Final = 100_000_000
 
@@ -84,3 +88,17 @@ def cache_room(answer: dict[str, Any]) -> int | None:
         if isinstance(engine, dict) and type(engine.get("cache_tokens")) is int
     ]
     return min(max(0, min(rooms)), MAX_ROOM_TOKENS) if rooms else None
+
+
+def cache_sizes(metrics: str) -> list[int]:
+    """Return the KV cache sizes in tokens of the engines whose vLLM metrics these are. Empty if an
+    engine reports none or does not reuse contexts.
+    """
+    sizes = []
+    for labels in _CACHE_INFO.findall(metrics):
+        found = dict(_LABEL.findall(labels))
+        counts = found.get("num_gpu_blocks", ""), found.get("block_size", "")
+        if found.get("enable_prefix_caching") == "False" or not all(map(str.isdecimal, counts)):
+            return []
+        sizes.append(min(int(counts[0]) * int(counts[1]), MAX_ROOM_TOKENS))
+    return sizes

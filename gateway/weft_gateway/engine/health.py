@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from weft_gateway.engine.described import cache_room, models_of, owners, runs_plugin
+from weft_gateway.engine.described import cache_room, cache_sizes, models_of, owners, runs_plugin
 from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.fetch import EngineClient, Fetched
 from weft_gateway.engine.registry import Registry, Replica
@@ -121,10 +121,27 @@ class HealthLoop:
             return
         if kind is not ReplicaKind.UNKNOWN:
             replica.kind = kind
+            weft = kind is ReplicaKind.WEFT
+            replica.cache_tokens = 0 if weft else await self._cache_tokens(replica)
             self._warned.discard(replica.name)
             self._unsure.discard(replica.name)
         else:
             self._warn_if_unknown(replica, f"GET /weft/state answered {state.status}")
+
+    async def _cache_tokens(self, replica: Replica) -> int:
+        """Return the size of the KV cache that vLLM's metrics report, 0 if they report none. The
+        engines behind one address count together.
+        """
+        try:
+            metrics = await self._get(replica, "/metrics")
+        except httpx.HTTPError:
+            return replica.cache_tokens
+        text = metrics.body.decode("utf-8", "replace") if metrics.status == 200 else ""
+        sizes = cache_sizes(text)
+        if sizes:
+            # The engine that takes a call is unknown.
+            self.registry.prefixes.room(replica.name, min(sizes))
+        return sum(sizes)
 
     def _kind(self, name: str, state: Fetched, owners: frozenset[str | None]) -> ReplicaKind:
         """Return the kind according to both answers, UNKNOWN if they are inconclusive. Raises

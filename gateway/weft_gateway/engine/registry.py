@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 class Replica:
     """One engine. models: served models by id, as the engine describes them; empty: not yet
     learned. refuses: the gateway's credentials that the engine last refused, `api_key` or
-    `engine_secret`.
+    `engine_secret`. cache_tokens: the size of its KV cache, if it reports one and does not run the
+    plugin, which admits programs by itself; otherwise 0.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Replica:
     models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
     refuses: frozenset[str] = frozenset()
+    cache_tokens: int = 0
     _view: ReplicaView | None = None
 
     def learn(self, cards: Sequence[Mapping[str, object]]) -> None:

@@ -9,6 +9,7 @@
 | n:TENANT | sorted set | the tenant's named programs, all with score 0: ordered by id |
 | i:TENANT | sorted set | those without an open call, by the Unix time since when |
 | leases | sorted set | lease of each open call by the Redis time of its last renewal |
+| gateways | sorted set | gateways that use the table, by the Redis time of their last sign |
 | totals | hash | programs created and ended since the table was created |
 | answers | hash | TENANT/RESPONSE to the metadata of a stored answer |
 | answer_ages | sorted set | TENANT/RESPONSE by the Unix time of storing |
@@ -52,6 +53,7 @@ class Keys:
         self.in_flight = base + b"in_flight"
         self.activity = base + b"activity"
         self.leases = base + b"leases"
+        self.gateways = base + b"gateways"
         self.totals = base + b"totals"
         self.table = base + b"table"
         self.answers = base + b"answers"

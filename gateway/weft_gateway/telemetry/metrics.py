@@ -23,6 +23,7 @@ class CallMetrics:
         "cached",
         "first_byte",
         "latency",
+        "memory_wait",
         "outcomes",
         "output",
         "preemptions",
@@ -40,6 +41,7 @@ class CallMetrics:
         }
         self.service = metrics.service.labels(replica)
         self.waiting = metrics.waiting.labels(replica)
+        self.memory_wait = metrics.memory_wait.labels(replica)
         self.prompt = metrics.prompt.labels(replica)
         self.cached = metrics.cached.labels(replica)
         self.output = metrics.output.labels(replica)
@@ -49,6 +51,7 @@ class CallMetrics:
         """Add the usage of one call, as reported by its engine."""
         self.service.value += report.service_s
         self.waiting.value += report.waiting_s
+        self.memory_wait.value += report.memory_wait_s
         self.prompt.value += report.prompt_tokens
         self.cached.value += report.cached_tokens
         self.output.value += report.output_tokens
@@ -101,6 +104,18 @@ class Metrics:
             "weft_service_seconds", "Attained service in seconds", ("replica",), r
         )
         self.waiting = Counters("weft_waiting_seconds", "Seconds in engine queues", ("replica",), r)
+        self.memory_wait = Counters(
+            "weft_memory_wait_seconds",
+            "Seconds in which calls were deferred for KV memory",
+            ("replica",),
+            r,
+        )
+        self.memory_waits = Counters(
+            "weft_memory_waits",
+            "Calls that waited in the gateway for KV memory, by the end of the wait",
+            ("replica", "end"),
+            r,
+        )
         self.prompt = Counters("weft_prompt_tokens", "Prompt tokens", ("replica",), r)
         self.cached = Counters(
             "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), r

@@ -15,6 +15,10 @@ from weft_engine.wire import CallContext, CallReport
 from weft_gateway.model import Decision, ProgramKey
 from weft_gateway.policies.fair_lru import FairLRU
 
+# Shorter waits have more decimals, and larger token counts are in thousands.
+_SHORT_S: Final = 0.1
+_THOUSANDS: Final = 10_000
+
 
 @dataclass(slots=True, eq=False)
 class Receipt:
@@ -31,7 +35,8 @@ class Receipt:
     the answer, and how many seconds before. joined: threads of the program whose answers the prompt
     contains, as found by lineage. lineage: program, thread and parent under which lineage stores
     the call, if it placed the call. counted: the program for which the process table counted the
-    call, if lineage later reassigned it.
+    call, if lineage later reassigned it. memory_wait_s, memory_tokens, programs_ahead: how long the
+    call was deferred for KV memory, its context in tokens, and the programs before it at first.
     """
 
     request_id: str
@@ -63,6 +68,9 @@ class Receipt:
     lineage: tuple[str, str, str] | None = None
     counted: ProgramKey | None = None
     error: str = ""
+    memory_wait_s: float = 0.0
+    memory_tokens: int = 0
+    programs_ahead: int = 0
     begun: float = 0.0
     listed: bool = True
 
@@ -112,6 +120,7 @@ class Receipt:
                 "service_s": self.predicted_service_s,
             },
             "actual": self._actual(),
+            "memory": self._memory(),
             "times": {
                 "overhead_s": self.overhead_s,
                 "first_byte_s": self.first_byte_s or None,
@@ -166,12 +175,31 @@ class Receipt:
             "blocks_swapped_in": report.blocks_swapped_in,
         }
 
+    def _memory(self) -> dict[str, Any] | None:
+        """Return the wait for KV memory, None for a call without one."""
+        if not self.memory_wait_s:
+            return None
+        return {
+            "memory_wait_s": self.memory_wait_s,
+            "memory_tokens": self.memory_tokens,
+            "programs_ahead": self.programs_ahead,
+            "text": memory_text(self.memory_wait_s, self.memory_tokens, self.programs_ahead),
+        }
+
     def _hints(self) -> list[dict[str, str]]:
         fates = [{"hint": name, "fate": fate, "by": "gateway"} for name, fate in self.hints]
         for text in self.report.hints if self.report is not None else ():
             name, _, fate = text.partition("=")
             fates.append({"hint": name.removeprefix("weft_"), "fate": fate, "by": "engine"})
         return fates
+
+
+def memory_text(wait_s: float, tokens: int, ahead: int) -> str:
+    """Return a wait for KV memory in words, as receipts show it."""
+    seconds = f"{wait_s:.1f}" if wait_s >= _SHORT_S else f"{wait_s:.3f}"
+    needs = f"{tokens / 1000:.0f}k" if tokens >= _THOUSANDS else str(tokens)
+    programs = "1 program" if ahead == 1 else f"{ahead} programs"
+    return f"waited {seconds} s for memory: needs {needs} tokens, {programs} ahead"
 
 
 class Receipts:

@@ -143,7 +143,8 @@ class Engine:
 
     weft: it answers as an engine with the plugin. late: health checks are answered after this
     event. owner: the `owned_by` of its models. state: an error status with which it answers
-    /weft/state. asked: the number of these answers. canned: fixed answers by path.
+    /weft/state. asked: the number of these answers. canned: fixed answers by path. metrics: their
+    text; "": it has none.
     """
 
     script: Script = echo
@@ -161,6 +162,7 @@ class Engine:
     owner: str = "vllm"
     state: str = ""
     asked: int = 0
+    metrics: str = ""
     idle: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def refuse(self) -> None:
@@ -203,6 +205,8 @@ class Engine:
         elif path in self.canned:
             self.other.append(request)
             await wire.plain(self.canned[path])
+        elif path == "/metrics":
+            await wire.plain(self.metrics.encode(), "200 OK" if self.metrics else "404 Not Found")
         elif path == "/weft/state" and self.state:
             self.asked += 1
             await wire.plain({"detail": "no"}, self.state)

@@ -31,6 +31,7 @@ FEATURES = {
     "stored responses": "StoredAnswers",
     "token learning": "TokenLearning",
     "limits": "LimitsObserver",
+    "admission": "AdmissionObserver",
 }
 
 

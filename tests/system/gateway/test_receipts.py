@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from weft_engine.wire import CallReport
 from weft_gateway.api import sessions, stories
 from weft_gateway.programs.memory import MemoryTable
 
@@ -56,6 +57,32 @@ async def test_a_receipt_reports_placement_order_and_result(engine: Any, weft: A
         assert receipt["times"]["total_s"] > 0
         trace = (await gateway.client.get("/v1/sessions/run/story")).json()
         assert [r["order"]["program_service_s"] for r in trace["receipts"]] == [0.0, 2.0]
+
+
+async def test_receipt_story_and_metrics_tell_a_wait_for_memory(engine: Any, weft: Any) -> None:
+    waits = [(3.2, 18_000, 2), (0.0, 0, 0)]
+
+    async def report(wire: Any, request: Any) -> None:
+        call = request.json["vllm_xargs"]["weft_call"]
+        wait_s, tokens, ahead = waits.pop(0)
+        report = CallReport(
+            call, memory_wait_s=wait_s, memory_tokens=tokens, programs_ahead=ahead
+        ).to_json()
+        await wire.plain({}, headers={"x-weft-report": report})
+
+    async with engine(script=report) as stub, weft(stub) as gateway:
+        for _ in range(2):
+            await gateway.call(headers=NAMED)
+        story = (await gateway.client.get("/v1/sessions/run/story")).json()
+        text = "waited 3.2 s for memory: needs 18k tokens, 2 programs ahead"
+        first = {
+            "memory_wait_s": 3.2, "memory_tokens": 18_000, "programs_ahead": 2, "text": text,
+        }  # fmt: skip
+        assert [one["memory"] for one in story["receipts"]] == [first, None]
+        receipt = await gateway.client.get(f"/v1/receipts/{story['receipts'][0]['request_id']}")
+        assert receipt.json()["memory"] == first
+        metrics = (await gateway.client.get("/metrics")).text
+        assert 'weft_memory_wait_seconds_total{replica="r0"} 3.2\n' in metrics
 
 
 async def test_a_trace_includes_ended_threads(engine: Any, weft: Any) -> None:

@@ -21,6 +21,7 @@ FAMILIES = {
     "weft_engine_demotions": "counter",
     "weft_engine_policy": "gauge",
     "weft_engine_kv_usage_ratio": "gauge",
+    "weft_engine_deferred": "gauge",
     "weft_engine_kv_blocks": "gauge",
     "weft_engine_part": "gauge",
 }

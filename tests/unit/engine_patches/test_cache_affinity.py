@@ -236,6 +236,25 @@ def test_a_program_that_ends_loses_its_reservation():
     assert scene.affinity.deferred == 0
 
 
+def test_a_report_tells_the_wait_for_reserved_blocks():
+    scene = held_back()
+    scene.come("colder", 0, 2000, 60)
+    calls = [scene.cache.calls.of(name) for name in ("cold", "colder")]
+    scene.affinity.refresh(0.1)
+    scene.affinity.refresh(0.25)
+    scene.affinity.ended("away")
+    scene.affinity.refresh(0.5)
+    waits = [(c.memory_wait_s, c.memory_tokens, c.programs_ahead) for c in calls]
+    assert waits == [(0.5, 1000, 1), (0.4, 2000, 2)]
+
+
+def test_an_emptied_cache_ends_a_wait_for_memory():
+    scene = held_back()
+    scene.affinity.reset(0.5)
+    scene.affinity.refresh(2.0)
+    assert scene.cache.calls.of("cold").memory_wait_s == 0.5
+
+
 def test_an_emptied_cache_keeps_nothing_and_is_looked_up_anew():
     scene = held_back()
     scene.affinity.reset()

@@ -47,6 +47,43 @@ def test_an_aborted_wait_counts():
     assert not a.alive
 
 
+def test_the_wait_for_memory_is_the_time_of_all_deferrals_and_has_the_figures_of_the_first():
+    a = call_state()
+    a.enqueue("s", 10.0)
+    a.defer(11.0, 18_000, 2)
+    a.resume(13.0)
+    a.defer(13.0, 18_000, 1)
+    a.defer(14.0, 18_000, 1)
+    a.resume(14.5)
+    a.resume(15.0)
+    a.defer(16.0, 500, 0)
+    a.start("s", 17.0)
+    a.leave("s", 20.0)
+    report = a.report()
+    assert (report.memory_wait_s, report.memory_tokens, report.programs_ahead) == (4.5, 18_000, 2)
+    assert report.waiting_s == 7.0
+
+
+def test_an_aborted_call_has_waited_for_memory_until_its_end():
+    a = call_state()
+    a.enqueue("s", 0.0)
+    a.defer(1.0, 100, 1)
+    a.leave("s", 4.0)
+    assert a.report().memory_wait_s == 3.0
+
+
+def test_a_call_with_a_running_sequence_does_not_wait_for_memory():
+    a = call_state()
+    a.enqueue("s1", 0.0)
+    a.enqueue("s2", 0.0)
+    a.start("s1", 1.0)
+    a.defer(2.0, 100, 1)
+    a.leave("s2", 5.0)
+    a.leave("s1", 6.0)
+    report = a.report()
+    assert (report.memory_wait_s, report.memory_tokens) == (0.0, 0)
+
+
 def test_a_promotion_resets_the_calls_own_two_numbers_and_not_its_totals():
     a = call_state()
     a.enqueue("s", 0.0)

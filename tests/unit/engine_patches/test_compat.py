@@ -113,7 +113,7 @@ def test_incremental_order_equals_a_full_sort(seed, policy):
                 waiting[number % len(waiting)].request_id, 700 * (number % 5), 2000, now
             )
         elif event == "h" and waiting:
-            book.hold(waiting[number % len(waiting)].request_id, number % 2 == 0)
+            book.hold(waiting[number % len(waiting)].request_id, number % 2 == 0, 0.0)
         if sorts:
             book.promote(now)
             book.refresh(now)

@@ -19,6 +19,7 @@ STATE = {
     "promotions": 1,
     "demotions": 7,
     "kv_usage": 0.5,
+    "held_back": 2,
     "swap": {"slots": 8, "used": 1},
     "kv": {"blocks_by_tag": {"RESPONSE": 6}, "pins": 1},
 }
@@ -62,6 +63,7 @@ def test_a_state_becomes_series(page):
     assert page.value("weft_engine_promotions_total") == 1
     assert page.value("weft_engine_demotions_total") == 7
     assert page.value("weft_engine_kv_usage_ratio") == 0.5
+    assert page.value("weft_engine_deferred") == 2
     assert page.value("weft_engine_policy", policy="plas") == 1
     assert page.value("weft_engine_kv_blocks", tag="RESPONSE") == 6
     assert page.value("weft_engine_part", part="kv", count="pins") == 1

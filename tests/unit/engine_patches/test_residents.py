@@ -109,6 +109,46 @@ def test_a_call_of_another_program_waits_for_memory_that_residents_leave():
     assert engine.resident == {"b", "c"}
 
 
+def test_a_report_tells_the_wait_for_memory():
+    """Two residents are ahead of the first deferred call, and its program is ahead of the next."""
+    engine = Engine()
+    first, second = engine.come("a", 40, 0.0), engine.come("b", 30, 1.0)
+    engine.admit()
+    third, fourth = engine.come("c", 40, 2.0), engine.come("d", 50, 3.0)
+    engine.now = 1.0
+    assert engine.admit() == []
+    for now in (2.0, 3.0):
+        engine.now = now
+        engine.residents.freed()
+        assert engine.admit() == []
+    calls = [engine.calls.of(name) for name in (first, third, fourth)]
+    engine.end(first)
+    engine.residents.ended("a")
+    engine.now = 5.0
+    assert engine.admit() == [third]
+    engine.end(second)
+    engine.residents.ended("b")
+    engine.end(third)
+    engine.residents.ended("c")
+    engine.now = 9.0
+    assert engine.admit() == [fourth]
+    reports = [call.report() for call in calls]
+    waits = [(r.memory_wait_s, r.memory_tokens, r.programs_ahead) for r in reports]
+    assert waits == [(0.0, 0, 0), (4.0, 40 * BLOCK, 2), (8.0, 50 * BLOCK, 3)]
+
+
+def test_another_order_ends_a_wait_for_memory():
+    engine = Engine()
+    engine.come("a", 70, 0.0)
+    engine.come("b", 60, 1.0)
+    engine.admit()
+    engine.now = 2.0
+    engine.calls.switch(build_order("fcfs", {}), engine.now)
+    engine.calls.start("b/1", 5.0)
+    report = engine.calls.of("b/1").report()
+    assert (report.waiting_s, report.memory_wait_s) == (5.0, 2.0)
+
+
 def test_small_calls_pass_a_large_one_that_waits():
     engine = Engine()
     engine.come("a", 70, 0.0)

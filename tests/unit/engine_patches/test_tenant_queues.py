@@ -47,10 +47,10 @@ def test_unready_and_deferred_sequences_take_no_turn():
     for name in ("a0", "a1", "b0"):
         book.come(name)
     assert book.next(2, "a0") == ["a1", "b0"]
-    book.calls.hold("b0", True)
+    book.calls.hold("b0", True, 0.0)
     book.update_table()
     assert book.next(3) == ["a0", "a1"]
-    book.calls.hold("b0", False)
+    book.calls.hold("b0", False, 0.0)
     book.update_table()
     assert sorted(book.next(3)) == ["a0", "a1", "b0"]
 

@@ -81,6 +81,13 @@ def test_no_field_of_a_report_is_lost():
     assert CallReport.from_json(report.to_json()) == report
 
 
+def test_a_report_of_an_older_engine_without_waits_for_memory_is_valid():
+    old = json.loads(CallReport("c", 1.5, 0.25, prompt_tokens=10).to_json())
+    for name in ("memory_wait_s", "memory_tokens", "programs_ahead"):
+        del old[name]
+    assert read(old) == CallReport("c", 1.5, 0.25, prompt_tokens=10)
+
+
 def test_unknown_fields_of_a_newer_engine_are_ignored():
     assert CallReport.from_json('{"call":"c","from_the_future":1}').call == "c"
 
@@ -95,10 +102,10 @@ def read(fields):
     return CallReport.from_json(json.dumps(fields))
 
 
-SECONDS = ["service_s", "waiting_s"]
+SECONDS = ["service_s", "waiting_s", "memory_wait_s"]
 COUNTS = [
     "preemptions", "prompt_tokens", "cached_tokens", "output_tokens", "recomputed_tokens",
-    "blocks_swapped_out", "blocks_swapped_in",
+    "blocks_swapped_out", "blocks_swapped_in", "memory_tokens", "programs_ahead",
 ]  # fmt: skip
 NOT_A_NUMBER = [None, "5", -1, -0.5, math.nan, math.inf, 1e300, 10**400, True, [1], {}]
 

@@ -208,3 +208,29 @@ def test_residents_are_known_candidates_that_fit_whatever_happens(events):
         assert sum(sizes[name] for name in found.residents) <= 100 - found.left
         assert found.left >= 0
         assert found.violations() == []
+
+
+def test_a_program_of_any_tenant_takes_a_free_place_if_all_fit():
+    found = WorkingSets(100)
+    for number, tenant in enumerate(("one", "two", "three")):
+        found.arrive(f"p{number}", 30, 0.0, 9.0 - number, tenant)
+        assert not found._changed
+    assert found.choose() == ({"p0", "p1", "p2"}, set())
+    # Now the tenants take turns.
+    found.arrive("p3", 30, 0.0, 1.0, "two")
+    found.choose()
+    assert len(found.residents) == 3
+
+
+def test_programs_beyond_the_limit_are_forgotten_except_those_with_calls():
+    found = WorkingSets(10**9)
+    for number in range(4200):
+        found.arrive(f"p{number}", 10, float(number), float(number))
+        if number % 2:
+            found.leave(f"p{number}", 10, float(number))
+    for number in range(0, 4200, 2):
+        found.leave(f"p{number}", 10, 5000.0 + number)
+    assert found.violations() == []
+    assert 3500 < len(found._sets) <= 4096
+    assert found._sets.keys() >= {f"p{number}" for number in range(0, 4200, 2)}
+    assert "p1" not in found._sets

@@ -79,7 +79,12 @@ class ReceiptsObserver(CallObserver):
         """Record the outcome of the call."""
         receipt = call.receipt
         if receipt is not None:
-            receipt.outcome, receipt.report = call.outcome, call.report
+            report = call.report
+            receipt.outcome, receipt.report = call.outcome, report
+            if report is not None and report.memory_wait_s:
+                receipt.memory_wait_s = report.memory_wait_s
+                receipt.memory_tokens = report.memory_tokens
+                receipt.programs_ahead = report.programs_ahead
             receipt.saved_s, receipt.tools = call.saved_s, call.tools
             receipt.total_s = perf_counter() - receipt.begun
 

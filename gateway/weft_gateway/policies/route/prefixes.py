@@ -87,8 +87,10 @@ class PrefixAffinityIndex:
             worth.append(worth[-1] + (step if enough else 0))
         return Shared({name: worth[reach] for name, reach in known.items()})
 
-    def sent(self, replica: str, prefix: PromptPrefix) -> None:
-        """Record that a program with this prefix got its home there."""
+    def sent(self, replica: str, prefix: PromptPrefix) -> int:
+        """Record that a program with this prefix got its home there. Returns how many tokens of it
+        the replica had received before.
+        """
         if len(self._last) == _LAST:
             gone = self._last.popleft().marks
             self._asked.subtract(gone)
@@ -97,7 +99,10 @@ class PrefixAffinityIndex:
                     del self._asked[mark]
         self._last.append(prefix)
         self._asked.update(prefix.marks)
-        self._of(replica).sent(prefix, self._rooms.get(replica, self._room_tokens))
+        held = self._of(replica)
+        known = held.known(prefix.marks) * prefix.step_tokens
+        held.sent(prefix, self._rooms.get(replica, self._room_tokens))
+        return known
 
     def room(self, replica: str, tokens: int) -> None:
         """Set the size of a replica's prefix cache, from its report."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from weft_gateway.calls.client import DisconnectMonitor
-from weft_gateway.engine.errors import ClientGone
+from weft_gateway.engine.errors import ClientGone, ShuttingDown
 
 pytestmark = pytest.mark.anyio
 
@@ -85,3 +85,43 @@ async def test_end_all_cancels_the_work_of_open_calls() -> None:
     assert monitor.end_all(error) == 1
     assert ended == [error]
     monitor.done(two)
+
+
+async def test_a_wait_ends_with_its_work() -> None:
+    client = DisconnectMonitor().expect(script())
+    await client.wait(asyncio.sleep(0))
+    # Nothing is left that a disconnect could cancel.
+    assert not client.end(ClientGone())
+
+
+@pytest.mark.parametrize("error", [ClientGone(), ShuttingDown("late")])
+async def test_a_wait_ends_with_the_error_that_cancels_it(error: Exception) -> None:
+    client = DisconnectMonitor().expect(script())
+    never = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(client.wait(never))
+    await asyncio.sleep(0)
+    assert client.end(error)
+    with pytest.raises(type(error)):
+        await waiting
+    assert never.cancelled()
+
+
+async def test_a_wait_for_a_client_that_has_disconnected_does_not_begin() -> None:
+    client = DisconnectMonitor().expect(script(GONE))
+    client.watch()
+    await asyncio.sleep(0.01)
+    never = asyncio.get_running_loop().create_future()
+    with pytest.raises(ClientGone):
+        await client.wait(never)
+    assert never.cancelled()
+
+
+async def test_a_cancelled_wait_cancels_its_work() -> None:
+    client = DisconnectMonitor().expect(script())
+    never = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(client.wait(never))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert never.cancelled()

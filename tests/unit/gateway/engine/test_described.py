@@ -12,6 +12,7 @@ from weft_gateway.engine.described import (
     MAX_MODELS,
     MAX_ROOM_TOKENS,
     cache_room,
+    cache_sizes,
     models_of,
     owners,
     runs_plugin,
@@ -129,3 +130,33 @@ def test_plugin_is_detected_by_its_state(answer: object, plugin: bool) -> None:
 )
 def test_cache_room_is_the_smallest_valid_capacity(engines: object, room: int | None) -> None:
     assert cache_room({"weft": {}, "engines": engines}) == room
+
+
+def info(**labels: str) -> str:
+    given = {"block_size": "16", "num_gpu_blocks": "3000", "enable_prefix_caching": "True"}
+    pairs = ",".join(f'{name}="{value}"' for name, value in (given | labels).items())
+    return f"vllm:cache_config_info{{{pairs}}} 1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("", []),
+        ("# HELP vllm:cache_config_info x\n" + info(), [48_000]),
+        (info(engine="0") + info(engine="1", num_gpu_blocks="100"), [48_000, 1600]),
+        (info() + info(num_gpu_blocks="None"), []),
+        (info(enable_prefix_caching="False"), []),
+        (info(block_size="16.5"), []),
+        (info(num_gpu_blocks="9" * 12), [MAX_ROOM_TOKENS]),
+        (info(num_gpu_blocks="9" * 5000), []),
+        (info(cpu_kvcache_space_bytes="4294967296", user_specified_block_size="True"), [48_000]),
+    ],
+)
+def test_cache_sizes_are_read_from_the_metrics_of_vllm(text: str, sizes: list[int]) -> None:
+    assert cache_sizes(text) == sizes
+
+
+@given(st.text(), st.text())
+def test_no_text_breaks_the_reading_of_cache_sizes(labels: str, rest: str) -> None:
+    sizes = cache_sizes(f"vllm:cache_config_info{{{labels}}} 1.0\n{rest}")
+    assert all(0 <= size <= MAX_ROOM_TOKENS for size in sizes)

@@ -33,7 +33,35 @@ def engine(**statuses: int) -> respx.Router:
     router.get(f"{URL}/health").respond(statuses.get("health", 200))
     router.get(f"{URL}/v1/models").respond(statuses.get("models", 200), json={"data": [CARD]})
     router.get(f"{URL}/weft/state").respond(statuses.get("weft", 200), json={"weft": {}})
+    router.get(f"{URL}/metrics").respond(404)
     return router
+
+
+CACHE = 'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="3000"} 1.0\n'
+
+
+async def test_the_cache_size_of_vllm_without_the_plugin_is_read_from_its_metrics() -> None:
+    router = engine(weft=404)
+    answers = [httpx.Response(200, text=CACHE), httpx.ReadTimeout("late"), httpx.Response(500)]
+    router.get(f"{URL}/metrics").side_effect = answers
+    assert (await checked(router)).cache_tokens == 48_000
+    # A late answer changes nothing; an error means that the metrics are gone.
+    router.get(f"{URL}/metrics").side_effect = answers
+    assert (await checked(router, rounds=16)).cache_tokens == 48_000
+    router.get(f"{URL}/metrics").side_effect = answers
+    assert (await checked(router, rounds=31)).cache_tokens == 0
+
+
+async def test_the_cache_size_of_an_engine_with_the_plugin_is_not_requested() -> None:
+    router = engine()
+    route = router.get(f"{URL}/metrics").respond(200, text=CACHE)
+    assert (await checked(router)).cache_tokens == 0
+    assert not route.called
+
+
+async def test_a_server_without_a_cache_size_keeps_its_kind() -> None:
+    replica = await checked(engine(weft=404))
+    assert (replica.kind, replica.cache_tokens) == (ReplicaKind.VLLM, 0)
 
 
 async def test_engine_with_the_plugin_is_detected() -> None:
@@ -303,6 +331,7 @@ async def test_restarted_replica_has_an_empty_cache() -> None:
     )
     router.get(f"{URL}/v1/models").respond(200, json={"data": [CARD]})
     router.get(f"{URL}/weft/state").respond(404)
+    router.get(f"{URL}/metrics").respond(404)
     registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=9000)
     prefix = PromptPrefix((1, 2), 512)
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:

@@ -10,10 +10,12 @@ def test_call_is_counted() -> None:
     bound.outcomes["ok"].inc()
     bound.latency.observe(0.2)
     bound.used(CallReport("c", 1.5, 0.25, 1, 100, 60, 20))
+    bound.used(CallReport("d", memory_wait_s=3.5))
     metrics.error("replica_closed")
     text = metrics.render().decode()
     assert 'weft_calls_total{endpoint="chat",outcome="ok",replica="r0"} 1.0' in text
     assert 'weft_service_seconds_total{replica="r0"} 1.5' in text
+    assert 'weft_memory_wait_seconds_total{replica="r0"} 3.5' in text
     assert 'weft_cached_tokens_total{replica="r0"} 60.0' in text
     assert 'weft_preemptions_total{replica="r0"} 1.0' in text
     assert 'weft_errors_total{code="replica_closed"} 1.0' in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_engine.wire import CallContext, CallReport
@@ -107,6 +108,26 @@ def test_receipt_shows_place_order_figures_and_hints():
         "ignored: no blocks",
     ]
     assert shown["saved_s"] == {"prefill": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "tokens", "ahead", "text"),
+    [
+        (3.21, 18_240, 2, "waited 3.2 s for memory: needs 18k tokens, 2 programs ahead"),
+        (0.0123, 900, 1, "waited 0.012 s for memory: needs 900 tokens, 1 program ahead"),
+        (120.0, 9_999, 0, "waited 120.0 s for memory: needs 9999 tokens, 0 programs ahead"),
+    ],
+)
+def test_receipt_tells_a_wait_for_memory_in_words(wait_s, tokens, ahead, text):
+    one = receipt(1)
+    assert one.to_json()["memory"] is None
+    one.memory_wait_s, one.memory_tokens, one.programs_ahead = wait_s, tokens, ahead
+    assert one.to_json()["memory"] == {
+        "memory_wait_s": wait_s,
+        "memory_tokens": tokens,
+        "programs_ahead": ahead,
+        "text": text,
+    }
 
 
 def test_receipt_shows_a_home_that_replaced_the_proposal():

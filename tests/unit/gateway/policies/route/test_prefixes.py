@@ -114,3 +114,11 @@ def test_shared_tokens_are_limited_by_sent_prompts_and_room(all_sent, room, aske
 def test_negative_room_is_refused():
     with pytest.raises(ValueError, match="-1"):
         PrefixAffinityIndex(-1)
+
+
+def test_sending_a_prefix_returns_the_tokens_that_the_replica_had():
+    sent = PrefixAffinityIndex(10_000)
+    assert sent.sent("a", begins("sx")) == 0
+    assert sent.sent("a", begins("sy")) == 100
+    assert sent.sent("b", begins("sy")) == 0
+    assert sent.sent("a", begins("syz")) == 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_gateway.config import Balancer
+from weft_gateway.model.options import Balancer
 from weft_gateway.policies.route.registry import ROUTERS, build
 
 
