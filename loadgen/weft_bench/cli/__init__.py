@@ -6,6 +6,7 @@ import signal
 
 import typer
 
+from weft_bench.cli.aiperf import aiperf
 from weft_bench.cli.experiments import experiments
 from weft_bench.cli.gpu import gpu
 from weft_bench.cli.load import load
@@ -14,7 +15,7 @@ from weft_bench.cli.peers import peers
 from weft_bench.cli.simulator import simulator
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False)
-for group in (load, peers, experiments, gpu, simulator, parts):
+for group in (load, peers, aiperf, experiments, gpu, simulator, parts):
     bench.add_typer(group)
 
 

@@ -1,17 +1,20 @@
 """Builds agents' calls as chat messages, and finds the part of a prompt that was sent before. Pure.
 
-All calls are chats, which agents use and every front can read. A trace with token ids and no text
-gets generated text: a word of four characters for each token, in messages that follow the trace's
-tags.
+All calls are chats, which agents use and every front can read. A trace with token ids or parts and
+no text gets generated text: a word of four characters for each token, in messages that follow the
+trace's tags or parts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from weft_bench.workloads.schema import TraceCall
+from msgspec.structs import replace
+
+from weft_bench.workloads.schema import Part, TraceCall
+from weft_bench.workloads.traces.coding import ids_of
 
 # Tool output has the user's role, as in Anthropic's dialect, because tool roles need ids of tool
 # calls.
@@ -21,27 +24,34 @@ _ROLES: Final = {
     "TOOL_OUTPUT": "user",
     "RESPONSE": "assistant",
 }
+_ROLE_OF_KIND: Final = {"system": "system", "assistant": "assistant"}
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 # Estimates the bytes of a block. The engine's tokenizer and template are not known here.
 _BYTES_PER_TOKEN: Final = 4
 
 
 def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
-    """Return the call's messages, generated from its token ids if it has none.
+    """Return the call's messages, generated from its token ids or parts if it has none.
 
-    Raises ValueError if it has no messages and no token ids.
+    Raises ValueError if it has no messages, no token ids and no parts.
     """
     if call.messages:
         return call.messages
+    if call.parts:
+        return tuple(map(_message, call.parts))
     if not call.prompt_ids:
-        raise ValueError("the call has neither messages nor token ids")
+        raise ValueError("the call has neither messages nor token ids nor parts")
     spans = call.tags or ((len(call.prompt_ids), "USER_QUERY"),)
     made, start = [], 0
     for end, tag in spans:
-        text = "".join(map(_word, call.prompt_ids[start:end]))
-        made.append({"role": _ROLES[tag], "content": text})
+        made.append({"role": _ROLES[tag], "content": _text(call.prompt_ids[start:end])})
         start = end
     return tuple(made)
+
+
+def as_chat(call: TraceCall) -> TraceCall:
+    """Return the call with `messages_of` as its prompt."""
+    return replace(call, messages=messages_of(call), prompt_ids=(), tags=(), parts=())
 
 
 def body_of(call: TraceCall, messages: Sequence[Any], model: str, max_tokens: int) -> bytes:
@@ -72,6 +82,16 @@ def blocks_of(body: bytes, block_tokens: int) -> tuple[int, ...]:
         before = hash((before, text[end - size : end]))
         found.append(before)
     return tuple(found)
+
+
+def _message(part: Part) -> Mapping[str, Any]:
+    # Each part stays a message, so that a longer prompt begins with the messages of a shorter one.
+    role = _ROLE_OF_KIND.get(part.kind, "user")
+    return {"role": role, "content": _text(ids_of(part.name, part.tokens))}
+
+
+def _text(ids: Iterable[int]) -> str:
+    return "".join(map(_word, ids))
 
 
 def _word(number: int) -> str:

@@ -11,12 +11,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from weft_bench.peers.alone import alone_emulated
-from weft_bench.peers.contents import blocks_of, body_of, messages_of
+from weft_bench.peers.contents import as_chat, blocks_of, body_of
 from weft_bench.peers.drive import Script
 from weft_bench.peers.real import alone_real, ratio_of
 from weft_bench.peers.replicas import Replicas
 from weft_bench.workloads.cutting import ReadyProgram, fitting
-from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
+from weft_bench.workloads.schema import TraceError, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_bench.workloads.traces.files import read_trace
 
@@ -118,11 +118,7 @@ def _fitting(
     programs: Iterator[TraceProgram], scene: Scene, context: int, ratio: float
 ) -> Iterator[ReadyProgram]:
     chats = (
-        replace(program, calls=tuple(map(_as_chat, program.calls[: scene.calls])))
+        replace(program, calls=tuple(map(as_chat, program.calls[: scene.calls])))
         for program in programs
     )
     return fitting(chats, context, ratio)
-
-
-def _as_chat(call: TraceCall) -> TraceCall:
-    return replace(call, messages=messages_of(call), prompt_ids=(), tags=())
