@@ -23,9 +23,9 @@ class CallState:
 
     rank: the sort key. context_cached, context_uncached: tokens of its
     context that were in the prefix cache and not, at the last lookup. promoted: the anti-starvation
-    rule put it into its queue. served_step: the number of the last step that was charged to it.
-    memory_wait_s, memory_tokens, programs_ahead: as in CallReport. deferred_since: when the current
-    wait for memory began.
+    rule put it into its queue. level: of its program, under an order with residents. served_step:
+    the number of the last step that was charged to it. memory_wait_s, memory_tokens,
+    programs_ahead: as in CallReport. deferred_since: when the current wait for memory began.
     """
 
     context: CallContext
@@ -52,7 +52,7 @@ class CallState:
     context_cached: int = 0
     context_uncached: int = 0
     promoted: bool = False
-    guest: bool = False
+    level: int = 0
     served_step: int = 0
     memory_wait_s: float = 0.0
     memory_tokens: int = 0

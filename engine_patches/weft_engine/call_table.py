@@ -23,8 +23,6 @@ from weft_engine.wire import CallContext
 # prompts in one request).
 _REMEMBERED_CALLS: Final = 1024
 _FIRST: Final[Rank] = (-1, 0.0, 0)
-# The distance between guests and the queues of other calls.
-_BEHIND: Final = 2**30
 # The place of deferred calls, behind every queue.
 DEFERRED: Final = 2**31
 
@@ -175,7 +173,7 @@ class CallTable:
         self._starving.clear()
         self._served.clear()
         for call in self._calls.values():
-            call.policy, call.guest = order.name, False
+            call.policy, call.level = order.name, 0
             call.resume(now)
             self._stand(call, order.enter(self._view(call, now)), now)
 
@@ -214,11 +212,11 @@ class CallTable:
             call.resume(now)
         self._set_rank(call, (DEFERRED if held else self._place(call), *call.rank[1:]))
 
-    def put_behind(self, sequence: str, guest: bool) -> None:
-        """Put a waiting sequence's call behind all that are no guests, or back into its place."""
+    def put_at(self, sequence: str, level: int) -> None:
+        """Put a waiting sequence's call behind all calls of its queue with lower levels."""
         call = self._of.get(sequence)
-        if call is not None and call.guest != guest:
-            call.guest = guest
+        if call is not None and call.level != level:
+            call.level = level
             self._set_rank(call, (self._place(call), *call.rank[1:]))
 
     def max_hold_s(self, sequence: str, keep_s: float, now: float) -> float:
@@ -302,7 +300,7 @@ class CallTable:
             self._move(call)
 
     def _place(self, call: CallState) -> int:
-        return (0 if self.order.cache_aware else call.queue) + _BEHIND * call.guest
+        return (0 if self.order.cache_aware else call.queue) + call.level
 
     def _move(self, call: CallState) -> None:
         self.moved |= call.waiting

@@ -17,7 +17,7 @@ def run(
     port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8001,
     policy: Annotated[
         str, typer.Option(help="order of waiting calls: fcfs, plas, ...")
-    ] = "warm_plas",
+    ] = "resident",
     emulated: Annotated[
         bool, typer.Option("--emulated", help="run without a model, with the times of --preset")
     ] = False,

@@ -235,7 +235,7 @@ class SchedulerHooks(AdmissionHooks):
             hits = self._prefix_of(request, length - 1)
             # Admission also takes unused cached blocks off the free list. A request that uses a
             # block uses all blocks before it.
-            used = bisect_left(hits, True, key=lambda at: self._cached(request, at).ref_cnt == 0)
+            used = bisect_left(hits, True, key=lambda at: not self._in_use(request, at))
             cached = len(hits) * self.block_size
             return ContextSnapshot(cached, length - cached, -(-length // self.block_size) - used)
         found, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
@@ -288,6 +288,11 @@ class SchedulerHooks(AdmissionHooks):
         cached."""
         found = self.kv_cache_manager.block_pool.get_cached_block(request.block_hashes[at], [0])
         return None if found is None else found[0]
+
+    def _in_use(self, request: Request, at: int) -> bool:
+        # A block in the middle may be missing.
+        found = self._cached(request, at)
+        return found is not None and found.ref_cnt > 0
 
     def chain_of(self, sequence: str) -> Sequence[Any]:
         """Return vLLM's list of block hashes of a request. Each hash covers a full block and all

@@ -78,7 +78,7 @@ class Preemption:
         their places, in the order of admission. now: seconds on the engine's clock."""
         if not self._changed:
             return [], []
-        inside = self._may_preempt(now)
+        inside = self._calls.order.preempts and self._may_preempt(now)
         ready = self._hooks.readiness()
         slots, spare = self._hooks.free_slots(), self._hooks.spare_blocks()
         plan = _Plan(self, ready, slots, spare)
@@ -86,7 +86,7 @@ class Preemption:
             if self._calls.shares.uneven:
                 plan.between(self._tenant_queues.next(_FAIR_CLAIMS, ready))
             dirty = self._tenant_queues.dirty
-            while dirty and self._allowed >= 1:
+            while inside and dirty and self._allowed >= 1:
                 tenant = next(iter(dirty))
                 del dirty[tenant]
                 plan.inside(tenant)
@@ -98,7 +98,8 @@ class Preemption:
             short = bool(first) and not plan.fits(first[0]) and not plan.between(first)
             if short and inside and not self._calls.order.cache_aware:
                 plan.inside(self._calls.shares.tenant_of(first[0]), first)
-        self._changed = bool(plan.victims) or ready.refused > 0 or self._allowed < 1
+        waits = self._calls.order.preempts and self._allowed < 1
+        self._changed = bool(plan.victims) or ready.refused > 0 or waits
         return plan.victims, plan.coming
 
     def preempted_for(self, blocks: int) -> list[Any]:

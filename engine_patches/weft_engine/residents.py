@@ -12,22 +12,28 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from weft_engine.cache_affinity import CacheAffinity
+from weft_engine.cache_affinity import CacheAffinity, ContextSnapshot
 from weft_engine.call_table import CallTable
 from weft_engine.reservations import PrefillPace
 from weft_engine.working_sets import WorkingSets
 
 # The fraction of the cache that residents fill. The rest serves other calls, and what residents
 # grow beyond their predicted sets.
-_SHARE: Final = 0.75
+_SHARE: Final = 0.9
 # How much longer than the usual gap a resident may be without a call.
 _MARGIN: Final = 1.5
 # A call is deferred for at most `beta` times this many prefills of the whole cache.
 _HOLD: Final = 8
+# Calls with at most this fraction of the cache are never deferred: chats, titles, classifiers.
+_SMALL: Final = 1 / 64
 # Waiting sequences that one refresh considers.
 _CONSIDERED: Final = 64
 # Of these, the number beyond the free slots.
-_SPARE: Final = 8
+_BEYOND_SLOTS: Final = 8
+# Of these, the number whose contexts are looked up if they seem too large.
+_LOOKED_UP: Final = 8
+# The level of programs that are no residents: behind all residents, the oldest first.
+_GUEST: Final = 2**30
 _SMOOTHING: Final = 0.1
 
 
@@ -48,6 +54,10 @@ class Memory(Protocol):
 
     def context_blocks(self, sequence: str) -> int:
         """The blocks of a sequence's context, cached or not."""
+        ...
+
+    def context_snapshot(self, sequence: str) -> ContextSnapshot:
+        """Look up a waiting sequence."""
         ...
 
 
@@ -121,8 +131,15 @@ class Residents:
             self._counted[sequence] = context.program
             blocks = self._blocks_of(sequence)
             self._sets.arrive(
-                context.program, blocks, now, context.arrival_s, context.tenant, context.weight
+                context.program,
+                blocks,
+                now,
+                context.arrival_s,
+                context.tenant,
+                context.weight,
+                context.service_s,
             )
+        self._calls.put_at(sequence, self._level(sequence))
 
     def started(self, sequence: str) -> None:
         """A waiting sequence was admitted."""
@@ -149,7 +166,9 @@ class Residents:
             self._own += _SMOOTHING * (share - self._own)
         program = self._counted.pop(sequence, None)
         if program is not None:
-            self._sets.leave(program, blocks or self._blocks_of(sequence), now)
+            call = self._calls.of(sequence)
+            service_s = 0.0 if call is None else call.context.service_s + call.service_s
+            self._sets.leave(program, blocks or self._blocks_of(sequence), now, service_s)
 
     def ended(self, program: str) -> None:
         """A program will not call again."""
@@ -179,6 +198,7 @@ class Residents:
         keep_s = self.keep_s
         if keep_s > 0:
             self._sets.expire(now - keep_s)
+        self._sets.block_s = self._least_s / self._blocks
         came, gone = self._sets.choose()
         for programs, resident in ((came, True), (gone, False)):
             for program in sorted(programs):
@@ -208,25 +228,49 @@ class Residents:
         call = self._calls.of(sequence)
         return sequence if call is None else call.context.program
 
+    def _level(self, sequence: str) -> int:
+        program = self._program(sequence)
+        return self._sets.level(program) if program in self._sets.residents else _GUEST
+
+    def _held_by_guests(self) -> int:
+        residents = self._sets.residents
+        return sum(
+            blocks
+            for sequence, blocks in self._guests.items()
+            if self._program(sequence) not in residents
+        )
+
+    def _max_hold_s(self, sequence: str, now: float) -> float:
+        hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
+        call = self._calls.of(sequence)
+        if call is not None and self._calls.shares.contended:
+            # Residents delay calls of other tenants no longer than their contexts are worth.
+            hold_s = min(hold_s, self._least_s - (now - call.view(now).queued_s))
+        return hold_s
+
     def _defer(self, now: float) -> None:
         before, self._deferred = self._deferred, set()
         for sequence in before:
             self._calls.hold(sequence, False, now)
-        count = min(self._memory.free_slots() + _SPARE, _CONSIDERED)
+        count = min(self._memory.free_slots() + _BEYOND_SLOTS, _CONSIDERED)
         waiting = [*islice(self._memory.waiting_names(), count), *sorted(before)]
         waiting = list(dict.fromkeys(waiting))
         residents = self._sets.residents
         for sequence in waiting:
-            self._calls.put_behind(sequence, self._program(sequence) not in residents)
-        left = self._blocks - self.kept_blocks - sum(self._guests.values())
-        running, admitted = self._memory.running_count(), 0
+            self._calls.put_at(sequence, self._level(sequence))
+        left = self._blocks - self.kept_blocks - self._held_by_guests()
+        running, admitted, looked_up = self._memory.running_count(), 0, 0
         ahead: set[str] = set()
         for sequence in sorted(waiting, key=self._calls.rank):
             if self._program(sequence) not in residents:
                 blocks = self._blocks_of(sequence)
+                if blocks > left and looked_up < _LOOKED_UP:
+                    # Much of it may be shared with calls that run.
+                    looked_up += 1
+                    blocks = min(blocks, self._memory.context_snapshot(sequence).blocks)
                 hold_s = 0.0
-                if blocks > left and running + admitted > 0:
-                    hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
+                if blocks > max(left, _SMALL * self._blocks) and running + admitted > 0:
+                    hold_s = self._max_hold_s(sequence, now)
                 if hold_s > 0:
                     self._deferred.add(sequence)
                     tokens = self._memory.context_blocks(sequence) * self._tokens // self._blocks

@@ -322,7 +322,7 @@ class WeftScheduler(SchedulerHooks):
             return
         coming: list[str] = []
         admitting = None if self._affinity is None else self._affinity.admitting
-        if self.calls.order.preempts and self.running and admitting != 0:
+        if self.calls.order.preempts_tenants and self.running and admitting != 0:
             victims, coming = self._preemption.decide_fairly(now)
             self._preempt_all(victims, now)
             self._sort()

@@ -20,7 +20,7 @@ class PluginSettings(BaseModel, frozen=True, extra="forbid", strict=True, allow_
     call is loaded.
     """
 
-    policy: str = "warm_plas"
+    policy: str = "resident"
     options: OrderOptions = OrderOptions()
     channel: str = ""
     max_displacements: Annotated[int, Field(ge=0)] = 3

@@ -2,16 +2,17 @@
 
 If the working sets of all programs exceed memory, each call finds its context evicted, in whatever
 order calls run (thrashing; Denning, 1968). Then some programs have to wait as a whole. Residents
-are the programs whose sets fit together, the oldest first; the calls of the others use the memory
-that is left.
+are programs whose sets fit together. They keep their places; free places go to the programs of the
+lowest level, the oldest first. The calls of the others use the memory that is left.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from typing import Final
+
+from weft_engine.forecast import ServiceForecast
 
 # Ended programs from which growth is learned, and gaps between calls.
 _LEARNED: Final = 32
@@ -19,6 +20,9 @@ _GAPS: Final = 64
 _FEWEST_GAPS: Final = 8
 # Of the first gaps, the share after which a program calls again, below which it is not waited for.
 _RETURNING: Final = 0.5
+# The share of the predicted growth that is reserved: programs that end soon and programs that have
+# just begun do not need all of it at one time.
+_GROWTH: Final = 0.5
 # Programs that are tried after the first one that does not fit.
 _TRIED: Final = 16
 _MOST_PROGRAMS: Final = 4096
@@ -30,7 +34,7 @@ class WorkingSet:
     largest context so far. calls: its calls in the engine. idle_since: when its last call ended.
     made: its calls so far. reserved: its predicted size while it is resident, otherwise 0.
     away: its gap outlasted the limit, or its first gap has begun and few
-    programs return, so it is no candidate until its next call."""
+    programs return, so it is no candidate until its next call. service_s: attained so far."""
 
     arrival_s: float
     tenant: str
@@ -42,17 +46,20 @@ class WorkingSet:
     made: int = 0
     reserved: int = 0
     away: bool = False
+    service_s: float = 0.0
 
 
 class WorkingSets:
     """The programs of one engine.
 
     blocks: for residents. residents: their names. left: what their predicted sets leave of
-    `blocks`, at least 0.
+    `blocks`, at least 0. block_s: seconds in which a block is computed again.
     """
 
     def __init__(self, blocks: int) -> None:
         self.blocks = blocks
+        self.block_s = 0.0
+        self.forecast = ServiceForecast()
         self.residents: set[str] = set()
         self.left = blocks
         self._sets: dict[str, WorkingSet] = {}
@@ -63,7 +70,6 @@ class WorkingSets:
         # Programs in a gap within the limit, the longest one first.
         self._idle: OrderedDict[str, WorkingSet] = OrderedDict()
         self._tenants: Counter[str] = Counter()
-        self._youngest = -math.inf
         # Changes of the residents that `choose` has not reported yet.
         self._came: set[str] = set()
         self._gone: set[str] = set()
@@ -79,8 +85,10 @@ class WorkingSets:
         arrival_s: float,
         tenant: str = "",
         weight: float = 1.0,
+        service_s: float = 0.0,
     ) -> None:
-        """A call of a program has arrived. blocks: of its context. arrival_s: of the program."""
+        """A call of a program has arrived. blocks: of its context. arrival_s: of the program.
+        service_s: what its ended calls have received."""
         known = self._sets.get(program)
         if known is None:
             known = WorkingSet(arrival_s, tenant, weight, blocks, blocks)
@@ -97,13 +105,16 @@ class WorkingSets:
                 self._add(program, known)
         known.calls += 1
         known.made += 1
+        self._attain(known, service_s)
         self._grow(known, blocks)
 
-    def leave(self, program: str, blocks: int, now: float) -> None:
-        """A call of a program has ended with a context of this many blocks."""
+    def leave(self, program: str, blocks: int, now: float, service_s: float = 0.0) -> None:
+        """A call of a program has ended with a context of this many blocks. service_s: what the
+        program has received by now."""
         known = self._sets.get(program)
         if known is None:
             return
+        self._attain(known, service_s)
         known.calls -= 1
         known.idle_since = now
         self._grow(known, blocks)
@@ -119,10 +130,20 @@ class WorkingSets:
         known = self._sets.pop(program, None)
         if known is not None:
             self._tenants -= Counter([known.tenant])
+            self.forecast.end(known.service_s)
             self._judge(program, known)
             self._remove(program, known)
             if not known.away:
                 self._growth.append(known.largest - known.first)
+
+    def level(self, program: str) -> int:
+        """Return the level of a program, the lowest first (see ServiceForecast). The context of a
+        program that is no resident has to be computed again."""
+        known = self._sets.get(program)
+        if known is None:
+            return self.forecast.level(0.0)
+        setup_s = 0.0 if program in self.residents else known.largest * self.block_s
+        return self.forecast.level(known.service_s, setup_s)
 
     def expire(self, before: float) -> None:
         """Programs without a call since before this instant are no candidates until they call
@@ -152,7 +173,8 @@ class WorkingSets:
         are residents no more.
 
         Tenants take turns, the one with the fewest resident blocks per weight first. Inside a
-        tenant the oldest program comes first; one that does not fit is skipped.
+        tenant residents come first, then programs of the lowest level, the oldest first; one that
+        does not fit is skipped.
         """
         came, gone = self._came, self._gone
         self._came, self._gone = set(), set()
@@ -160,10 +182,11 @@ class WorkingSets:
             return came - gone, gone - came
         self._changed = False
         before = (self.residents | gone) - came
-        queues: dict[str, list[tuple[float, str]]] = {}
+        queues: dict[str, list[tuple[bool, int, float, str]]] = {}
         for name, known in self._sets.items():
             if not known.away:
-                queues.setdefault(known.tenant, []).append((known.arrival_s, name))
+                place = (name not in self.residents, self.level(name), known.arrival_s, name)
+                queues.setdefault(known.tenant, []).append(place)
         for queue in queues.values():
             queue.sort(reverse=True)
         held = dict.fromkeys(queues, 0.0)
@@ -171,7 +194,7 @@ class WorkingSets:
         left, misfits = self.blocks, 0
         while queues and misfits < _TRIED:
             tenant = min(queues, key=lambda name: (held[name], name))
-            _, name = queues[tenant].pop()
+            *_, name = queues[tenant].pop()
             if not queues[tenant]:
                 del queues[tenant]
             known = self._sets[name]
@@ -186,7 +209,6 @@ class WorkingSets:
             known.reserved = chosen.get(name, 0)
         self.residents, self.left = set(chosen), left
         self._outside = sum(not known.away for known in self._sets.values()) - len(chosen)
-        self._youngest = max((self._sets[name].arrival_s for name in chosen), default=-math.inf)
         return self.residents - before, before - self.residents
 
     def violations(self) -> list[str]:
@@ -208,9 +230,9 @@ class WorkingSets:
         self.residents, self._came, self._gone, self._changed = set(), set(), set(), True
 
     def _add(self, program: str, known: WorkingSet) -> None:
-        """A candidate has come. The youngest one of a single tenant takes no other's place."""
+        """A candidate has come. It takes no other's place, except that of another tenant."""
         wanted = self._predicted(known)
-        self._changed |= known.arrival_s < self._youngest or len(self._tenants) > 1
+        self._changed |= len(self._tenants) > 1
         if self._changed or wanted > self.left:
             self._outside += 1
             return
@@ -218,7 +240,6 @@ class WorkingSets:
         known.reserved = wanted
         self.residents.add(program)
         self._came.add(program)
-        self._youngest = known.arrival_s
 
     def _remove(self, program: str, known: WorkingSet) -> None:
         """A candidate has gone."""
@@ -258,9 +279,14 @@ class WorkingSets:
         if known.reserved and more > 0:
             self.left -= more
             known.reserved = blocks
-            # The youngest residents lose their places.
+            # Residents lose their places, the ones of the highest level first.
             self._changed |= self.left < 0
 
     def _predicted(self, known: WorkingSet) -> int:
-        growth = sum(self._growth) // len(self._growth) if self._growth else 0
-        return max(known.first + growth, known.largest)
+        growth = sum(self._growth) / len(self._growth) if self._growth else 0.0
+        more = max(0.0, known.first + growth - known.largest)
+        return known.largest + int(_GROWTH * more)
+
+    def _attain(self, known: WorkingSet, service_s: float) -> None:
+        self.forecast.serve(known.service_s, service_s)
+        known.service_s = max(known.service_s, service_s)

@@ -155,6 +155,20 @@ def test_a_context_is_looked_up_by_its_boundary(engine, cached, monkeypatch):
     assert asked <= 16
 
 
+def test_a_context_whose_middle_was_evicted_is_looked_up(engine):
+    e = engine(policy="warm_plas", blocks=400, step_tokens=4096)
+    prompt = list(range(16 * 127))
+    e.add("before", prompt=prompt, tokens=1)
+    e.run()
+    e.add("again", prompt=prompt, tokens=1)
+    scheduler = e.scheduler
+    pool = scheduler.kv_cache_manager.block_pool
+    for at in range(1, 8):
+        (block,) = pool.get_cached_block(scheduler.requests["again"].block_hashes[at], [0])
+        assert pool._maybe_evict_cached_block(block)
+    assert scheduler.context_snapshot("again").blocks == 127
+
+
 def test_blocks_in_use_are_not_needed_again(engine):
     e = engine(policy="warm_plas", blocks=400, step_tokens=4096)
     prompt = list(range(16 * 40))

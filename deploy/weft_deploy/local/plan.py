@@ -62,7 +62,7 @@ class UpOptions:
     model: str = ""
     attach: tuple[str, ...] = ()
     redis_url: str = ""
-    policy: str = "warm_plas"
+    policy: str = "resident"
     balancer: str = "locality"
     host: str = "127.0.0.1"
     port: int = 8080

@@ -107,8 +107,13 @@ class Order:
 
     @property
     def preempts(self) -> bool:
-        """Whether a waiting call may preempt a running one."""
+        """Whether a waiting call may preempt a running one of its tenant."""
         return self.ladder is not None or self.margin is not None
+
+    @property
+    def preempts_tenants(self) -> bool:
+        """Whether a waiting call may preempt a running one of a tenant above its share."""
+        return self.preempts or self.residents
 
     def enter(self, view: CallView) -> QueueState:
         """The queue of a call that arrives (lines 11 to 13)."""

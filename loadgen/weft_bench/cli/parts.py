@@ -44,7 +44,7 @@ class SwapOptions:
 class SchedulerOptions:
     """Time schedule() per step, beside vLLM's own scheduler with its priority policy."""
 
-    policy: Annotated[str, Option(help="order in the engine: fcfs, plas ...")] = "warm_plas"
+    policy: Annotated[str, Option(help="order in the engine: fcfs, plas ...")] = "resident"
     running: Annotated[int, Option(min=1, max=4096, help="calls in the batch")] = 256
     waiting: Annotated[int, Option(min=1, max=100_000, help="calls in the queue")] = 1000
     rounds: Annotated[int, Option(min=1, max=100, help="rounds; medians and their spread")] = 5

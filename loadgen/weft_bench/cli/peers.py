@@ -58,7 +58,7 @@ class PeersOptions:
     ] = ()
     orders: Annotated[
         Orders, Option(help="orders that Weft runs; calls without a key use the last")
-    ] = ("fcfs", "plas", "warm_plas")
+    ] = ("fcfs", "plas", "resident")
     workloads: Annotated[
         Names, Option(help="coding_sessions, tau_airline, tree_of_thoughts; default: all")
     ] = ()

@@ -50,7 +50,7 @@ class EngineSettings:
     step while the previous one runs; as slow as naive.
     """
 
-    policy: str = "warm_plas"
+    policy: str = "resident"
     options: Mapping[str, Any] = field(default_factory=dict)
     tags: bool = True
     swap_gib: float = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+from weft_engine.cache_affinity import ContextSnapshot
 from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.residents import Residents
@@ -15,13 +16,15 @@ BLOCK = 16
 
 
 class Engine:
-    """An engine with a cache of 100 blocks, 75 of them for residents. A full prefill takes 16 s."""
+    """An engine with a cache of 100 blocks, 90 of them for residents. A full prefill takes 16 s."""
 
     def __init__(self) -> None:
         self.calls = CallTable(build_order("resident", {}))
         self.waiting: list[str] = []
         self.running: list[str] = []
         self.sizes: dict[str, int] = {}
+        # Blocks of a context that running calls use.
+        self.in_use: dict[str, int] = {}
         self.resident: set[str] = set()
         self.now = 0.0
         self.numbers = count()
@@ -44,10 +47,23 @@ class Engine:
     def context_blocks(self, sequence: str) -> int:
         return self.sizes[sequence]
 
-    def come(self, program: str, size: int, arrival: float, call: str = "") -> str:
+    def context_snapshot(self, sequence: str) -> ContextSnapshot:
+        size, shared = self.sizes[sequence], self.in_use.get(sequence, 0)
+        return ContextSnapshot(0, BLOCK * size, size - shared)
+
+    def come(
+        self,
+        program: str,
+        size: int,
+        arrival: float,
+        call: str = "",
+        service_s: float = 0.0,
+        tenant: str = "",
+    ) -> str:
         name = call or f"{program}/{next(self.numbers)}"
         self.sizes[name] = size
-        self.calls.arrive(name, CallContext(name, program, arrival_s=arrival), self.now)
+        context = CallContext(name, program, arrival_s=arrival, service_s=service_s, tenant=tenant)
+        self.calls.arrive(name, context, self.now)
         self.waiting.append(name)
         self.residents.queued(name, self.now)
         return name
@@ -238,3 +254,58 @@ def test_shared_parts_of_contexts_do_not_count():
         engine.come(f"q{number}", 40, 100.0 + number)
     assert len(engine.admit()) == 10
     assert len(engine.resident) == 10
+
+
+def test_blocks_that_running_calls_use_do_not_count():
+    engine = Engine()
+    engine.come("a", 80, 0.0)
+    engine.admit()
+    engine.in_use[engine.come("b", 80, 1.0)] = 70
+    assert engine.admit() == ["b/1"]
+
+
+def test_a_resident_s_running_call_does_not_count_as_a_guest_too():
+    engine = Engine()
+    first = engine.come("a", 60, 0.0)
+    guest = engine.come("b", 40, 1.0)
+    assert engine.admit() == [first, guest]
+    engine.end(first)
+    engine.residents.ended("a")
+    engine.come("c", 50, 2.0)
+    engine.come("d", 20, 3.0, call="d")
+    assert engine.admit() == ["c/2"]
+    assert engine.resident == {"b", "c"}
+    # 90 of 100 blocks are reserved, for the call that began as a guest too.
+    assert engine.residents.deferred == 1
+
+
+def test_short_programs_get_free_places_first_once_service_is_known_to_be_heavy_tailed():
+    engine = Engine()
+    first = engine.come("a", 80, 0.0)
+    engine.admit()
+    engine.come("long", 50, 1.0, service_s=100.0)
+    engine.come("short", 50, 2.0)
+    engine.end(first)
+    engine.residents.ended("a")
+    assert engine.admit()[0] == "short/2"
+
+
+def test_a_short_single_call_never_waits_for_memory():
+    engine = Engine()
+    engine.come("a", 90, 0.0)
+    engine.admit()
+    assert engine.come("guest", 10, 1.0) in engine.admit()
+    engine.come("large", 2, 2.0, call="large")
+    assert engine.admit() == []
+    assert engine.admit_only(engine.come("small", 1, 3.0, call="small"))
+
+
+def test_residents_delay_calls_of_other_tenants_no_longer_than_a_prefill():
+    engine = Engine()
+    engine.come("a", 80, 0.0, tenant="one")
+    engine.admit()
+    engine.come("b", 80, 1.0, tenant="two")
+    assert engine.admit() == []
+    assert engine.residents.due <= 16.0
+    engine.now = 16.5
+    assert engine.admit() == ["b/1"]

@@ -7,7 +7,7 @@ from weft_engine.settings import PluginSettings
 
 
 def test_defaults_and_values():
-    assert PluginSettings.from_config(None).policy == "warm_plas"
+    assert PluginSettings.from_config(None).policy == "resident"
     assert PluginSettings.from_config({}).channel == ""
     assert PluginSettings.from_config({"weft": {"policy": "fcfs"}}).policy == "fcfs"
 

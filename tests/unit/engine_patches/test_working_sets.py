@@ -39,8 +39,9 @@ def test_growth_is_learned_from_programs_that_ended():
     found.arrive("b", 20, 3.0, 3.0)
     found.arrive("c", 20, 3.0, 4.0)
     found.choose()
-    assert found.residents == {"b"}
-    assert found.left == 40
+    assert found.residents == {"b", "c"}
+    # Half of the growth of 40 is reserved.
+    assert found.left == 20
 
 
 def test_a_program_that_grows_beyond_its_prediction_takes_the_place_of_a_younger_one():
@@ -67,7 +68,11 @@ def test_a_program_without_calls_loses_its_place_and_returns_with_its_age():
     assert found.next_idle() == 0.0
     found.expire(5.0)
     assert found.choose() == ({"b"}, {"a"})
+    found.arrive("c", 40, 20.0, 20.0)
     found.arrive("a", 45, 30.0, 0.0)
+    # It takes no other's place, and the next free one.
+    assert found.choose() == (set(), set())
+    found.end("b")
     assert found.choose() == ({"a"}, {"b"})
     assert found.next_idle() is None
 
@@ -132,10 +137,42 @@ def test_a_program_that_comes_or_goes_changes_the_choice_at_once():
     found.end("b")
     assert (found.residents, found.left) == ({"a", "c"}, 40)
     assert found.choose() == (set(), {"b"})
-    # It is older than the others.
-    found.arrive("first", 80, 2.0, -1.0)
-    found.arrive("a", 30, 2.0, 0.0)
-    assert found.choose() == ({"first"}, {"a", "c"})
+    found.arrive("d", 50, 2.0, 3.0)
+    found.arrive("first", 50, 2.0, -1.0)
+    assert found.choose() == (set(), set())
+    found.end("a")
+    assert found.choose() == ({"first"}, {"a"})
+
+
+def test_programs_of_another_tenant_get_their_share_of_the_places():
+    found = WorkingSets(40)
+    for number in range(4):
+        found.arrive(f"many-{number}", 10, 0.0, float(number), "many")
+    found.choose()
+    for number in range(4):
+        found.arrive(f"few-{number}", 10, 1.0, 10.0 + number, "few")
+    assert found.choose() == ({"few-0", "few-1"}, {"many-2", "many-3"})
+
+
+def test_free_places_go_to_the_lowest_level_and_the_oldest_of_it():
+    found = WorkingSets(50)
+    found.arrive("a", 40, 0.0, 0.0)
+    found.arrive("long", 40, 1.0, 1.0, service_s=100.0)
+    found.arrive("short", 40, 2.0, 2.0)
+    found.arrive("younger", 40, 3.0, 3.0)
+    found.end("a")
+    assert found.choose() == ({"short"}, set())
+
+
+def test_a_context_to_compute_again_raises_the_level():
+    found = WorkingSets(50)
+    found.arrive("in", 40, 0.0, 0.0, service_s=2.0)
+    found.arrive("out", 40, 1.0, 1.0, service_s=2.0)
+    found.block_s = 0.5
+    assert found.residents == {"in"}
+    assert found.level("in") < found.level("out")
+    found.leave("in", 40, 2.0, 60.0)
+    assert found.level("in") > found.level("out")
 
 
 EVENTS = st.lists(

@@ -60,3 +60,8 @@ def test_documents_without_headlines_have_no_summary() -> None:
     assert summary([]) == []
     assert summary([_document("Nothing")]) == []
     assert summary([{"title": "of old"}]) == []
+
+
+def test_a_system_played_again_without_program_ends_counts_once() -> None:
+    scores = [(name, "0.5", "won") for name in ("bfcl", "bfcl, without program ends")]
+    assert "in 1 comparisons: 1 better" in "\n".join(summary([_document("Why", *scores)]))
