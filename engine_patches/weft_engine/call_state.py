@@ -24,9 +24,8 @@ class CallState:
     rank: the sort key. context_cached, context_uncached: tokens of its
     context that were in the prefix cache and not, at the last lookup. promoted: the anti-starvation
     rule put it into its queue. level: of its program, under an order with residents. served_step:
-    the number of the last step that was charged to it.
-    memory_wait_s, memory_tokens, programs_ahead: as in CallReport. deferred_since: when the current
-    wait for memory began.
+    the number of the last step that was charged to it. memory_wait_s, memory_tokens,
+    programs_ahead: as in CallReport. deferred_since: when the current wait for memory began.
     """
 
     context: CallContext

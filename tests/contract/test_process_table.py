@@ -101,6 +101,23 @@ def test_a_sticky_call_sets_the_home_that_later_sticky_calls_use(make_table):
     scenario(make_table, steps)
 
 
+def test_a_program_keeps_the_replica_of_the_call_that_was_opened_last(make_table):
+    async def steps(table):
+        program, _ = await table.start(KEY, 0.0)
+        assert program.last_replica == ""
+        first, second = opening(replica="r0"), opening(replica="r1")
+        for o in (first, second):
+            assert (await table.open_call(o)).program.last_replica == o.candidate
+        for o in (second, first):
+            assert (await table.close_call(closing(o))).last_replica == "r1"
+        program, _ = await table.start(KEY, 3.0)
+        assert (program.home, program.replicas) == ("", ("r1",))
+        assert (await table.end(KEY, 4.0)).replicas == ("r1",)
+        assert (await table.start(KEY, 5.0))[0].last_replica == ""
+
+    scenario(make_table, steps)
+
+
 def test_an_ineligible_home_is_replaced(make_table):
     async def steps(table):
         await table.open_call(opening(replica="r1", sticky=True))
@@ -203,16 +220,20 @@ def test_idle_programs_are_removed_and_busy_ones_stay(make_table):
     scenario(make_table, steps)
 
 
-def test_an_expired_program_reports_the_replicas_it_was_pinned_to(make_table):
+def test_an_expired_program_reports_its_home_and_the_replica_of_its_last_call(make_table):
     async def steps(table):
-        for number, sticky in enumerate((True, False)):
-            o = opening(ProgramKey("t", f"{number}"), replica="r1", sticky=sticky, now=1.0)
-            await table.open_call(o)
-            await table.close_call(closing(o, now=2.0))
+        for number, calls in enumerate(([("r1", True), ("r0", False)], [("r1", False)], [])):
+            key = ProgramKey("t", f"{number}")
+            await table.start(key, 1.0)
+            for replica, sticky in calls:
+                o = opening(key, replica=replica, sticky=sticky, now=1.0)
+                await table.open_call(o)
+                await table.close_call(closing(o, now=2.0))
         expired = sorted(await table.expire(100.0, 10.0))
         assert expired == [
-            EndedProgram(ProgramKey("t", "0"), ("r1",)),
-            EndedProgram(ProgramKey("t", "1"), ()),
+            EndedProgram(ProgramKey("t", "0"), ("r1", "r0")),
+            EndedProgram(ProgramKey("t", "1"), ("r1",)),
+            EndedProgram(ProgramKey("t", "2"), ()),
         ]
 
     scenario(make_table, steps)

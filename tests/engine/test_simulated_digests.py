@@ -26,10 +26,10 @@ AHEAD = Overlap(split=True, dispatch=True, retain_s=4.0)
 CASES = {
     "plas": ("plas", 1, Overlap(), {}, "772a63bd537f2937"),
     "plas, ahead": ("plas", 1, AHEAD, {}, "8990a8acb0f369b0"),
-    "plas, three replicas": ("plas", 3, Overlap(), {}, "3477dd5ce4013d08"),
-    "fcfs, three replicas, ahead": ("fcfs", 3, AHEAD, {}, "ac7111e7740c0adf"),
+    "plas, three replicas": ("plas", 3, Overlap(), {}, "760ab6f53303f23b"),
+    "fcfs, three replicas, ahead": ("fcfs", 3, AHEAD, {}, "1bb5685af2e369af"),
     "mlfq, swap": ("mlfq", 1, Overlap(), {"swap_gib": 0.25}, "e5447df6bcfe1e25"),
-    "atlas, no tags": ("atlas", 2, Overlap(), {"tags": False}, "fa4939861cec21e4"),
+    "atlas, no tags": ("atlas", 2, Overlap(), {"tags": False}, "b0041d12a8559ddc"),
     "srpt, no cache": ("srpt", 1, Overlap(), {"prefix_cache": False}, "a6c77b96a157a51d"),
 }
 

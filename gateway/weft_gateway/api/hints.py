@@ -195,7 +195,8 @@ def router(
         program = await table.get(key)
         if program is None:
             raise errors.of("session_not_found", name=key.program)
-        return program.replicas or tuple(replica.name for replica in registry)
+        # Short calls of a program without a home may have run anywhere.
+        return program.replicas if program.home else tuple(replica.name for replica in registry)
 
     @api.post(
         "/tags",

@@ -66,7 +66,9 @@ class Session(BaseModel):
     cached_tokens: int | None
     output_tokens: int | None
     preemptions: int | None
-    replicas: list[str] = Field(description="replicas that the session is pinned to")
+    replicas: list[str] = Field(
+        description="the session's home, and the replicas of its open calls and of the last one"
+    )
     threads: list[OpenCall] = Field(description="calls in flight")
     told: dict[str, SessionAttribute] = Field(description="hints in force, by name")
     last_call_arrival: float | None

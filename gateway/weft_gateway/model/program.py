@@ -78,7 +78,7 @@ class Program:
     home: the replica that long calls are pinned to (Algorithm 2), or "". threads: active calls.
     ephemeral: it has no name and ends with its only call. ended: its handle was deleted while calls
     were in flight; the row is removed with the last of them. attributes: one per name; may include
-    expired ones.
+    expired ones. last_replica: of the call that was opened last, or "".
     """
 
     key: ProgramKey
@@ -100,6 +100,7 @@ class Program:
     ephemeral: bool = False
     ended: bool = False
     attributes: tuple[ProgramAttribute, ...] = ()
+    last_replica: str = ""
 
     def attribute(self, name: str, now_s: float) -> str:
         """Return the text of the current attribute with this name, "" if none."""
@@ -110,9 +111,11 @@ class Program:
 
     @property
     def replicas(self) -> tuple[str, ...]:
-        """Replicas that the program runs on now or is pinned to, without duplicates."""
-        names = ([self.home] if self.home else []) + [t.replica for t in self.threads]
-        return tuple(dict.fromkeys(names))
+        """The program's home, and the replicas of its active calls and of the last one, without
+        duplicates.
+        """
+        names = (self.home, *[t.replica for t in self.threads], self.last_replica)
+        return tuple(dict.fromkeys(name for name in names if name))
 
 
 @record

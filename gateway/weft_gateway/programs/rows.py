@@ -162,6 +162,7 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
         ended=b"ended" in row,
         # Few programs have attributes, and a scan of all fields would slow down every call.
         attributes=_attributes(row) if b"told" in row else (),
+        last_replica=decode(row.get(b"last_replica", b"")),
     )
 
 

@@ -71,6 +71,7 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
         program.ephemeral and opening.ephemeral,
         False,
         _holding(program.attributes, opening.now_s) if program.attributes else (),
+        replica,
     )
     return after, replica
 
@@ -97,6 +98,7 @@ def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -
         program.ephemeral,
         program.ended,
         program.attributes,
+        program.last_replica,
     )
 
 

@@ -184,8 +184,7 @@ class Front:
         at_once(self.table.close_call(closing))
 
     def end(self, program: str, now: float) -> tuple[str, ...]:
-        """End the program's session. Returns the replicas that the gateway notifies: none if all
-        calls were too short for a home."""
+        """End the program's session. Returns the replicas that the gateway notifies."""
         ended = at_once(self.table.end(ProgramKey(_TENANT, program), now))
         return ended.replicas if ended is not None and not ended.threads else ()
 

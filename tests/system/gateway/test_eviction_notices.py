@@ -60,6 +60,26 @@ async def test_the_pinned_engine_receives_a_notice_when_the_program_expires(
         await until(lambda: notices(one, two) == expected(one, two))
 
 
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "expired"])
+async def test_the_engine_of_short_calls_receives_a_notice_when_the_program_ends(
+    engine: Any, weft: Any, until: Any, deleted: bool
+) -> None:
+    settings: dict[str, Any] = {"balancer": "locality"} | (
+        {} if deleted else {"program_idle_s": 0.5}
+    )
+    async with (
+        engine(canned=CANNED) as one,
+        engine(canned=CANNED) as two,
+        weft(one, two, **settings) as gateway,
+    ):
+        names = [f"run{number}" for number in range(20)]
+        await make_calls(gateway, names)
+        for name in names if deleted else []:
+            await gateway.client.delete(f"/v1/sessions/{name}")
+        for stub in (one, two):
+            await until(lambda stub=stub: notices(stub) == expected(stub))
+
+
 async def test_one_of_several_gateways_on_one_redis_sends_each_notice(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:

@@ -95,10 +95,24 @@ async def test_programs_with_a_shared_document_use_one_replica_and_receipts_stat
         assert known == 8
         receipt = await call(gateway, "X0", about("X", "Question 0?", "And then?"))
         assert receipt["place"]["reason"] == "home"
-        assert set(receipt["place"]["scores"]) == {"home", "least_used"}
+        assert set(receipt["place"]["scores"]) == {"home", "last_replica", "least_used"}
         assert len(gateway.parts.registry.prefixes._last) == known, (
             "the prefix of a follow-up turn was recorded"
         )
+
+
+async def test_short_calls_and_the_first_long_one_stay_where_their_program_ran_last(
+    replicas: list[Any], weft: Any
+) -> None:
+    async with weft(*replicas, balancer="locality") as gateway:
+        for number in range(8):
+            session, found = f"s{number}", []
+            for turn in range(4):
+                body = {"messages": [{"role": "user", "content": "Hi. " * (turn + 1)}]}
+                found.append((await call(gateway, session, body))["place"])
+            found.append((await call(gateway, session, about(session, "What?")))["place"])
+            assert len({place["replica"] for place in found}) == 1
+            assert [p["reason"] for p in found] == ["least_used", *["last replica"] * 4]
 
 
 async def test_tenants_and_clients_with_different_salts_share_no_prefix(

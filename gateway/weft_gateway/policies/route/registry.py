@@ -7,8 +7,8 @@ from typing import Final
 
 from weft_gateway.policies.route.filters import FILTERS
 from weft_gateway.policies.route.pickers import in_turn, max_score
-from weft_gateway.policies.route.router import Router
-from weft_gateway.policies.route.scorers import home, least_used, shared_prefix
+from weft_gateway.policies.route.router import LAST, Router
+from weft_gateway.policies.route.scorers import home, last_replica, least_used, shared_prefix
 
 # A home outweighs all other scores.
 _HOME_WEIGHT: Final = 10_000.0
@@ -25,7 +25,11 @@ def _locality(threshold_tokens: int) -> Router:
     return Router(
         "least_used",
         FILTERS,
-        {"home": (home(threshold_tokens), _HOME_WEIGHT), **_LEAST_USED},
+        {
+            "home": (home(threshold_tokens), _HOME_WEIGHT),
+            LAST: (last_replica(threshold_tokens, _CALL_TOKENS), _SHARED_WEIGHT),
+            **_LEAST_USED,
+        },
         max_score,
         threshold_tokens,
         (shared_prefix(_CALL_TOKENS), _SHARED_WEIGHT),

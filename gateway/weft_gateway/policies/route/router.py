@@ -13,6 +13,7 @@ from weft_gateway.policies.route.pickers import Picker
 from weft_gateway.policies.route.scorers import Scorer
 
 SHARED: Final = "shared_prefix"
+LAST: Final = "last_replica"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,13 @@ class Router:
                 totals[name] += weight * given[name]
         chosen = self.picker(totals, request.ordinal, rng)
         eligible = frozenset(totals)
+        stays = LAST in scores and scores[LAST][chosen] > 0
         if self.sticky_above_tokens is None or request.prompt_tokens <= self.sticky_above_tokens:
-            return Decision(chosen, False, eligible, self.name, scores, rejected)
+            reason = "last replica" if stays else self.name
+            return Decision(chosen, False, eligible, reason, scores, rejected)
         if request.program is not None and request.program.home == chosen:
             return Decision(chosen, True, eligible, "home", scores, rejected)
-        reason, shared = "new home", request.shared
+        reason, shared = "last replica" if stays else "new home", request.shared
         if shared is not None and shared.tokens.get(chosen) and scores.get(SHARED, {}).get(chosen):
             reason = "shared prefix"
         return Decision(chosen, True, eligible, reason, scores, rejected, True)

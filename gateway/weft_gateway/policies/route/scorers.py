@@ -39,12 +39,45 @@ def shared_prefix(call_tokens: int) -> Scorer:
     def scores(request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[str, float]:
         if request.shared is None:
             return {r.name: 0.0 for r in replicas}
-        tokens = request.shared.tokens
-        calls = {r.name: max(0, r.in_flight) for r in replicas}
-        worth = {name: tokens.get(name, 0) - call_tokens * n for name, n in calls.items()}
-        fewest = min(calls.values())
-        least = min(one for name, one in worth.items() if calls[name] == fewest)
-        prompt = max(1, request.prompt_tokens)
-        return {name: min(1.0, max(0, one - least) / prompt) for name, one in worth.items()}
+        return _worth(request.shared.tokens, request, replicas, call_tokens)
 
     return scores
+
+
+def last_replica(threshold_tokens: int, call_tokens: int) -> Scorer:
+    """Return a scorer like `shared_prefix` for calls that do not go to a home: short calls, and a
+    long call that chooses the home. The replica of the program's last call counts as having cached
+    the prompt up to the threshold.
+
+    threshold_tokens: as in `home`. call_tokens: as in `shared_prefix`.
+    """
+
+    def scores(request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[str, float]:
+        program, prompt = request.program, request.prompt_tokens
+        if (
+            program is None
+            or not program.last_replica
+            or (prompt > threshold_tokens and any(r.name == program.home for r in replicas))
+        ):
+            return {r.name: 0.0 for r in replicas}
+        tokens = {program.last_replica: min(prompt, threshold_tokens)}
+        return _worth(tokens, request, replicas, call_tokens)
+
+    return scores
+
+
+def _worth(
+    tokens: Mapping[str, int],
+    request: RouteRequest,
+    replicas: Sequence[ReplicaView],
+    call_tokens: int,
+) -> Mapping[str, float]:
+    """Return the tokens that each replica saves over the least used one, minus the cost of its
+    queue, as a share of the prompt. tokens: cached, by replica.
+    """
+    calls = {r.name: max(0, r.in_flight) for r in replicas}
+    worth = {name: tokens.get(name, 0) - call_tokens * n for name, n in calls.items()}
+    fewest = min(calls.values())
+    least = min(one for name, one in worth.items() if calls[name] == fewest)
+    prompt = max(1, request.prompt_tokens)
+    return {name: min(1.0, max(0, one - least) / prompt) for name, one in worth.items()}

@@ -43,7 +43,7 @@ redis.call('HDEL', row, 'ended')
 drop_told(row, now)
 redis.call('HINCRBY', row, 'calls', 1)
 redis.call('HSET', row, 't:' .. call,
-  table.concat({now, path, replica, #ARGV[10], ARGV[10] .. thread}, '\n'))
+  table.concat({now, path, replica, #ARGV[10], ARGV[10] .. thread}, '\n'), 'last_replica', replica)
 add_call(in_flight, calls, leases, lease, replica)
 touch(activity, member, now)
 local counts = open_by_replica(in_flight, calls)

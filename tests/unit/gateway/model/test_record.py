@@ -19,6 +19,9 @@ def test_records_compare_by_value_and_can_be_replaced():
 def test_replicas_of_a_program_are_unique_with_the_home_first():
     threads = (Thread("a", "main", "r1", 0.0), Thread("b", "main", "r0", 0.0))
     assert Program(KEY, 0.0, home="r0", threads=threads).replicas == ("r0", "r1")
+    last = Program(KEY, 0.0, home="r0", threads=threads, last_replica="r2")
+    assert last.replicas == ("r0", "r1", "r2")
+    assert Program(KEY, 0.0, last_replica="r2").replicas == ("r2",)
     assert Program(KEY, 0.0).replicas == ()
 
 

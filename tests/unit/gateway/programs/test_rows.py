@@ -70,5 +70,6 @@ def test_row_is_read_with_all_fields():
         Thread("early", "a\nb", "r1", 2.0, parent="p\nq"),
         Thread("late", "main", "r0", 9.0),
     )
-    assert (program.ephemeral, program.ended) == (False, False)
+    assert (program.ephemeral, program.ended, program.last_replica) == (False, False, "")
+    assert rows.program(key, {**row, b"last_replica": b"r2"}).last_replica == "r2"
     assert rows.program(key, {**row, b"ended": b"1"}).ended

@@ -14,9 +14,11 @@ def replica(name, in_flight=0, healthy=True, models=("m",)):
 
 
 def route(
-    router, replicas, *, tokens=100, home="", ordinal=0, model="m", avoid=(), seed=0, sent=None
-):
-    program = Program(ProgramKey("t", "p"), 0.0, home=home) if home else None
+    router, replicas, *, tokens=100, home="", last="", ordinal=0, model="m", avoid=(), seed=0,
+    sent=None,
+):  # fmt: skip
+    key = ProgramKey("t", "p")
+    program = Program(key, 0.0, home=home, last_replica=last) if home or last else None
     request = RouteRequest(
         model,
         tokens,
@@ -32,6 +34,38 @@ def route(
 def test_short_calls_go_to_the_least_used_replica_even_away_from_home():
     decision = route("locality", [replica("a", 3), replica("b", 1)], tokens=2048, home="a")
     assert (decision.replica, decision.sticky) == ("b", False)
+
+
+def test_short_calls_stay_on_the_last_replica_unless_it_is_loaded():
+    for in_flight, chosen, reason in ((4, "a", "last replica"), (5, "b", "least_used")):
+        replicas = [replica("a", in_flight), replica("b", 1)]
+        decision = route("locality", replicas, tokens=2000, last="a", home="b")
+        assert (decision.replica, decision.sticky, decision.reason) == (chosen, False, reason)
+        assert (decision.scores["last_replica"]["a"] > 0) == (chosen == "a")
+
+
+def test_short_calls_leave_an_unhealthy_last_replica():
+    replicas = [replica("a", healthy=False), replica("b", 9)]
+    decision = route("locality", replicas, last="a")
+    assert (decision.replica, decision.reason) == ("b", "least_used")
+
+
+def test_new_home_is_the_last_replica_unless_it_is_loaded():
+    for in_flight, chosen, reason in ((4, "a", "last replica"), (5, "b", "new home")):
+        replicas = [replica("a", in_flight), replica("b", 1)]
+        decision = route("locality", replicas, tokens=5000, last="a")
+        assert (decision.replica, decision.reason, decision.new_home) == (chosen, reason, True)
+
+
+def test_a_long_shared_prefix_outweighs_the_last_replica():
+    replicas = [replica("a"), replica("b")]
+    decision = route("locality", replicas, tokens=9000, last="a", sent={"b": 8000})
+    assert (decision.replica, decision.reason) == ("b", "shared prefix")
+
+
+def test_balancers_without_homes_ignore_the_last_replica():
+    decision = route("least_used", [replica("a", 1), replica("b", 0)], last="a")
+    assert (decision.replica, decision.reason) == ("b", "least_used")
 
 
 def test_long_calls_go_to_a_busy_home():
@@ -92,7 +126,7 @@ def test_decision_without_eligible_replicas_has_the_reasons():
 
 def test_scores_explain_the_choice_and_lie_between_0_and_1():
     decision = route("locality", [replica("a", 3), replica("b", 0)], tokens=5000, home="a")
-    assert set(decision.scores) == {"home", "least_used"}
+    assert set(decision.scores) == {"home", "last_replica", "least_used"}
     for scores in decision.scores.values():
         assert all(0.0 <= score <= 1.0 for score in scores.values())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.model import Program, ProgramKey, ReplicaView, RouteRequest, Shared
-from weft_gateway.policies.route.scorers import home, least_used, shared_prefix
+from weft_gateway.policies.route.scorers import home, last_replica, least_used, shared_prefix
 
 
 def replicas(*in_flight):
@@ -63,6 +63,37 @@ def test_longer_queue_lowers_the_score_to_zero():
 def test_shorter_queue_scores_higher_with_equal_prefixes():
     scores = PREFIX(shared(8000, 8000, 0), replicas(3, 2, 0))
     assert scores == {"r0": 0.5, "r1": 0.6, "r2": 0.0}
+
+
+LAST = last_replica(threshold_tokens=2000, call_tokens=500)
+
+
+def after(last, tokens=1000, home_=""):
+    program = Program(ProgramKey("t", "p"), 0.0, home=home_, last_replica=last)
+    return RouteRequest("m", tokens, program, ())
+
+
+def test_last_replica_of_a_short_call_scores_its_prompt_minus_its_queue():
+    assert LAST(after("r1"), replicas(0, 0)) == {"r0": 0.0, "r1": 1.0}
+    assert LAST(after("r1"), replicas(0, 1)) == {"r0": 0.0, "r1": 0.5}
+    assert LAST(after("r1"), replicas(0, 2)) == {"r0": 0.0, "r1": 0.0}
+    assert LAST(after("r1", 2000), replicas(20, 23)) == {"r0": 0.0, "r1": 0.25}
+
+
+def test_last_replica_scores_zero_if_it_is_unknown_or_gone():
+    nowhere = {"r0": 0.0, "r1": 0.0}
+    assert LAST(request(1000), replicas(0, 0)) == nowhere
+    assert LAST(after(""), replicas(0, 0)) == nowhere
+    assert LAST(after("gone"), replicas(0, 0)) == nowhere
+
+
+def test_last_replica_affects_a_long_call_only_if_it_chooses_the_home():
+    assert LAST(after("r1", 4000, "r0"), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
+    # No call above the threshold has run yet, so at most that many tokens are cached.
+    assert LAST(after("r1", 4000), replicas(0, 0)) == {"r0": 0.0, "r1": 0.5}
+    assert LAST(after("r1", 4000, "gone"), replicas(0, 1)) == {"r0": 0.0, "r1": 0.375}
+    everything_is_long = last_replica(threshold_tokens=0, call_tokens=500)
+    assert everything_is_long(after("r1", 4000), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
 
 
 @given(
