@@ -63,6 +63,7 @@ class PeersOptions:
         Names, Option(help="coding_sessions, tau_airline, tree_of_thoughts; default: all")
     ] = ()
     seeds: Annotated[int, Option(min=1, max=100, help="sets of programs and arrivals")] = 3
+    first_seed: Annotated[int, Option(min=0, help="the first of them")] = 0
     replicas: Annotated[int, Option(min=1, max=64, help="replicas; real: 2")] = 3
     preset: Annotated[str, Option(help="emulated: engine, such as 8b-a100")] = "8b-a100"
     slots: Annotated[int, Option(min=1, help="calls that a replica runs at once")] = 4

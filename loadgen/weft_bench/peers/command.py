@@ -158,7 +158,7 @@ def _play(
     engines by scheduler.
     """
     long_gaps = LongGaps(options.long_gaps, options.gap_factor, _LONGEST_S[options.engines])
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for scene in scenes:
             with Progress() as progress:
                 told = progress.add_task(f"{scene.name}, seed {seed}: programs", total=None)
