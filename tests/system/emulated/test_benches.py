@@ -104,7 +104,7 @@ def replicas(stack: Stack, swapping: EmulatedEngine) -> Iterator[Replicas]:
     """Return both engines with the plugin, and restore their orders afterwards."""
     found = peers(WEFT, stack.replicas[0], swapping.url)
     yield found
-    for url, policy in zip(found.urls, ("warm_plas", "mlfq"), strict=True):
+    for url, policy in zip(found.urls, ("resident", "mlfq"), strict=True):
         headers = {"x-weft-secret": SECRET}
         httpx.post(f"{url}/weft/policy", json={"policy": policy}, headers=headers)
 

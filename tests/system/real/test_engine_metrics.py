@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from uuid import uuid4
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.stack import until
+from support.stack import Stack, until
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
@@ -65,10 +66,20 @@ def test_weft_series_are_exported_next_to_those_of_vllm(stack):
     found = page(engine)
     assert {name: found[name].type for name in FAMILIES if name in found} == FAMILIES
     assert any(name.startswith("vllm:") for name in found)
-    assert value(engine, "weft_engine_policy", policy="warm_plas") == 1
+    assert value(engine, "weft_engine_policy", policy="resident") == 1
 
 
-def test_weft_series_follow_the_running_calls(stack):
+@pytest.fixture
+def plas(stack: Stack) -> Iterator[None]:
+    """Set an order that demotes calls, and restore the default."""
+    for policy in ("plas", "resident"):
+        answer = httpx.post(f"{stack.url}/weft/policy", json={"policy": policy}, timeout=60)
+        assert answer.status_code == 200
+        if policy == "plas":
+            yield
+
+
+def test_weft_series_follow_the_running_calls(stack, plas):
     engine = stack.replicas[0]
     before = value(engine, "weft_engine_demotions_total")
     # The calls run for longer than the quantum of the first queue.
