@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from weft_engine.orders.base import CallView, Order
 from weft_engine.orders.options import OrderOptions
-from weft_engine.orders.warm_plas import warm_plas
 
 _PROGRAM_SERVICE: Final = attrgetter("program_service_s")
 _PROGRAM_WAITING: Final = attrgetter("program_waiting_s")
@@ -98,10 +97,9 @@ ORDERS: Final[dict[str, Callable[[OrderOptions], Order]]] = {
         attained=attrgetter("program_service_s"),
         waited=attrgetter("program_waiting_s"),
         residents=True,
-        reserve_factor=options.resident_factor,
+        resident_factor=options.resident_factor,
     ),
     "mlfq": mlfq,
-    "warm_plas": warm_plas,
     "plas": plas,
     "atlas": atlas,
     "urgency": urgency,

@@ -36,7 +36,8 @@ _HEAD: Final = """# Results
   95% interval. Both sides played the same programs at the same times.
 - `≥` and `≤` mark a bound: a system did not reach the compared latency under any measured load.
 - `weft` is an engine with the order `warm_plas`, tags and swap, which was the default when these
-  experiments were measured. "Orders over load and cache size" has the present default, `resident`.
+  experiments were measured. It [was removed](decisions/0008-one-order-for-the-cache.md) since then.
+  "Orders over load and cache size" has the present default, `resident`.
   "Without program ends" means that clients do not report when their programs end.
 - FTR ("first token rendered") is the time from an agent's request to the first token of its final
   answer. E2E is the time to the end of that answer.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from weft_engine.cache_affinity import ContextSnapshot
 from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.residents import Residents
@@ -47,9 +46,8 @@ class Engine:
     def context_blocks(self, sequence: str) -> int:
         return self.sizes[sequence]
 
-    def context_snapshot(self, sequence: str) -> ContextSnapshot:
-        size, shared = self.sizes[sequence], self.in_use.get(sequence, 0)
-        return ContextSnapshot(0, BLOCK * size, size - shared)
+    def blocks_to_take(self, sequence: str) -> int:
+        return self.sizes[sequence] - self.in_use.get(sequence, 0)
 
     def come(
         self,
@@ -309,3 +307,17 @@ def test_residents_delay_calls_of_other_tenants_no_longer_than_a_prefill():
     assert engine.residents.due <= 16.0
     engine.now = 16.5
     assert engine.admit() == ["b/1"]
+
+
+def test_calls_behind_many_deferred_ones_are_considered_next():
+    engine = Engine()
+    engine.come("a", 80, 0.0)
+    engine.admit()
+    for number in range(30):
+        engine.come(f"b{number}", 60, 1.0 + number)
+    engine.come("small", 1, 99.0, call="small")
+    for _ in range(3):
+        admitted = engine.admit()
+        assert admitted or engine.residents.due <= engine.now + 1e-9
+        engine.now = engine.residents.due
+    assert admitted == ["small"]
