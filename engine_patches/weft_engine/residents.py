@@ -141,6 +141,7 @@ class Residents:
                 context.tenant,
                 context.weight,
                 context.service_s,
+                context.remaining_s if self._calls.order.knows_remaining else None,
             )
         self._calls.put_at(sequence, self._level(sequence))
 
@@ -233,7 +234,9 @@ class Residents:
 
     def _level(self, sequence: str) -> int:
         program = self._program(sequence)
-        return self._sets.level(program) if program in self._sets.residents else _GUEST
+        if program in self._sets.residents:
+            return self._sets.level(program)
+        return _GUEST + (self._sets.level(program) if self._calls.order.knows_remaining else 0)
 
     def _held_by_guests(self) -> int:
         residents = self._sets.residents

@@ -69,7 +69,7 @@ class Order:
 
     residents: programs are admitted to the cache as a whole (see residents.py). resident_factor:
     how long a resident may be without a call, as a multiple of the time that a prefill of the whole
-    cache takes.
+    cache takes. knows_remaining: `CallView.remaining_s` orders programs, not what was learned.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Order:
     counts_tokens: bool = False
     residents: bool = False
     resident_factor: float = 0.0
+    knows_remaining: bool = False
 
     @property
     def preempts(self) -> bool:

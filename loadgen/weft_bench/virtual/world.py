@@ -49,8 +49,8 @@ _BEGINS: Final = 4
 _OVER: Final = 5
 # The balancer of `weft_bench.virtual.prefix_tree`, which production does not have.
 PREFIX_TREE: Final = "prefix_tree"
-# The order that needs the remaining work of a program.
-_TOLD: Final = "srpt"
+# The orders that need the remaining work of a program.
+_TOLD: Final = ("srpt", "resident_srpt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _World:
             for i, shape in enumerate(setup.shapes)
         }
         self._front = _front(self._replicas, setup)
-        self._tells = setup.engine.policy == _TOLD
+        self._tells = setup.engine.policy in _TOLD
         # Other engines ignore it, and it would interrupt their steps.
         self._tells_ends = setup.overlap.forget and setup.engine.tags
         cost = setup.shapes[0].cost

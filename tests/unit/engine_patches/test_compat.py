@@ -61,6 +61,7 @@ ORDERS = [
     "atlas",
     "vtc",
     "srpt",
+    "resident_srpt",
     "urgency",
 ]
 OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0, "beta": 2.0, "experiments": True}

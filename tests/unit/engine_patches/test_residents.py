@@ -17,8 +17,8 @@ BLOCK = 16
 class Engine:
     """An engine with a cache of 100 blocks, 90 of them for residents. A full prefill takes 16 s."""
 
-    def __init__(self) -> None:
-        self.calls = CallTable(build_order("resident", {}))
+    def __init__(self, order: str = "resident") -> None:
+        self.calls = CallTable(build_order(order, {"experiments": True}))
         self.waiting: list[str] = []
         self.running: list[str] = []
         self.sizes: dict[str, int] = {}
@@ -57,10 +57,18 @@ class Engine:
         call: str = "",
         service_s: float = 0.0,
         tenant: str = "",
+        remaining_s: float | None = None,
     ) -> str:
         name = call or f"{program}/{next(self.numbers)}"
         self.sizes[name] = size
-        context = CallContext(name, program, arrival_s=arrival, service_s=service_s, tenant=tenant)
+        context = CallContext(
+            name,
+            program,
+            arrival_s=arrival,
+            service_s=service_s,
+            tenant=tenant,
+            remaining_s=remaining_s,
+        )
         self.calls.arrive(name, context, self.now)
         self.waiting.append(name)
         self.residents.queued(name, self.now)
@@ -321,3 +329,16 @@ def test_calls_behind_many_deferred_ones_are_considered_next():
         assert admitted or engine.residents.due <= engine.now + 1e-9
         engine.now = engine.residents.due
     assert admitted == ["small"]
+
+
+def test_known_remaining_work_orders_programs_only_in_the_clairvoyant_order():
+    for order, expected in (
+        ("resident", ["older", "short"]),
+        ("resident_srpt", ["short", "older"]),
+    ):
+        engine = Engine(order)
+        engine.end(engine.admit_only(engine.come("a", 90, 0.0)))
+        engine.residents.ended("a")
+        engine.come("older", 10, 1.0, call="older", remaining_s=9.0)
+        engine.come("short", 10, 2.0, call="short", remaining_s=1.0)
+        assert engine.admit() == expected, order

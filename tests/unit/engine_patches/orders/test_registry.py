@@ -27,7 +27,9 @@ def test_orders_are_built_with_their_options():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="atlas, fcfs, mlfq, plas, program_fifo, resident, srpt"):
+    with pytest.raises(
+        ValueError, match="atlas, fcfs, mlfq, plas, program_fifo, resident, resident_srpt, srpt"
+    ):
         build_order("lottery", {})
 
 
@@ -84,9 +86,10 @@ def test_vtc_ranks_by_the_tokens_of_the_program():
     assert rank(CallView(program_tokens=3.0)) < rank(CallView(program_tokens=4.0))
 
 
-def test_srpt_needs_the_option_experiments():
+@pytest.mark.parametrize("name", ["srpt", "resident_srpt"])
+def test_clairvoyant_orders_need_the_option_experiments(name):
     with pytest.raises(ValueError, match="experiments"):
-        build_order("srpt", {})
+        build_order(name, {})
 
 
 def test_srpt_ranks_by_remaining_work_and_unknown_work_last():
