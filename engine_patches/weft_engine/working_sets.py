@@ -26,7 +26,7 @@ _RETURNING: Final = 0.5
 _GROWTH: Final = 0.5
 # Programs that are tried after the first one that does not fit.
 _TRIED: Final = 16
-# Known remaining service differs by a level every so many seconds.
+# Seconds of known remaining service in a level.
 _KNOWN_S: Final = 0.1
 # Above this number, this many programs without a call are forgotten.
 _MOST_PROGRAMS: Final = 4096
