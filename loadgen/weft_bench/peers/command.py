@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +27,7 @@ from weft_bench.peers.scenes import (
 )
 from weft_bench.report import page
 from weft_bench.report import peers as report
-from weft_bench.report.figures import finish, machine, refuse
+from weft_bench.report.figures import finish, refuse
 from weft_bench.report.peers import Turn
 from weft_bench.stack.local import StackError
 from weft_bench.stack.processes import NotReady
@@ -97,7 +95,7 @@ def _scenes(options: PeersOptions) -> list[Scene]:
 def command_of(options: PeersOptions) -> str:
     """Return the command line that repeats this run, with DATA for the data folder."""
     words = ["weft bench peers --data DATA --engines", options.engines]
-    unlike = {"data", "engines", "install", "json_file", "plot", "page"}
+    unlike = {"data", "engines", "install", "json_file", "plot"}
     unlike |= {"preset", "dilate"} if options.engines == REAL else set()
     for one in fields(options):
         value = getattr(options, one.name)
@@ -112,17 +110,9 @@ def command_of(options: PeersOptions) -> str:
 
 
 def _can_be_written(options: PeersOptions) -> None:
-    """Check that the page and the plot can be written before the run.
-
-    Raises ValueError or ImportError.
-    """
+    """Check that the plot can be drawn before the run. Raises ImportError."""
     if options.plot:
         importlib.import_module("matplotlib")
-    if options.page:
-        try:
-            report.around_section(Path(options.page), options.engines)
-        except OSError as error:
-            raise ValueError(f"{options.page} cannot be read: {error.strerror}") from None
 
 
 def _schedulers(options: PeersOptions) -> list[str]:
@@ -223,10 +213,6 @@ def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> Non
     finish(command.removeprefix("weft bench "), options.json_file, configuration, means, extra)
     if options.plot:
         report.draw(Path(options.plot), turns, f"{options.engines} replicas")
-    if options.page:
-        told = document | {"command": command, "machine": machine(), "date": f"{date.today()}"}
-        image = os.path.relpath(options.plot, Path(options.page).parent) if options.plot else ""
-        report.into_page(Path(options.page), options.engines, page.markdown(told, image))
 
 
 def _notes(turns: Sequence[Turn]) -> list[str]:

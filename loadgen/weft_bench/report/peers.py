@@ -82,8 +82,8 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         )
         columns = dict(_COLUMNS)
         if whole.where(front=BASELINE):
-            columns["mean / round robin"] = lambda one, group: _faultless(one).ratio(
-                "mean", _faultless(group.where(front=BASELINE))
+            columns["mean / round robin"] = lambda one, group: faultless(one).ratio(
+                "mean", faultless(group.where(front=BASELINE))
             )
         found.append(table(whole, f"{title}seeds {seeds}", {"front": "front"}, columns))
         sliced = table(
@@ -120,7 +120,7 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     if len({turn.seed for turn in turns}) < 2:
         return ["one seed has no intervals, so there are no findings"]
     found = []
-    for workload, at in each(_faultless(measured(turns).where(slice=ALL)), "workload"):
+    for workload, at in each(faultless(measured(turns).where(slice=ALL)), "workload"):
         rows = dict(each(at, "front"))
         peers = [name for name in rows if not name.startswith(OURS)]
         ours = [name for name in rows if name not in peers and name != BASELINE]
@@ -136,7 +136,7 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     return found
 
 
-def _faultless(found: Measured) -> Measured:
+def faultless(found: Measured) -> Measured:
     """Return the plays without an error.
 
     Failed programs have no times, and the others are no longer the same set of programs.
@@ -166,7 +166,7 @@ def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
     found = measured(turns).where(slice=ALL)
     names = [str(name) for name in found.levels("front")]
     workloads = list(each(found, "workload"))
-    size = (4.2 * len(workloads), 1.5 + 0.36 * len(names))
+    size = (2.5 + 4.2 * len(workloads), 1.5 + 0.36 * len(names))
     picture, axes = plots.figure(1, len(workloads), size, sharey=True)
     for axis, (workload, at) in zip(axes[0], workloads, strict=True):
         for mark, name in zip("o^s", ("p50", "p95", "p99"), strict=True):
@@ -182,24 +182,5 @@ def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
         axis.set(title=workload, xlabel="program completion, s", xlim=(0, None))
     axes[0][0].set_yticks(range(len(names)), names)
     axes[0][0].invert_yaxis()
-    axes[0][0].legend(fontsize="small")
+    axes[0][-1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0))
     plots.save(picture, path, title)
-
-
-def around_section(path: Path, kind: str) -> tuple[str, str]:
-    """Return the text of a page before and after the section of these engines, with its markers.
-
-    Raises ValueError if the page has no such markers, OSError if it cannot be read.
-    """
-    begin, end = f"<!-- {kind} -->", f"<!-- end of {kind} -->"
-    before, found, rest = path.read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ValueError(f"{path} has no {begin} followed by {end}")
-    return before + begin, end + after
-
-
-def into_page(path: Path, kind: str, text: str) -> None:
-    """Write the section of these engines into a page. Raises the errors of `around_section`."""
-    before, after = around_section(path, kind)
-    path.write_text(f"{before}\n\n{text.strip()}\n\n{after}")
