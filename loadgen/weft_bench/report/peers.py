@@ -82,8 +82,8 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         )
         columns = dict(_COLUMNS)
         if whole.where(front=BASELINE):
-            columns["mean / round robin"] = lambda one, group: faultless(one).ratio(
-                "mean", faultless(group.where(front=BASELINE))
+            columns["mean / round robin"] = lambda one, group: _faultless(one).ratio(
+                "mean", _faultless(group.where(front=BASELINE))
             )
         found.append(table(whole, f"{title}seeds {seeds}", {"front": "front"}, columns))
         sliced = table(
@@ -120,7 +120,7 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     if len({turn.seed for turn in turns}) < 2:
         return ["one seed has no intervals, so there are no findings"]
     found = []
-    for workload, at in each(faultless(measured(turns).where(slice=ALL)), "workload"):
+    for workload, at in each(_faultless(measured(turns).where(slice=ALL)), "workload"):
         rows = dict(each(at, "front"))
         peers = [name for name in rows if not name.startswith(OURS)]
         ours = [name for name in rows if name not in peers and name != BASELINE]
@@ -136,7 +136,7 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     return found
 
 
-def faultless(found: Measured) -> Measured:
+def _faultless(found: Measured) -> Measured:
     """Return the plays without an error.
 
     Failed programs have no times, and the others are no longer the same set of programs.

@@ -15,7 +15,7 @@ from weft_bench.studies.experiment import Claim
 from weft_bench.studies.show import each
 
 _ORDER: Final = "plas"
-_REACHED: Final = ("reached", "interval reaches it", "not reached", "bound: unknown")
+_REACHED: Final = ("reached", "within the interval", "not reached", "unknown, a bound")
 
 
 def section(material: Material) -> str:
@@ -63,14 +63,14 @@ def reached(claim: Claim) -> str:
         return (
             "reached"
             if beyond and passed
-            else "bound: unknown"
+            else "unknown, a bound"
             if beyond or passed
             else "not reached"
         )
     if passed:
         return "reached"
     within = ratio.low <= claim.target if less else ratio.high >= claim.target
-    return "interval reaches it" if within else "not reached"
+    return "within the interval" if within else "not reached"
 
 
 def _counts(material: Material, found: Sequence[Claim]) -> str:

@@ -14,7 +14,8 @@ BETTER: Final = "better"
 WORSE: Final = "worse"
 OPEN: Final = "no difference shown"
 BOUND: Final = "a bound only"
-Verdict = Literal["better", "worse", "no difference shown", "a bound only"]
+SINGLE: Final = "one seed"
+Verdict = Literal["better", "worse", "no difference shown", "a bound only", "one seed"]
 # Seeds that orders and constants were tuned with.
 TUNING: Final = range(100)
 # A system that is also played without program ends counts once.
@@ -90,6 +91,8 @@ def family_size(found: Sequence[Comparison]) -> int:
 def _verdict(one: Comparison, p: float) -> Verdict:
     if one.score.bound:
         return BOUND
+    if one.single:
+        return SINGLE
     if p > LEVEL:
         return OPEN
     return BETTER if (one.score.ratio.middle < 1) is one.score.less else WORSE
@@ -97,4 +100,4 @@ def _verdict(one: Comparison, p: float) -> Verdict:
 
 def suspected(one: Comparison) -> bool:
     """Return whether it is worse by its own 95% interval, but not after the correction."""
-    return one.tested and one.verdict == OPEN and one.score.outcome == "lost"
+    return one.verdict == OPEN and one.score.outcome == "lost"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from math import log
 from typing import Any, Final
 
-from weft_bench.report.peers import ALL, OURS, Turn, faultless, measured
+from weft_bench.report.peers import ALL, OURS, Turn, measured
 from weft_bench.report.results.comparisons import Comparison
 from weft_bench.studies.cells import Estimate, Measured, geometric
 from weft_bench.studies.experiment import Plot, Series, less
@@ -101,7 +101,8 @@ def groups(documents: Sequence[Mapping[str, Any]]) -> list[Group]:
             for name in sorted(configuration.keys() - _NO_SETTING)
             if configuration[name]
         }
-        for turn in document["turns"]:
+        # Failed programs have no times, and the others are no longer the same set of programs.
+        for turn in (one for one in document["turns"] if not one["slices"][ALL]["errors"]):
             load = _load(turn, configuration)
             key = repr((document["kind"], turn["workload"], load, settings))
             ours = f"{OURS}{configuration['orders'][-1]}"
@@ -109,8 +110,7 @@ def groups(documents: Sequence[Mapping[str, Any]]) -> list[Group]:
             plays.setdefault(key, {})[turn["front"], turn["seed"]] = turn_of(turn)
     found = []
     for key, turns in plays.items():
-        whole = faultless(measured(list(turns.values())).where(slice=ALL))
-        group = Group(*about[key], whole)
+        group = Group(*about[key], measured(list(turns.values())).where(slice=ALL))
         if group.peers and group.seeds:
             found.append(group)
     found = sorted(found, key=lambda one: (one.kind, one.workload, one.load or 0.0))

@@ -12,6 +12,7 @@ from weft_bench.report.results.comparisons import (
     BETTER,
     BOUND,
     OPEN,
+    SINGLE,
     TUNING,
     WORSE,
     Comparison,
@@ -82,10 +83,7 @@ def short(material: Material) -> str:
     """Return the gain, its conditions, the losses and the trust in a few lines."""
     headlines = [one for one in material.comparisons if one.goal is not None]
     means = [one for one in headlines if one.score.name.endswith(fronts.LABELS["mean"])]
-    gains = "; ".join(
-        f"{one.score.name} {one.score.shown}, {'one seed' if one.single else one.verdict}"
-        for one in means
-    )
+    gains = "; ".join(f"{one.score.name} {one.score.shown}, {one.verdict}" for one in means)
     fields = [one for one in material.of("memory") if one.known]
     below, above = (
         sum(one.score.outcome == outcome for one in fields) for outcome in ("won", "lost")
@@ -109,15 +107,13 @@ def short(material: Material) -> str:
 
 def counts(material: Material) -> str:
     """Return the number of comparisons by verdict in a sentence."""
-    found = [one for one in material.comparisons if one.counts and one.known]
-    values = [one for one in found if not one.single]
-    by = Counter(one.verdict for one in values)
+    by = Counter(one.verdict for one in material.comparisons if one.counts and one.known)
     text = (
-        f"Weft and its rivals in {len(values)} comparisons: {by[BETTER]} better, {by[WORSE]} "
-        f"worse, {by[OPEN]} no difference shown, {by[BOUND]} bounds that are not counted as values."
+        f"Weft and its rivals in {by.total() - by[SINGLE]} comparisons: {by[BETTER]} better, "
+        f"{by[WORSE]} worse, {by[OPEN]} no difference shown, {by[BOUND]} bounds that are not "
+        "counted as values."
     )
-    alone = len(found) - len(values)
-    return text + (f" {alone} more have one seed and no verdict." if alone else "")
+    return text + (f" {by[SINGLE]} more have one seed and no verdict." if by[SINGLE] else "")
 
 
 def correction(material: Material) -> str:
@@ -274,7 +270,7 @@ def _code(names: Sequence[str]) -> str:
 def verdicts(found: Sequence[Comparison]) -> str:
     """Return the comparisons of one page, by verdict."""
     lines = []
-    for verdict in (BETTER, WORSE, OPEN, BOUND):
+    for verdict in (BETTER, WORSE, OPEN, BOUND, SINGLE):
         shown = "; ".join(
             f"{one.score.name} {one.score.shown}"
             for one in found

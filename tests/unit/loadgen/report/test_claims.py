@@ -15,12 +15,12 @@ from weft_bench.studies.experiment import Claim, less, more
     ("ratio", "bound", "expected"),
     [
         ((2.1, 1.9, 2.3), "", "reached"),
-        ((1.8, 1.5, 2.1), "", "interval reaches it"),
+        ((1.8, 1.5, 2.1), "", "within the interval"),
         ((1.5, 1.2, 1.9), "", "not reached"),
         ((2.1, 1.9, 2.3), "≥", "reached"),
-        ((1.5, 1.2, 2.9), "≥", "bound: unknown"),
+        ((1.5, 1.2, 2.9), "≥", "unknown, a bound"),
         ((1.5, 1.2, 2.9), "≤", "not reached"),
-        ((2.5, 1.2, 2.9), "≤", "bound: unknown"),
+        ((2.5, 1.2, 2.9), "≤", "unknown, a bound"),
         ((2.5, 1.2, 2.9), "?", ""),
         ((nan, nan, nan), "", ""),
     ],
@@ -36,7 +36,7 @@ def test_more_is_compared_with_the_published_figure(
     ("ratio", "expected"),
     [
         ((0.8, 0.7, 0.95), "reached"),
-        ((0.95, 0.85, 1.1), "interval reaches it"),
+        ((0.95, 0.85, 1.1), "within the interval"),
         ((1.2, 1.0, 1.4), "not reached"),
     ],
 )

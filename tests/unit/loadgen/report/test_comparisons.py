@@ -41,7 +41,7 @@ def test_bound_is_no_value() -> None:
 def test_one_seed_and_unknown_ratios_have_no_verdict() -> None:
     single, unknown = less("a", Estimate(2.0, 2.0, 2.0)), less("b", Estimate(nan, nan, nan))
     found = judged([_one(single), _one(unknown)])
-    assert [one.verdict for one in found] == ["no difference shown"] * 2
+    assert [one.verdict for one in found] == ["one seed", "one seed"]
     assert not any(suspected(one) or one.tested for one in found)
     assert found[0].single
     assert not found[1].known

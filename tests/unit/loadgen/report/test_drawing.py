@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import nan
 from pathlib import Path
 
+import pytest
 from weft_bench.report.drawing import ForestRow, draw, files, forest
 from weft_bench.studies.cells import Estimate
 from weft_bench.studies.experiment import HeatMap, Plot, Series
@@ -39,6 +40,7 @@ _ROWS = [
 ]
 
 
+@pytest.mark.slow
 def test_equal_figures_give_equal_plots(tmp_path: Path) -> None:
     for name in ("a", "b"):
         draw(tmp_path / f"{name}.svg", _PLOTS, "title")

@@ -52,9 +52,10 @@ _CELLS = measured(
 )
 
 
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    """Return a docs folder with all pages."""
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with results and docs with all pages. Tests do not change it."""
+    tmp_path = tmp_path_factory.mktemp("site")
     results = tmp_path / "results"
     write(results / "experiments" / "one.json", experiment_document(_ONE, _CELLS, "weft bench x"))
     plays = [
@@ -71,7 +72,13 @@ def docs(tmp_path: Path) -> Path:
     _write(results / "tenants.json", missed | {"findings": ["missed: too slow"]})
     two = replace(_ONE, name="two", title="Two")
     write_site(tmp_path / "docs", results, {"one": _ONE, "two": two}, ["a", "b", "absent"])
-    return tmp_path / "docs"
+    return tmp_path
+
+
+@pytest.fixture
+def docs(written: Path) -> Path:
+    """Return the docs folder. Tests do not change it."""
+    return written / "docs"
 
 
 def _write(file: Path, found: dict[str, Any]) -> None:
@@ -138,19 +145,22 @@ def test_pictures_are_on_the_page(docs: Path) -> None:
     assert "Not measured yet." in _section(docs, "Latency against load")
 
 
-def test_page_is_the_same_for_the_same_figures(docs: Path, tmp_path: Path) -> None:
+def test_page_is_the_same_for_the_same_figures(docs: Path, written: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
-    write_site(again, tmp_path / "results", {"one": _ONE, "two": replace(_ONE, name="two")}, [])
+    write_site(again, written / "results", {"one": _ONE, "two": replace(_ONE, name="two")}, [])
     for file in ("results/one.md", "images/results/forest.svg"):
         assert (again / file).read_bytes() == (docs / file).read_bytes()
 
 
-def test_pages_and_pictures_without_figures_are_removed(docs: Path, tmp_path: Path) -> None:
-    (tmp_path / "results/experiments/one.json").unlink()
-    write_site(docs, tmp_path / "results", {"one": _ONE}, [])
-    assert not (docs / "results/one.md").exists()
-    assert not (docs / "images/results/one-a.svg").exists()
-    assert (docs / "results/tenants.md").is_file()
+def test_pages_and_pictures_without_figures_are_removed(tmp_path: Path) -> None:
+    page, picture = tmp_path / "results/one.md", tmp_path / "images/results/one-a.svg"
+    for file in (page, picture):
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+    write_site(tmp_path, tmp_path / "figures", {"one": _ONE}, [])
+    assert not page.exists()
+    assert not picture.exists()
+    assert (tmp_path / "results/sources.md").is_file()
 
 
 def test_without_figures_the_page_says_so(tmp_path: Path) -> None:
