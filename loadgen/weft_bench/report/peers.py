@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import log
 from pathlib import Path
 from typing import Any, Final
 
 from weft_bench.report import plots
 from weft_bench.report.figures import Figure
-from weft_bench.studies.cells import Cell, Estimate, Measured, estimate
+from weft_bench.studies.cells import Cell, Estimate, Measured, estimate, geometric
+from weft_bench.studies.experiment import Table
 from weft_bench.studies.show import Shown, each, mean, table
 
 OURS: Final = "weft/"
+# The default order. Its ratios have a table of their own.
+DEFAULT: Final = "weft/resident"
 BASELINE: Final = "weft/round_robin"
 ALL: Final = "all"
 _UNITS: Final = {
@@ -24,24 +28,37 @@ _UNITS: Final = {
 # The figures that findings compare, and whether less is better.
 _JUDGED: Final = {"mean": True, "p50": True, "p95": True, "p99": True, "jain": False}
 
+_RATIOS: Final = ("mean", "p50", "p95", "p99")
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One front's play of one workload with one seed. slices: figures by slice."""
+    """One front's play of one workload with one seed.
+
+    slices: figures by slice. load: rate of arrivals over `capacity`, 0 if the workload sets it.
+    rate: of arrivals, programs per engine second. capacity: what the replicas complete, 0 if
+    unknown.
+    """
 
     workload: str
     front: str
     seed: int
     slices: Mapping[str, Mapping[str, float]]
+    load: float = 0.0
+    rate: float = 0.0
+    capacity: float = 0.0
+
+    @property
+    def scene(self) -> str:
+        """The workload with its load."""
+        return f"{self.workload} at load {self.load:g}" if self.load else self.workload
 
 
 def measured(turns: Sequence[Turn]) -> Measured:
     """Return the turns as cells with the settings workload, front and slice."""
     return Measured(
         {
-            Cell(
-                (("front", turn.front), ("slice", part), ("workload", turn.workload)), turn.seed
-            ): v
+            Cell((("front", turn.front), ("slice", part), ("workload", turn.scene)), turn.seed): v
             for turn in turns
             for part, v in turn.slices.items()
         }
@@ -60,7 +77,8 @@ _COLUMNS: Final[Mapping[str, Shown]] = {
     "mean, s": mean("mean"), "p50, s": mean("p50"), "p95, s": mean("p95"), "p99, s": mean("p99"),
     "slowdown": mean("slowdown"), "Jain": mean("jain"), "migrated, %": _percent("migrated"),
     "computed again, %": _percent("recomputed"), "hit rate, %": _percent("hit_rate"),
-    "calls/s": mean("calls_per_s"), "front, ms": mean("front_ms"), "errors": _sum("errors"),
+    "calls/s": mean("calls_per_s"), "front, ms": mean("front_ms"), "late, %": _percent("late"),
+    "errors": _sum("errors"),
 }  # fmt: skip
 _OF_SLICES: Final[Mapping[str, Shown]] = {
     "programs": _sum("programs"),
@@ -86,6 +104,10 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
                 "mean", _faultless(group.where(front=BASELINE))
             )
         found.append(table(whole, f"{title}seeds {seeds}", {"front": "front"}, columns))
+        ratios = _ratios(_faultless(whole))
+        if ratios:
+            about = f"{workload}, {DEFAULT} over the others, on the same programs"
+            found.append(Table(about, ("over", "seeds", *_RATIOS), ratios, labels=1))
         sliced = table(
             at,
             f"{workload}, programs with long gaps and the rest",
@@ -95,6 +117,45 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         )
         found += [sliced] if sliced.rows else []
     return [asdict(one) for one in found]
+
+
+def _ratios(found: Measured) -> list[tuple[str, ...]]:
+    """Return rows with the ratios of the default order to each other front, to the best peer of
+    each seed, and to the best other order of Weft of each seed.
+    """
+    ours = found.where(front=DEFAULT)
+    others = [str(name) for name in found.levels("front") if name != DEFAULT]
+    if not ours or not others:
+        return []
+    peers = [name for name in others if not name.startswith(OURS)]
+    # A row without sessions is not an order, and the baseline does not follow sessions either.
+    orders = [name for name in others if name.count("/") == 1 and name not in (*peers, BASELINE)]
+    groups = {name: [name] for name in others}
+    groups |= {"best peer of each seed": peers} if len(peers) > 1 else {}
+    groups |= {"best other order of each seed": orders} if len(orders) > 1 else {}
+    rows = []
+    for label, names in groups.items():
+        ratios = [_over_best(ours, found, names, figure) for figure in _RATIOS]
+        count = len(ratios[0])
+        if count:
+            rows.append((label, str(count), *(str(geometric(logs)) for logs in ratios)))
+    return rows
+
+
+def _over_best(
+    ours: Measured, found: Measured, names: Sequence[str], figure: str
+) -> Sequence[float]:
+    """Return the logarithms of our figure over the least of these fronts' figures.
+
+    Each seed has the fronts that played it. Seeds that none of them played are left out.
+    """
+    theirs = [found.where(front=name).series(figure) for name in names]
+    logs = []
+    for seed, value in ours.series(figure).items():
+        least = min((one[seed] for one in theirs if seed in one), default=0.0)
+        if value > 0 and least > 0:
+            logs.append(log(value / least))
+    return logs
 
 
 def figures(turns: Sequence[Turn]) -> tuple[list[Figure], dict[str, float]]:

@@ -26,9 +26,9 @@ def measured(monkeypatch):
 @pytest.mark.usefixtures("measured")
 def test_programs_are_bounded_and_equal_for_the_same_seed(tmp_path):
     data = dialogues(tmp_path, 8)
-    one = scenes.scripts(SCENE, data, 0, replicas(), NONE)
-    again = scenes.scripts(SCENE, data, 0, replicas(), NONE)
-    other = scenes.scripts(SCENE, data, 1, replicas(), NONE)
+    one = scenes.cast(SCENE, data, 0, replicas(), NONE).scripts
+    again = scenes.cast(SCENE, data, 0, replicas(), NONE).scripts
+    other = scenes.cast(SCENE, data, 1, replicas(), NONE).scripts
     assert len(one) == 6
     assert {len(script.bodies) for script in one} == {2}
     assert [s.bodies for s in one] == [s.bodies for s in again]
@@ -42,8 +42,8 @@ def test_programs_are_bounded_and_equal_for_the_same_seed(tmp_path):
 @pytest.mark.usefixtures("measured")
 def test_times_are_multiplied_by_the_dilation(tmp_path):
     data = dialogues(tmp_path, 8)
-    slow = scenes.scripts(SCENE, data, 0, replicas(1.0), NONE)
-    fast = scenes.scripts(SCENE, data, 0, replicas(0.1), NONE)
+    slow = scenes.cast(SCENE, data, 0, replicas(1.0), NONE).scripts
+    fast = scenes.cast(SCENE, data, 0, replicas(0.1), NONE).scripts
     for one, other in zip(slow, fast, strict=True):
         assert one.arrival_s == pytest.approx(10 * other.arrival_s)
         assert one.gaps_s == pytest.approx([10 * gap for gap in other.gaps_s])
@@ -54,8 +54,8 @@ def test_times_are_multiplied_by_the_dilation(tmp_path):
 @pytest.mark.usefixtures("measured")
 def test_share_of_programs_has_long_gaps_and_the_others_are_unchanged(tmp_path):
     data = dialogues(tmp_path, 8)
-    plain = scenes.scripts(SCENE, data, 0, replicas(1.0), NONE)
-    some = scenes.scripts(SCENE, data, 0, replicas(1.0), LongGaps(0.5, 3.0, 2.0))
+    plain = scenes.cast(SCENE, data, 0, replicas(1.0), NONE).scripts
+    some = scenes.cast(SCENE, data, 0, replicas(1.0), LongGaps(0.5, 3.0, 2.0)).scripts
     assert sum(script.long_gaps for script in some) == 3
     for one, other in zip(plain, some, strict=True):
         times = 3.0 if other.long_gaps else 1.0
@@ -67,21 +67,21 @@ def test_share_of_programs_has_long_gaps_and_the_others_are_unchanged(tmp_path):
 @pytest.mark.usefixtures("measured")
 def test_program_without_gaps_has_no_long_gaps(tmp_path):
     scene = replace(SCENE, calls=1)
-    found = scenes.scripts(scene, dialogues(tmp_path, 8), 0, replicas(), LongGaps(1.0, 3.0, 2.0))
+    found = scenes.cast(scene, dialogues(tmp_path, 8), 0, replicas(), LongGaps(1.0, 3.0, 2.0)).scripts
     assert not any(script.long_gaps for script in found)
 
 
 @pytest.mark.usefixtures("measured")
 def test_too_few_programs_are_an_error(tmp_path):
     with pytest.raises(TraceError, match="5 programs"):
-        scenes.scripts(SCENE, dialogues(tmp_path, 5), 0, replicas(), NONE)
+        scenes.cast(SCENE, dialogues(tmp_path, 5), 0, replicas(), NONE).scripts
 
 
 @pytest.mark.usefixtures("measured")
 def test_programs_alone_are_computed_for_emulated_engines_and_measured_on_real_ones(tmp_path):
     data = dialogues(tmp_path, 8)
     for emulated, alone_s in ((True, 4.0), (False, 7.0)):
-        found = scenes.scripts(SCENE, data, 0, replicas(1.0, emulated=emulated), NONE)
+        found = scenes.cast(SCENE, data, 0, replicas(1.0, emulated=emulated), NONE).scripts
         assert {script.alone_s for script in found} == {alone_s}
 
 
