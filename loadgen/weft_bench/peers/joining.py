@@ -43,8 +43,9 @@ class Joined:
 def joined(options: PeersOptions) -> Joined:
     """Return the plays of the files to join.
 
-    Raises ValueError if a file has no plays, if engines or programs differ, and if two files have
-    the same play; OSError if a file cannot be read.
+    Files may have the same plays, for example if one was joined to the other. Raises ValueError if
+    a file has no plays, if engines or programs differ, and if two files have different figures of a
+    play; OSError if a file cannot be read.
     """
     turns: dict[tuple[Any, ...], Turn] = {}
     rows: dict[str, dict[str, Any]] = {}
@@ -67,13 +68,15 @@ def joined(options: PeersOptions) -> Joined:
             raise ValueError(f"{file} has other plays: {', '.join(unlike)} differ")
         for turn in found:
             key = (turn.workload, turn.load, turn.seed, turn.front)
-            if key in turns:
-                raise ValueError(f"{file} repeats {turn.scene}, {turn.front}, seed {turn.seed}")
-            turns[key] = turn
+            if turns.setdefault(key, turn) != turn:
+                where = f"{turn.scene}, {turn.front}, seed {turn.seed}"
+                raise ValueError(f"{file} has other figures of {where}")
         rows |= {row["name"]: row for row in configuration["fronts"]}
         commands += configuration.get("commands") or [document["command"]]
     _check_same(list(turns.values()))
-    return Joined(tuple(turns.values()), rows, wanted if turns else {}, tuple(commands))
+    return Joined(
+        tuple(turns.values()), rows, wanted if turns else {}, tuple(dict.fromkeys(commands))
+    )
 
 
 def _check_same(turns: list[Turn]) -> None:

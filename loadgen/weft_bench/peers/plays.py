@@ -66,7 +66,7 @@ def sliced(
     found: Sequence[Outcome], played: Played, scale: float, late: float
 ) -> dict[str, dict[str, float]]:
     """Return the figures of all programs, and of those with long gaps and the rest if there are
-    any. Chats are a slice of their own and not among all programs.
+    any. Chats are a separate slice and not among all programs.
 
     scale: engine seconds per real second. late: share of their work by which emulated engines
     were late in the whole play.

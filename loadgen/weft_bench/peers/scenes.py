@@ -135,10 +135,10 @@ def cast(
         if is_slow:
             gaps = [min(long_gaps.longest_s, long_gaps.factor * gap) for gap in gaps]
         gapped.append((_with_gaps(program, gaps), is_slow))
-    reached = 0.0
-    if load:
+    reached = rate / load if load else 0.0
+    if load and not rate:
         reached = capacity([program for program, _ in gapped], replicas, ratio)
-        rate = rate or load * reached
+        rate = load * reached
     rate = rate or scene.rate
     arrivals = poisson_arrivals(stream(seed, "arrivals"), rate, len(ready))
     found = [

@@ -15,7 +15,7 @@ from weft_bench.studies.experiment import Table
 from weft_bench.studies.show import Shown, each, mean, table
 
 OURS: Final = "weft/"
-# The default order. Its ratios have a table of their own.
+# The default order. A table has its ratios to the other fronts.
 DEFAULT: Final = "weft/resident"
 BASELINE: Final = "weft/round_robin"
 ALL: Final = "all"

@@ -12,11 +12,11 @@ from weft_bench.peers.scenes import Scene
 from weft_bench.report.peers import Turn
 
 SCENE = Scene("w", "w", 4, 1.0, 2, 1.0)
-ALL = {"all": {"programs": 4.0, "errors": 0.0, "mean": 1.0}}
+ALL = {"programs": 4.0, "errors": 0.0}
 
 
-def turn(front: str, seed: int, *, load: float = 1.2, rate: float = 0.5) -> Turn:
-    return Turn("w", front, seed, ALL, load, rate, 0.4)
+def turn(front: str, seed: int, *, mean: float = 1.0, rate: float = 0.5) -> Turn:
+    return Turn("w", front, seed, {"all": ALL | {"mean": mean}}, 1.2, rate, 0.4)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def written(tmp_path):
 
 
 def test_plays_and_rows_of_all_files_are_joined(written):
-    files = written("a", turn("p", 0), turn("p", 1)), written("b", turn("q", 0))
+    files = written("a", turn("p", 0), turn("p", 1)), written("b", turn("q", 0), turn("p", 1))
     found = joined(PeersOptions("d", join=files))
     assert [(t.front, t.seed) for t in found.turns] == [("p", 0), ("p", 1), ("q", 0)]
     assert list(found.rows) == ["p", "q"]
@@ -57,11 +57,11 @@ def test_rate_is_that_of_the_earlier_plays_of_the_seed(written):
 @pytest.mark.parametrize(
     ("turns", "message"),
     [
-        ([turn("p", 0)], "repeats w at load 1.2, p, seed 0"),
+        ([turn("p", 0, mean=2.0)], "other figures of w at load 1.2, p, seed 0"),
         ([turn("q", 0, rate=0.6)], "other programs"),
     ],
 )
-def test_repeated_plays_and_other_programs_are_refused(written, turns, message):
+def test_other_figures_of_a_play_and_other_programs_are_refused(written, turns, message):
     files = written("a", turn("p", 0)), written("b", *turns)
     with pytest.raises(ValueError, match=message):
         joined(PeersOptions("d", join=files))

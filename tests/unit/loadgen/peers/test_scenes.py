@@ -112,7 +112,8 @@ def test_load_sets_the_rate_relative_to_the_capacity_for_the_programs_with_their
     for one, other in zip(own.scripts, found.scripts, strict=True):
         assert other.arrival_s == pytest.approx(one.arrival_s * 2 / 3)
     known = scenes.cast(SCENE, data, 0, there, NONE, load=0.75, rate=5.0)
-    assert known.rate == 5.0
+    assert (known.rate, known.capacity) == (5.0, pytest.approx(5 / 0.75))
+    assert len(measured) == 1
 
 
 @pytest.mark.usefixtures("measured")
