@@ -12,7 +12,7 @@ from weft_bench.cli.peers import PeersOptions
 from weft_bench.peers.scenes import Scene
 from weft_bench.report.peers import ALL, Turn
 
-# What all plays must have in common. The rest selects plays.
+# All plays must have these in common. The other options select plays.
 _COMMON: Final = (
     "engines", "replicas", "preset", "slots", "kv_blocks", "dilate", "long_gaps", "gap_factor",
     "chats",
