@@ -41,8 +41,6 @@ from weft_bench.workloads.schema import TraceError
 _NOT_QUICK: Final = (
     "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
 )  # fmt: skip
-# Share of the engines' work. Above it, the machine and not the cost model sets the pace.
-_MAY_BE_LATE: Final = 0.01
 # Limit of long gaps, seconds of the engines, so that a run ends.
 _LONGEST_S: Final = {EMULATED: 15.0, REAL: 5.0}
 
@@ -72,6 +70,8 @@ def run(options: PeersOptions) -> int:
         _can_be_written(options)
         found.earlier = earlier = joined(options)
         found.turns, found.rows = list(earlier.turns), dict(earlier.rows)
+        if earlier.late:
+            print(f"{earlier.late} plays are left out because their engines were late")
         if options.seeds:
             _start(options, scenes, found)
     except (TraceError, ValueError, ImportError, StackError, OSError, httpx.HTTPError) as error:
@@ -296,7 +296,7 @@ def _notes(turns: Sequence[Turn]) -> list[str]:
     found = []
     for turn in turns:
         of, figures = f"{turn.scene}, {turn.front}, seed {turn.seed}", turn.slices["all"]
-        if figures["late"] > _MAY_BE_LATE:
+        if turn.late:
             late = f"{figures['late']:.1%}"
             found.append(f"{of}: the machine could not keep the replicas' pace: {late} late")
         if figures["untold"]:

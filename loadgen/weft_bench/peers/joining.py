@@ -21,12 +21,16 @@ _COMMON: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The plays of some files. rows: of fronts, by name. configuration: what the plays share."""
+    """The plays of some files. Late plays are left out, so that they are played again.
+
+    rows: of fronts, by name. configuration: what the plays share. late: number of late plays.
+    """
 
     turns: tuple[Turn, ...] = ()
     rows: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     configuration: Mapping[str, Any] = field(default_factory=dict)
     commands: tuple[str, ...] = ()
+    late: int = 0
 
     def has(self, scene: Scene, load: float, front: str, seed: int) -> bool:
         """Return whether a front has played this."""
@@ -68,15 +72,18 @@ def joined(options: PeersOptions) -> Joined:
             raise ValueError(f"{file} has other plays: {', '.join(unlike)} differ")
         for turn in found:
             key = (turn.workload, turn.load, turn.seed, turn.front)
-            if turns.setdefault(key, turn) != turn:
+            before = turns.setdefault(key, turn)
+            if before.late:
+                turns[key] = turn
+            elif before != turn and not turn.late:
                 where = f"{turn.scene}, {turn.front}, seed {turn.seed}"
                 raise ValueError(f"{file} has other figures of {where}")
         rows |= {row["name"]: row for row in configuration["fronts"]}
         commands += configuration.get("commands") or [document["command"]]
     _check_same(list(turns.values()))
-    return Joined(
-        tuple(turns.values()), rows, wanted if turns else {}, tuple(dict.fromkeys(commands))
-    )
+    kept = tuple(turn for turn in turns.values() if not turn.late)
+    late = len(turns) - len(kept)
+    return Joined(kept, rows, wanted if turns else {}, tuple(dict.fromkeys(commands)), late)
 
 
 def _check_same(turns: list[Turn]) -> None:

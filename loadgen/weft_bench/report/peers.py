@@ -19,6 +19,8 @@ OURS: Final = "weft/"
 DEFAULT: Final = "weft/resident"
 BASELINE: Final = "weft/round_robin"
 ALL: Final = "all"
+# Share of the engines' work. Above it, the machine and not the cost model sets the pace.
+_MAY_BE_LATE: Final = 0.01
 _UNITS: Final = {
     "programs": "programs", "calls": "calls", "migrations": "calls", "recomputed_tokens": "tokens",
     "output_tokens": "tokens", "front_ms": "ms/call", "untold": "calls", "errors": "programs",
@@ -47,6 +49,11 @@ class Turn:
     load: float = 0.0
     rate: float = 0.0
     capacity: float = 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether the machine, and not the cost model, set the pace of emulated engines."""
+        return self.slices[ALL].get("late", 0.0) > _MAY_BE_LATE
 
     @property
     def scene(self) -> str:

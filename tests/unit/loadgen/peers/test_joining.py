@@ -15,8 +15,8 @@ SCENE = Scene("w", "w", 4, 1.0, 2, 1.0)
 ALL = {"programs": 4.0, "errors": 0.0}
 
 
-def turn(front: str, seed: int, *, mean: float = 1.0, rate: float = 0.5) -> Turn:
-    return Turn("w", front, seed, {"all": ALL | {"mean": mean}}, 1.2, rate, 0.4)
+def turn(front: str, seed: int, *, mean: float = 1.0, rate: float = 0.5, late: float = 0.0) -> Turn:
+    return Turn("w", front, seed, {"all": ALL | {"mean": mean, "late": late}}, 1.2, rate, 0.4)
 
 
 @pytest.fixture
@@ -76,6 +76,23 @@ def test_other_engines_are_refused_unless_nothing_is_played(written):
     both = (*files, written("b", turn("q", 0)))
     with pytest.raises(ValueError, match="slots differ"):
         joined(PeersOptions("d", join=both, seeds=0))
+
+
+def test_late_plays_are_left_out_and_a_repeated_play_replaces_them(written):
+    late = turn("p", 0, mean=9.0, late=0.02)
+    first = written("a", late, turn("q", 0), turn("q", 1, late=0.02))
+    found = joined(PeersOptions("d", join=(first,)))
+    assert [(t.front, t.seed) for t in found.turns] == [("q", 0)]
+    assert found.late == 2
+    assert found.rate(SCENE, 1.2, 0) == 0.5
+    second = written("b", turn("p", 0))
+    for files in ((first, second), (second, first)):
+        found = joined(PeersOptions("d", join=files))
+        assert {(t.front, t.seed, t.slices["all"]["mean"]) for t in found.turns} == {
+            ("p", 0, 1.0),
+            ("q", 0, 1.0),
+        }
+        assert found.late == 1
 
 
 def test_file_without_plays_is_refused(tmp_path):
