@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-_TIMES = ("mean", "p95", "p99")
+from weft_bench.peers.outcome import summarise
+
+_TIMES = ("mean", "p50", "p95", "p99")
+_NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "late": 0.0}
 _SETTINGS = {"replicas": 2, "slots": 4, "kv_blocks": 3000, "orders": ["fcfs", "resident"]}
 
 
 def turn(front: str, seed: int, value: float, **more: Any) -> dict[str, Any]:
     """Return one play of a file. All its times are equal."""
-    figures = {**dict.fromkeys(_TIMES, value), "programs": 20, "errors": more.pop("errors", 0)}
+    figures = _NOUGHT | dict.fromkeys(_TIMES, value)
+    figures |= {"programs": 20, "errors": more.pop("errors", 0)}
     return {"workload": "w", "front": front, "seed": seed, "slices": {"all": figures}, **more}
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import log
 from typing import Any, Final
 
-from weft_bench.report.peers import ALL, OURS, Turn, measured
+from weft_bench.report.peers import ALL, OURS, Turn, faultless, measured, over_best
 from weft_bench.report.results.comparisons import Comparison
 from weft_bench.studies.cells import Estimate, Measured, geometric
 from weft_bench.studies.experiment import Plot, Series, less
-from weft_bench.studies.show import each
 
 # Goals of this project: ratios to the best peer of each seed.
 GOALS: Final[Mapping[str, float]] = {"mean": 0.70, "p95": 0.80, "p99": 0.80}
@@ -37,7 +35,7 @@ class Group:
     load: float | None
     settings: Mapping[str, Any]
     ours: str
-    found: Measured
+    turns: Sequence[Turn]
     note: str = ""
 
     @property
@@ -45,6 +43,11 @@ class Group:
         """Return the workload, its load and the note."""
         load = "" if self.load is None else f", load {self.load:g}"
         return f"{self.workload}{load}{self.note}"
+
+    @property
+    def found(self) -> Measured:
+        """Return the figures of all plays without an error."""
+        return faultless(measured(self.turns).where(slice=ALL))
 
     @property
     def engines(self) -> str:
@@ -69,21 +72,18 @@ class Group:
 
     def ratio(self, figure: str) -> Estimate:
         """Return Weft's figure over that of the best peer of each seed."""
-        ours, best = self.found.where(front=self.ours).series(figure), self._best(figure)
-        return geometric([log(ours[seed] / best[seed][0]) for seed in ours if seed in best])
+        found = self.found
+        return geometric(over_best(found.where(front=self.ours), found, self.peers, figure))
 
     def best(self, figure: str) -> str:
         """Return the best peers by the number of seeds in which they are the best."""
-        names = [name for _, name in self._best(figure).values()]
-        counts = sorted({(-names.count(name), name) for name in names})
-        return ", ".join(f"{name} ({-count})" for count, name in counts)
-
-    def _best(self, figure: str) -> dict[int, tuple[float, str]]:
         found: dict[int, tuple[float, str]] = {}
         for name in self.peers:
             for seed, value in self.found.where(front=name).series(figure).items():
                 found[seed] = min(found.get(seed, (value, name)), (value, name))
-        return found
+        names = [name for _, name in found.values()]
+        counts = sorted({(-names.count(name), name) for name in names})
+        return ", ".join(f"{name} ({-count})" for count, name in counts)
 
 
 def groups(documents: Sequence[Mapping[str, Any]]) -> list[Group]:
@@ -101,8 +101,7 @@ def groups(documents: Sequence[Mapping[str, Any]]) -> list[Group]:
             for name in sorted(configuration.keys() - _NO_SETTING)
             if configuration[name]
         }
-        # Failed programs have no times, and the others are no longer the same set of programs.
-        for turn in (one for one in document["turns"] if not one["slices"][ALL]["errors"]):
+        for turn in document["turns"]:
             load = _load(turn, configuration)
             key = repr((document["kind"], turn["workload"], load, settings))
             ours = f"{OURS}{configuration['orders'][-1]}"
@@ -110,7 +109,7 @@ def groups(documents: Sequence[Mapping[str, Any]]) -> list[Group]:
             plays.setdefault(key, {})[turn["front"], turn["seed"]] = turn_of(turn)
     found = []
     for key, turns in plays.items():
-        group = Group(*about[key], measured(list(turns.values())).where(slice=ALL))
+        group = Group(*about[key], list(turns.values()))
         if group.peers and group.seeds:
             found.append(group)
     found = sorted(found, key=lambda one: (one.kind, one.workload, one.load or 0.0))
@@ -159,16 +158,6 @@ def comparisons(found: Sequence[Group]) -> Iterator[Comparison]:
                 group.seeds,
                 goal=goal,
             )
-
-
-def single_peers(group: Group) -> list[tuple[str, ...]]:
-    """Return the ratio of Weft to each row on the same programs: its name, mean, P95 and P99."""
-    ours = group.found.where(front=group.ours)
-    return [
-        (name, *(str(ours.ratio(figure, one)) for figure in LABELS))
-        for name, one in each(group.found, "front")
-        if name != group.ours
-    ]
 
 
 def load_plots(found: Sequence[Group]) -> list[Plot]:

@@ -227,16 +227,16 @@ def _peers(site: Site, kind: str, files: Sequence[tuple[str, Document]]) -> str:
     ]
     for group in (one for one in site.material.groups if one.kind == kind):
         parts.append(f"## {group.name}, {group.engines}")
-        parts.append(
-            f"`{group.ours}` over each row, on the same programs, seeds "
-            f"{seeds_as_text(group.seeds)}. These intervals are not corrected."
-        )
-        parts.append(table(("row", *fronts.LABELS.values()), fronts.single_peers(group), 1))
+        for one in front_report.tables(group.turns, group.ours):
+            parts.append(f"{kind.capitalize()}: {one['title']}.")
+            parts.append(table(one["columns"], one["rows"], one["labels"]))
     shown = sections.verdicts(site.material.of(f"peers-{kind}"))
     if shown:
         parts.append(f"## Over the best peer of each seed\n\n{_CORRECTED}:\n\n{shown}")
+    parts.append("## Findings\n\nThese intervals are not corrected for the number of comparisons.")
     for name, document in files:
-        parts.append(_moved(page.markdown({**document, "title": f"`results/{name}.json`"})))
+        parts.append(f"`results/{name}.json`, {document['date'][:10]}, {document['machine']}:")
+        parts.append(_moved("\n".join(f"- {finding}" for finding in document["findings"])))
         parts.append(site.picture(name, "../"))
     return "\n\n".join(part.strip() for part in parts if part)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.peer_files import document, turn
 from weft_bench.report.results import fronts
-from weft_bench.report.results.fronts import comparisons, groups, load_plots, single_peers
+from weft_bench.report.results.fronts import comparisons, groups, load_plots
 
 
 def _plays(values: dict[str, list[float]], first: int = 300) -> list[dict[str, Any]]:
@@ -32,10 +32,6 @@ def test_rows_of_weft_are_no_peers() -> None:
     (group,) = groups([document(*_plays(plays))])
     assert group.peers == ["a"]
     assert group.ratio("mean").middle == pytest.approx(0.8)
-    assert {row[0]: row[1] for row in single_peers(group)} == {
-        "weft/fcfs": "8.00",
-        "a": "0.800",
-    }
 
 
 def test_our_row_has_the_last_order_of_the_file() -> None:

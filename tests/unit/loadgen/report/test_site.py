@@ -135,7 +135,8 @@ def test_pages_behind_have_the_tables_and_links_of_their_folder(docs: Path) -> N
     assert "- **worse:** field (its) 1.50" in one
     assert (docs / "images/results/one-a.svg").is_file()
     peers = (docs / "results/peers-emulated.md").read_text()
-    assert "## `results/peers-emulated-2.json`" in peers
+    assert "`results/peers-emulated-2.json`, 2026-01-01, m:" in peers
+    assert "w, weft/resident over the others, on the same programs" in peers
     assert "| `results/peers-emulated-2.json` |" in (docs / "results/sources.md").read_text()
 
 
