@@ -147,7 +147,7 @@ def headline(material: Material) -> str:
     parts = [table(columns, rows, 6), _goals(material)]
     if any(group.programs < _FOR_P99 for group, _ in found):
         parts.append(
-            f"A play has fewer than {_FOR_P99} programs, so P99 is nearly the slowest one."
+            f"With fewer than {_FOR_P99} programs in a play, P99 is nearly the slowest one."
         )
     return "\n\n".join(parts)
 
