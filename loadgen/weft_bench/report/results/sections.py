@@ -241,8 +241,7 @@ def unknown(material: Material, known_peers: Sequence[str]) -> str:
         )
     other: dict[str, list[str]] = {}
     for name, result in material.results.items():
-        baseline = any(level == result.order for level in result.measured.levels("system"))
-        if result.experiment.order != result.order and not baseline:
+        if result.order and result.experiment.order != result.order:
             other.setdefault(result.order, []).append(name)
     for order, names in other.items():
         lines.append(
