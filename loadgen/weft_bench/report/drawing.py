@@ -172,7 +172,7 @@ def forest(path: Path, rows: Sequence[ForestRow], title: str) -> None:
     beside = axis.secondary_yaxis("right")
     beside.set_yticks(range(len(rows)), [str(row.ratio) for row in rows], fontsize="small")
     beside.tick_params(length=0)
-    axis.invert_yaxis()
+    axis.set_ylim(len(rows) - 0.3, -0.7)
     axis.set_xscale("log")
     ticks = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0)
     low, high = axis.get_xlim()

@@ -38,7 +38,6 @@ ORDERS: Final[Mapping[str, System]] = {
     "mlfq": System("mlfq", tags=True, swap=True),
     "plas": System("plas", tags=True, swap=True),
     "vtc": System("vtc", tags=True),
-    "warm_plas": System("warm_plas", tags=True),
     _OURS: System(_OURS, tags=True),
 }
 # Mean tokens of the last context of a program.

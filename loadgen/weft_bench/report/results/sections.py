@@ -147,7 +147,7 @@ def headline(material: Material) -> str:
     parts = [table(columns, rows, 6), _goals(material)]
     if any(group.programs < _FOR_P99 for group, _ in found):
         parts.append(
-            f"A play has fewer than {_FOR_P99} programs, so P99 is nearly the slowest one."
+            f"With fewer than {_FOR_P99} programs in a play, P99 is nearly the slowest one."
         )
     return "\n\n".join(parts)
 
@@ -241,8 +241,7 @@ def unknown(material: Material, known_peers: Sequence[str]) -> str:
         )
     other: dict[str, list[str]] = {}
     for name, result in material.results.items():
-        baseline = any(level == result.order for level in result.measured.levels("system"))
-        if result.experiment.order != result.order and not baseline:
+        if result.order and result.experiment.order != result.order:
             other.setdefault(result.order, []).append(name)
     for order, names in other.items():
         lines.append(
