@@ -127,8 +127,12 @@ def _over_best(group: Measured, figure: str) -> tuple[Estimate, str]:
 
 def _figures(found: Measured) -> Mapping[str, str]:
     """Return the figures that were measured, by label."""
-    known = {name for values in found.values.values() for name in values}
-    return {label: figure for label, figure in _FIGURES.items() if figure in known}
+    cells = found.values.values()
+    return {
+        label: figure
+        for label, figure in _FIGURES.items()
+        if any(figure in values for values in cells)
+    }
 
 
 def _tables(found: Measured) -> Sequence[Table]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from weft_bench.report import drawing, page
+from weft_bench.report import drawing
 from weft_bench.report import peers as front_report
-from weft_bench.report.results import claims, forest, fronts, losses, sections
+from weft_bench.report.results import claims, forest, fronts, headline, losses, sections, trust
+from weft_bench.report.results.behind import IMAGES, pages, picture
 from weft_bench.report.results.comparisons import BETTER, BOUND, OPEN, WORSE, Comparison
 from weft_bench.report.results.material import (
-    Document,
     Material,
-    Result,
     anchor,
     read,
     seeds_as_text,
@@ -23,11 +22,8 @@ from weft_bench.report.results.material import (
 from weft_bench.report.rows import markdown as table
 from weft_bench.studies.experiment import Experiment
 
-_IMAGES: Final = "images/results"
+_LOADS: Final = ("peers-load", "memory-load")
 _GENERATED: Final = "<!-- `weft bench page` generates this page. -->\n"
-_CORRECTED: Final = (
-    "[After Holm's correction](../results.md#how-to-read) for all comparisons of the results page"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +33,6 @@ class Site:
     docs: Path
     material: Material
     drawn: dict[str, str]
-
-    def picture(self, name: str, up: str = "") -> str:
-        """Return the Markdown of a picture; empty if it is not drawn. up: path to the docs."""
-        title = self.drawn.get(name)
-        return f"![{title}]({up}{_IMAGES}/{name}.svg)" if title else ""
 
 
 def write_site(
@@ -56,19 +47,19 @@ def write_site(
     existing pictures are kept.
     """
     site = Site(docs, read(results, experiments), {})
-    folder = docs / _IMAGES
+    folder = docs / IMAGES
     try:
         _draw(site)
         _remove(folder.glob("*.svg"), site.drawn)
     except ImportError:
         site.drawn.update({file.stem: file.stem for file in folder.glob("*.svg")})
-    pages = dict(_pages(site))
+    texts = dict(pages(site.material, site.drawn))
     behind = docs / "results"
     behind.mkdir(parents=True, exist_ok=True)
-    _remove(behind.glob("*.md"), pages)
+    _remove(behind.glob("*.md"), texts)
     written = [docs / "results.md"]
     written[0].write_text(_front(site, known_peers))
-    for name, text in pages.items():
+    for name, text in texts.items():
         written.append(behind / f"{name}.md")
         written[-1].write_text(f"{_GENERATED}\n{text.strip()}\n")
     return written
@@ -96,7 +87,7 @@ def draw_experiment(
 
 
 def _draw(site: Site) -> None:
-    folder = site.docs / _IMAGES
+    folder = site.docs / IMAGES
     for name, result in site.material.results.items():
         for drawn in draw_experiment(folder, name, result.experiment, result.measured):
             site.drawn[drawn] = result.experiment.title
@@ -121,20 +112,18 @@ def _front(site: Site, known_peers: Sequence[str]) -> str:
     orders = sorted({one.ours for one in material.groups if one.kind == "emulated"})
     values = {
         "short": sections.short(material),
-        "kinds": sections.kinds(material),
+        "kinds": trust.kinds(material),
         "ours": ", ".join(f"`{name}`" for name in orders) or "Weft",
-        "headline": sections.headline(material),
-        "map": site.picture("memory-map") or "Not measured yet.",
+        "headline": headline.section(material),
+        "map": picture(site.drawn, "memory-map") or "Not measured yet.",
         "map_order": material.results["memory"].order if "memory" in material.results else "",
-        "load": "\n\n".join(
-            one for one in (site.picture("peers-load"), site.picture("memory-load")) if one
-        )
+        "load": "\n\n".join(filter(None, (picture(site.drawn, name) for name in _LOADS)))
         or "Not measured yet.",
-        "forest": site.picture("forest") or "Not measured yet.",
+        "forest": picture(site.drawn, "forest") or "Not measured yet.",
         "losses": losses.section(material),
         "claims": claims.section(material),
-        "agreement": sections.agreement(material),
-        "unknown": sections.unknown(material, known_peers),
+        "agreement": trust.agreement(material),
+        "unknown": trust.unknown(material, known_peers),
         "index": _index(material),
         "correction": sections.correction(material),
     }
@@ -189,77 +178,3 @@ def _tally(found: Sequence[Comparison]) -> list[str]:
         str(sum(one.verdict == verdict and one.known and one.counts for one in found))
         for verdict in (BETTER, WORSE, OPEN, BOUND)
     ]
-
-
-def _pages(site: Site) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each page behind the results page."""
-    material = site.material
-    for name, result in material.results.items():
-        yield name, _experiment(site, name, result)
-    for kind, files in material.peers.items():
-        yield f"peers-{kind}", _peers(site, kind, files)
-    for name, document in material.tables.items():
-        yield name, _moved(page.markdown(document, level=1))
-    yield "sources", _sources(material)
-
-
-def _experiment(site: Site, name: str, result: Result) -> str:
-    document = {**result.document, **page.views(result.experiment, result.measured)}
-    images = [one for one in site.drawn if one == name or one.startswith(f"{name}-")]
-    # agentix-1 must not show the pictures of agentix-12.
-    known = set(site.material.results) - {name}
-    pictures = [site.picture(one, "../") for one in images if one not in known]
-    text = [page.markdown(document, level=1)]
-    if result.order:
-        text.append(
-            f"Weft's engines ran the order `{result.order}`. Seeds: {seeds_as_text(result.seeds)}."
-        )
-    shown = sections.verdicts(site.material.of(name))
-    if shown:
-        text.append(f"## Comparisons\n\n{_CORRECTED}: {result.headline.what}.\n\n{shown}")
-    return _moved("\n\n".join(part.strip() for part in [*text, *pictures]))
-
-
-def _peers(site: Site, kind: str, files: Sequence[tuple[str, Document]]) -> str:
-    parts = [
-        f"# Comparison with other proxies, {kind} replicas",
-        "[Systems, workload and metrics](../peers.md).",
-    ]
-    for group in (one for one in site.material.groups if one.kind == kind):
-        parts.append(f"## {group.name}, {group.engines}")
-        for one in front_report.tables(group.turns, group.ours):
-            parts.append(f"{kind.capitalize()}: {one['title']}.")
-            parts.append(table(one["columns"], one["rows"], one["labels"]))
-    shown = sections.verdicts(site.material.of(f"peers-{kind}"))
-    if shown:
-        parts.append(f"## Over the best peer of each seed\n\n{_CORRECTED}:\n\n{shown}")
-    parts.append("## Findings\n\nThese intervals are not corrected for the number of comparisons.")
-    for name, document in files:
-        parts.append(f"`results/{name}.json`, {document['date'][:10]}, {document['machine']}:")
-        parts.append(_moved("\n".join(f"- {finding}" for finding in document["findings"])))
-        parts.append(site.picture(name, "../"))
-    return "\n\n".join(part.strip() for part in parts if part)
-
-
-def _moved(text: str) -> str:
-    """Return text of a page of `docs` for a page of `docs/results`."""
-    return re.sub(r"\]\((?!https?:|#|\.\./)", "](../", text)
-
-
-def _sources(material: Material) -> str:
-    found = {
-        f"results/experiments/{name}.json": (one.document, seeds_as_text(one.seeds))
-        for name, one in material.results.items()
-    }
-    for name, document in material.others.items():
-        seeds = sorted({turn["seed"] for turn in document.get("turns", ())})
-        found[f"results/{name}.json"] = (document, seeds_as_text(seeds))
-    rows = [
-        (
-            f"`{file}`", f"`{one['command']}`", seeds, one["date"][:10], one.get("commit") or "-",
-            one["machine"],
-        )
-        for file, (one, seeds) in found.items()
-    ]  # fmt: skip
-    columns = ("file", "command", "seeds", "date", "commit", "machine")
-    return f"# Sources of all figures\n\n{table(columns, rows, len(columns))}"

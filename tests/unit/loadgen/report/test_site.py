@@ -66,7 +66,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     more = {"command": "weft bench peers", "machine": "m", "tables": [], "findings": []}
     more |= {"title": "Peers", "source": "s", "published": ""}
     _write(results / "peers-emulated.json", document(*plays) | more)
-    _write(results / "peers-emulated-2.json", document(turn("b", 300, 5.0)) | more)
+    late = turn("b", 300, 5.0)
+    late["slices"]["all"]["late"] = 0.02
+    _write(results / "peers-emulated-2.json", document(late) | more)
     missed = {"title": "Tenants", "kind": "real", "source": "s", "published": "", "tables": []}
     missed |= {"command": "weft bench tenants", "date": "2026-01-02", "machine": "m"}
     _write(results / "tenants.json", missed | {"findings": ["missed: too slow"]})
@@ -117,6 +119,7 @@ def test_unknown_names_all_gaps(docs: Path) -> None:
     assert "No figure here is from a GPU" in text
     assert "Not measured on emulated engines: `absent`." in text
     assert "Not measured yet: `two`." in text
+    assert "In 1 of 7 emulated plays, the machine" in text
 
 
 def test_old_anchors_lead_to_the_pages(docs: Path) -> None:
