@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 from rich.progress import Progress
@@ -35,6 +37,7 @@ from weft_bench.stack.processes import NotReady
 from weft_bench.stack.proxies import Absent, why_absent
 from weft_bench.workloads.schema import TraceError
 
+_T = TypeVar("_T")
 # Rows that `--quick` skips: the first starts slowly, the others are similar to remaining rows.
 _NOT_QUICK: Final = (
     "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
@@ -176,7 +179,8 @@ def _play(
                 missing = [n for n in rows if not found.earlier.has(scene, options.load, n, seed)]
                 if not missing:
                     continue
-                parts = cast(
+                parts = _apart(
+                    cast,
                     scene,
                     Path(options.data),
                     seed,
@@ -212,6 +216,15 @@ def _play(
                         )
                     )
                     _write(options, found)
+
+
+def _apart(function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
+    """Call a function in a child process.
+
+    Virtual time imports vLLM, which would keep a gigabyte of memory during the plays.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *arguments, **options).result()
 
 
 def _rotated(names: list[str], seed: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -39,6 +40,8 @@ def bench(monkeypatch, tmp_path):
 
     monkeypatch.setattr(command, "replicas", started)
     monkeypatch.setattr(command, "play", play)
+    # A child process would not have the scripted functions.
+    monkeypatch.setattr(command, "_apart", lambda call, *given, **named: call(*given, **named))
     monkeypatch.setattr(scenes, "ratio_of", lambda program, replicas: 4.0)
     monkeypatch.setattr(scenes, "alone_emulated", lambda replicas, ratio: lambda *_: 1.0)
     data = dialogues(tmp_path, 20, turns=4)
@@ -173,3 +176,9 @@ def test_command_line_refuses_unused_options(words):
 def test_missing_data_is_reported(capsys, tmp_path):
     assert run(PeersOptions(str(tmp_path / "nowhere"), workloads=("tau_airline",))) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_programs_are_prepared_in_a_child_process():
+    assert command._apart(os.getpid) != os.getpid()
+    with pytest.raises(ValueError, match="invalid literal"):
+        command._apart(int, "x")
