@@ -94,9 +94,37 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _weft() -> None:
-    """Keeps `serve` a subcommand: typer would turn a single command into the whole application."""
+slo_commands = typer.Typer(help="Work with SLO files.", no_args_is_help=True)
+app.add_typer(slo_commands, name="slo")
+
+
+@slo_commands.callback()
+def _slo() -> None:
+    """Work with SLO files."""
+
+
+@slo_commands.command()
+def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> None:
+    """Check an SLO file and show its classes. The exit code is 2 if the file has errors."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from weft_gateway import slo
+
+    try:
+        slos = slo.load(file)
+    except slo.SloError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    table = Table("class", "scope", "deadline", "attainment", "weight", "late", "keys")
+    for name, one in slos.classes.items():
+        keys = [key for key, granted in slos.tenants.items() if name in granted.may]
+        keys += ["all others" if slos.tenants else "all"] if name in slos.others.may else []
+        deadline = f"{one.deadline_s:g} s" if one.deadline_s else "-"
+        figures = deadline, f"{one.attainment:g}", f"{one.weight:g}", one.late
+        default = " (default)" if name == slos.others.default else ""
+        table.add_row(f"{name}{default}", one.scope, *figures, ", ".join(keys) or "none")
+    Console().print(table)
 
 
 @app.command()
@@ -112,6 +140,9 @@ def serve(
         str | None,
         typer.Option(help="routing policy: locality, round_robin or least_used (WEFT_BALANCER)"),
     ] = None,
+    slo: Annotated[
+        str | None, typer.Option(help="YAML file with SLO classes (WEFT_SLO_FILE)")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="address to listen on (WEFT_HOST)")] = None,
     port: Annotated[int | None, typer.Option(help="port to listen on (WEFT_PORT)")] = None,
 ) -> None:
@@ -124,6 +155,7 @@ def serve(
             replicas=",".join(replica) if replica else None,
             redis_url=redis,
             balancer=balancer,
+            slo_file=slo,
             host=host,
             port=port,
         )

@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from weft_gateway import tenants, urls
-from weft_gateway.model.limits import TenantRules
+from weft_gateway import slo, tenants, urls
 from weft_gateway.model.options import Admission, Balancer
 
 PREFIX: Final = "WEFT_"
@@ -95,8 +94,12 @@ class Settings(BaseSettings):
         repr=False,
         description="accepted API keys, comma-separated; empty: any key; each key is one tenant",
     )
-    tenants_file: str = Field(
+    # An invalid file must fail before anything starts.
+    tenants_file: Annotated[str, AfterValidator(tenants.check)] = Field(
         "", description="TOML file with weights and limits per API key; empty: none"
+    )
+    slo_file: Annotated[str, AfterValidator(slo.check)] = Field(
+        "", description="YAML file with SLO classes and the classes of API keys; empty: none"
     )
     requests_per_minute: tenants.Limit = Field(
         0, description="requests per minute per API key; 0: no limit"
@@ -303,13 +306,6 @@ class Settings(BaseSettings):
         return tuple(
             f"{name}={url}" if urls.named_replica(url)[0] != name else url for name, url in named
         )
-
-    @field_validator("tenants_file")
-    @classmethod
-    def _tenants_file(cls, value: str) -> str:
-        # An invalid file must fail before anything starts.
-        tenants.load(value, TenantRules())
-        return value
 
     @field_validator("cors_origins")
     @classmethod

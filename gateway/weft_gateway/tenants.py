@@ -104,6 +104,12 @@ def load(file: str, default: TenantRules) -> Tenants:
     return Tenants(default, named)
 
 
+def check(file: str) -> str:
+    """Return the name of a valid file. Raises TenantsError."""
+    load(file, TenantRules())
+    return file
+
+
 def _described(error: ValidationError) -> str:
     """Return the place and the reason of the first error, without the value: it may be a key."""
     first = error.errors()[0]

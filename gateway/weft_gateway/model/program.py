@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from weft_gateway.model.record import record
+from weft_gateway.model.slo import NO_GOAL, Ask, Goal
 
 
 class ProgramKey(NamedTuple):
@@ -26,10 +27,13 @@ class Outcome(StrEnum):
 
 
 class EndedProgram(NamedTuple):
-    """A program that the table has ended, and its engines, as in `Program.replicas`."""
+    """A program that the table has ended, and its engines, as in `Program.replicas`. program: its
+    last state, if it had a goal.
+    """
 
     key: ProgramKey
     replicas: tuple[str, ...]
+    program: Program | None = None
 
 
 class ProgramCounts(NamedTuple):
@@ -78,7 +82,8 @@ class Program:
     home: the replica that long calls are pinned to (Algorithm 2), or "". threads: active calls.
     ephemeral: it has no name and ends with its only call. ended: its handle was deleted while calls
     were in flight; the row is removed with the last of them. attributes: one per name; may include
-    expired ones. last_replica: of the call that was opened last, or "".
+    expired ones. last_replica: of the call that was opened last, or "". goal: its deadline.
+    path_calls: number of calls on the longest observed path, on which parallel calls count once.
     """
 
     key: ProgramKey
@@ -101,6 +106,8 @@ class Program:
     ended: bool = False
     attributes: tuple[ProgramAttribute, ...] = ()
     last_replica: str = ""
+    goal: Goal = NO_GOAL
+    path_calls: int = 0
 
     def attribute(self, name: str, now_s: float) -> str:
         """Return the text of the current attribute with this name, "" if none."""
@@ -125,7 +132,7 @@ class Opening:
     candidate: the replica that the router proposes. sticky: the program's home decides (Algorithm
     2, long calls). The home wins over the candidate if it is one of `eligible`; otherwise the
     candidate becomes the home. The table decides this atomically, so that several gateways agree.
-    parent: the thread that started this one, or "".
+    parent: the thread that started this one, or "". ask: the goal that the call asks for.
     """
 
     key: ProgramKey
@@ -137,6 +144,7 @@ class Opening:
     now_s: float
     ephemeral: bool = False
     parent: str = ""
+    ask: Ask | None = None
 
 
 @record

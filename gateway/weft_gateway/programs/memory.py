@@ -20,17 +20,19 @@ from weft_gateway.model import (
     ProgramCounts,
     ProgramKey,
 )
+from weft_gateway.model.slo import Ask
 from weft_gateway.programs import rules
 
 _MAX_PROGRAMS: Final = 100_000
 
 
 class _OpenCall(NamedTuple):
-    """critical_path_s: the program's critical path when the call opened."""
+    """critical_path_s, path_calls: of the program when the call opened."""
 
     key: ProgramKey
     replica: str
     critical_path_s: float
+    path_calls: int
 
 
 class _Named:
@@ -81,7 +83,9 @@ class MemoryTable:
         row = before or rules.fresh(opening.key, opening.now_s, opening.ephemeral)
         program, replica = rules.opened(row, opening)
         self._put(before, program, opening.now_s)
-        self._open[opening.call] = _OpenCall(opening.key, replica, row.critical_path_s)
+        self._open[opening.call] = _OpenCall(
+            opening.key, replica, row.critical_path_s, row.path_calls
+        )
         in_flight = self._in_flight
         in_flight[replica] = in_flight.get(replica, 0) + 1
         return Opened(program, replica, before is None, in_flight.copy())
@@ -92,7 +96,7 @@ class MemoryTable:
         if call is None or call.key != closing.key:
             return None
         before = self._programs[call.key]
-        program = rules.closed(before, closing, call.critical_path_s)
+        program = rules.closed(before, closing, call.critical_path_s, call.path_calls)
         del self._open[closing.call]
         left = self._in_flight[call.replica] - 1
         if left:
@@ -105,13 +109,13 @@ class MemoryTable:
             self._put(before, program, closing.now_s)
         return program
 
-    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
+    async def start(
+        self, key: ProgramKey, now_s: float, ask: Ask | None = None
+    ) -> tuple[Program, bool]:
         """See ProcessTable."""
         row = self._programs.get(key)
-        if row is None:
-            program = rules.fresh(key, now_s, ephemeral=False)
-        else:
-            program = replace(row, ephemeral=False, ended=False)
+        known = row or rules.fresh(key, now_s, ephemeral=False)
+        program = replace(known, ephemeral=False, ended=False, goal=rules.asked(known.goal, ask))
         self._put(row, program, now_s)
         return program, row is None
 
@@ -175,7 +179,7 @@ class MemoryTable:
                 break
             if not self._programs[key].threads:
                 gone.append(key)
-        return [*[_gone(self._remove(key)) for key in gone], *self._make_room()]
+        return [*[rules.ended(self._remove(key)) for key in gone], *self._make_room()]
 
     async def counts(self) -> ProgramCounts:
         """See ProcessTable."""
@@ -257,10 +261,6 @@ class MemoryTable:
             if not idle:
                 break
             longest = ProgramKey(tenant, next(iter(self._named[tenant].idle)))
-            gone.append(_gone(self._remove(longest)))
+            gone.append(rules.ended(self._remove(longest)))
             heapreplace(most, (idle + 1, tenant))
         return gone
-
-
-def _gone(program: Program) -> EndedProgram:
-    return EndedProgram(program.key, program.replicas)

@@ -25,6 +25,7 @@ from weft_gateway.model import (
     ProgramCounts,
     ProgramKey,
 )
+from weft_gateway.model.slo import Ask
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_check import violations
 from weft_gateway.programs.redis_link import RedisLink
@@ -85,9 +86,11 @@ class RedisTable:
         self._leases.discard(rows.lease(closing.key, closing.call))
         return self._closed(await self._store.close(closing))
 
-    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
+    async def start(
+        self, key: ProgramKey, now_s: float, ask: Ask | None = None
+    ) -> tuple[Program, bool]:
         """See ProcessTable."""
-        program, created, over = await self._store.start(key, now_s)
+        program, created, over = await self._store.start(key, now_s, ask)
         self._saw(program)
         if over:
             await self._end_idle(over)
@@ -204,7 +207,7 @@ class RedisTable:
             # The script checks the lease again, because its gateway may have renewed it meanwhile.
             program = self._closed(await self._store.close(closing, self._lease_s))
             if program is not None and rules.goes(program):
-                gone.append(EndedProgram(key, program.replicas))
+                gone.append(rules.ended(program))
         return gone
 
     async def _renew(self) -> float:

@@ -18,6 +18,7 @@ from weft_gateway.model import (
     ProgramCounts,
     ProgramKey,
 )
+from weft_gateway.model.slo import Ask
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.rows import encode, number
@@ -96,12 +97,16 @@ class RedisStore(RedisLink):
         program = rows.program(closing.key, rows.pairs(row)) if row else None
         return ClosedRow(program, rows.counts(counts))
 
-    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool, list[ProgramKey]]:
-        """Create or keep a program. Returns the program, whether it is new, and the tenant's
-        programs above its limit.
+    async def start(
+        self, key: ProgramKey, now_s: float, ask: Ask | None = None
+    ) -> tuple[Program, bool, list[ProgramKey]]:
+        """Create or keep a program, with the goal that `ask` asks for. Returns the program, whether
+        it is new, and the tenant's programs above its limit.
         """
         async with self.reaching():
-            reply = await self._start(self._index_keys(key), self._starting(key, now_s))
+            reply = await self._start(
+                self._index_keys(key), [*self._starting(key, now_s), *rows.asking(ask)]
+            )
         created, many, *rest = rows.unpack(reply)
         over, row = rest[: int(many)], rest[int(many) :]
         return rows.program(key, rows.pairs(row)), created == b"1", _of_tenant(key, over)
@@ -146,7 +151,7 @@ class RedisStore(RedisLink):
                 await self._end(*self._ending(key, number(before)), client=pipe)
             ended = await pipe.execute()
         return [
-            EndedProgram(key, rows.program(key, rows.pairs(rows.unpack(reply))).replicas)
+            rules.ended(rows.program(key, rows.pairs(rows.unpack(reply))))
             for key, reply in zip(keys, ended, strict=True)
             if reply is not None
         ]
@@ -254,6 +259,7 @@ class RedisStore(RedisLink):
             rows.lease(opening.key, opening.call),
             encode(opening.parent),
             self._per_tenant,
+            *rows.asking(opening.ask),
             *map(encode, opening.eligible),
         ]
 

@@ -33,6 +33,7 @@ from weft_gateway.model import (
     ProgramCounts,
     ProgramKey,
 )
+from weft_gateway.model.slo import Ask
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.redis_link import RedisLink
@@ -133,9 +134,11 @@ class ResilientTable:
             )
         return program
 
-    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
+    async def start(
+        self, key: ProgramKey, now_s: float, ask: Ask | None = None
+    ) -> tuple[Program, bool]:
         """See ProcessTable."""
-        return await self._change(key, "", lambda table: table.start(key, now_s))
+        return await self._change(key, "", lambda table: table.start(key, now_s, ask))
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
         """See ProcessTable."""

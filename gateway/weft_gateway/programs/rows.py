@@ -2,7 +2,7 @@
 
 | key (after the prefix) | type | value |
 |---|---|---|
-| p:TENANT/PROGRAM | hash | the row; fields `t:CALL` for open calls, `h:NAME` for attributes |
+| p:TENANT/PROGRAM | hash | the row; `t:CALL`: open calls, `h:NAME`: attributes, `goal` |
 | calls | hash | lease (call and TENANT/PROGRAM) of each open call to its replica |
 | in_flight | hash | replica to the number of its calls in `calls` |
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from weft_gateway.model import Program, ProgramAttribute, ProgramKey, Thread
+from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Scope
 
 _CALL: Final = b"t:"
 _ATTRIBUTE: Final = b"h:"
@@ -163,7 +164,23 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
         # Few programs have attributes, and a scan of all fields would slow down every call.
         attributes=_attributes(row) if b"told" in row else (),
         last_replica=decode(row.get(b"last_replica", b"")),
+        goal=_goal(row[b"goal"]) if b"goal" in row else NO_GOAL,
+        path_calls=whole(b"path_calls"),
     )
+
+
+def asking(ask: Ask | None) -> list[bytes | str | int]:
+    """Return the arguments of `pursue` in `lua/common.lua`; an empty deadline asks for nothing."""
+    if ask is None:
+        return ["", "", b"", 0, 0]
+    goal = ask.goal
+    named = [number(goal.deadline_s), goal.scope.value, encode(goal.slo)]
+    return [*named, int(ask.explicit), int(ask.turn)]
+
+
+def _goal(packed: bytes) -> Goal:
+    deadline, begun, calls, scope, slo = packed.split(b"\n", 4)
+    return Goal(decode(slo), Scope(decode(scope)), float(deadline), float(begun), int(calls))
 
 
 def _attributes(row: Mapping[bytes, bytes]) -> tuple[ProgramAttribute, ...]:

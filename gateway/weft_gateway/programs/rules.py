@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from weft_gateway.model import (
     Closing,
+    EndedProgram,
     Opening,
     Outcome,
     Program,
@@ -15,6 +17,7 @@ from weft_gateway.model import (
     ProgramKey,
     Thread,
 )
+from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Scope
 
 # Default limit of named programs per tenant.
 MAX_PER_TENANT: Final = 100_000
@@ -72,11 +75,49 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
         False,
         _holding(program.attributes, opening.now_s) if program.attributes else (),
         replica,
+        NO_GOAL
+        if opening.ask is None and program.goal is NO_GOAL
+        else pursued(program, opening.ask, opening.now_s),
+        program.path_calls,
     )
     return after, replica
 
 
-def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -> Program:
+def asked(known: Goal, ask: Ask | None) -> Goal:
+    """Return the goal with the class and the deadline of a request, unless the program has others
+    for which a client asked.
+    """
+    if ask is None or not (ask.explicit or known is NO_GOAL):
+        return known
+    goal = ask.goal
+    return Goal(goal.slo, goal.scope, goal.deadline_s, known.begun_s, known.begun_calls)
+
+
+def pursued(program: Program, ask: Ask | None, now_s: float) -> Goal:
+    """Return the goal of a program when a call opens. The unit begins with the program's first
+    call, or with the first call of a turn.
+    """
+    goal = asked(program.goal, ask)
+    turns = goal.scope is Scope.TURN
+    if not goal.begun_s and program.calls and not turns:
+        return replace(goal, begun_s=program.arrival_s, begun_calls=0)
+    if not goal.begun_s or (turns and ask is not None and ask.turn):
+        return replace(goal, begun_s=now_s, begun_calls=program.path_calls)
+    return goal
+
+
+def ended(program: Program) -> EndedProgram:
+    """Return a program that the table has ended."""
+    kept = None if program.goal is NO_GOAL else program
+    return EndedProgram(program.key, program.replicas, kept)
+
+
+def closed(
+    program: Program,
+    closing: Closing,
+    critical_path_at_open_s: float,
+    path_calls_at_open: int = 0,
+) -> Program:
     """Return the row after a call (Algorithm 1, line 4)."""
     return Program(
         program.key,
@@ -99,6 +140,8 @@ def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -
         program.ended,
         program.attributes,
         program.last_replica,
+        program.goal,
+        max(program.path_calls, path_calls_at_open + 1),
     )
 
 
@@ -147,6 +190,11 @@ def violations(program: Program) -> list[str]:
     # Both are sums of the same terms in different orders.
     if program.critical_path_s > program.service_s * (1 + 1e-9) + 1e-9:
         found.append(f"{program.key}: the critical path is longer than all service")
+    if not 0 <= program.goal.begun_calls <= program.path_calls <= program.calls_closed:
+        found.append(
+            f"{program.key}: of {program.calls_closed} closed calls, {program.path_calls} are on a "
+            f"path, {program.goal.begun_calls} of them before the goal's unit"
+        )
     if not program.threads and program.ephemeral:
         found.append(f"{program.key}: an ephemeral program has no call")
     if not program.threads and program.ended:

@@ -30,6 +30,7 @@ from weft_gateway.model import (
     ProgramCounts,
     ProgramKey,
 )
+from weft_gateway.model.slo import Ask
 
 
 class TableUnavailable(Exception):
@@ -48,8 +49,9 @@ class ProcessTable(Protocol):
         """Open a call: create the program if it is new, choose the call's replica, add a thread.
 
         An ended program that still has calls in flight becomes active again. A removed program
-        starts anew. An ephemeral program that is called by name becomes a named one. Raises
-        ValueError if the call is already open.
+        starts anew. An ephemeral program that is called by name becomes a named one. The call's
+        `ask` sets the program's goal if a client asked for it or the program has none; the goal's
+        unit begins as in `rules.pursued`. Raises ValueError if the call is already open.
         """
         ...
 
@@ -57,13 +59,17 @@ class ProcessTable(Protocol):
         """Close a call: remove its thread and add its usage. Returns the program afterwards.
 
         `critical_path_s` becomes max(itself, its value when the call opened + service_s) (Algorithm
-        1, line 4). An ephemeral or ended program is removed with its last call; its last state is
-        still returned.
+        1, line 4), and `path_calls` max(itself, its value when the call opened + 1). An ephemeral
+        or ended program is removed with its last call; its last state is still returned.
         """
         ...
 
-    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
-        """Create the program if it does not exist. Returns the program and whether it is new."""
+    async def start(
+        self, key: ProgramKey, now_s: float, ask: Ask | None = None
+    ) -> tuple[Program, bool]:
+        """Create the program if it does not exist. Returns the program and whether it is new. ask:
+        the goal of its calls; its time begins with the first call.
+        """
         ...
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:

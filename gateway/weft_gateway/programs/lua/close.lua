@@ -26,8 +26,8 @@ if not packed then
   local counts = open_by_replica(in_flight, calls)
   return pack({tostring(#counts)}, counts)
 end
--- arrival, the program's critical path at opening, and the fields that `renew` reads
-local path_then = string.match(packed, '^[^\n]*\n([^\n]*)\n')
+-- arrival, the program's critical path and its calls at opening, and the fields that `renew` reads
+local path_then, steps_then = string.match(packed, '^[^\n]*\n([^ \n]*) (%d+)\n')
 redis.call('HDEL', row, 't:' .. call)
 redis.call('HINCRBYFLOAT', row, 'service', service)
 redis.call('HINCRBYFLOAT', row, 'waiting', ARGV[7])
@@ -36,6 +36,9 @@ local path = tonumber(path_then) + tonumber(service)
 local longest = tonumber(redis.call('HGET', row, 'critical_path') or '0')
 if path > longest then
   redis.call('HSET', row, 'critical_path', string.format('%.17g', path))
+end
+if tonumber(steps_then) + 1 > tonumber(redis.call('HGET', row, 'path_calls') or '0') then
+  redis.call('HSET', row, 'path_calls', string.format('%d', tonumber(steps_then) + 1))
 end
 local closed = redis.call('HINCRBY', row, 'calls_closed', 1)
 redis.call('HINCRBY', row, 'errors', ARGV[5])

@@ -108,6 +108,33 @@ local function too_many(names, idle, limit)
   return over > 0 and redis.call('ZRANGE', idle, 0, over - 1) or {}
 end
 
+-- Set a row's goal, as `rules.asked` and, if a call opens, `rules.pursued` do. Fields: deadline and
+-- begin of its unit, path calls at that time, scope, class. An empty deadline asks for nothing.
+local function pursue(row, ask, at, opens, now)
+  local known = redis.call('HGET', row, 'goal')
+  if not known and ask[at] == '' then
+    return
+  end
+  local deadline, begun, begun_calls, scope, slo = ask[at], '0.0', '0', ask[at + 1], ask[at + 2]
+  if known then
+    local was = {string.match(known, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$')}
+    begun, begun_calls = was[2], was[3]
+    if deadline == '' or ask[at + 3] ~= '1' then
+      deadline, scope, slo = was[1], was[4], was[5]
+    end
+  end
+  if opens then
+    local turns, begins = scope == 'turn', tonumber(begun) == 0
+    if begins and not turns and tonumber(redis.call('HGET', row, 'calls') or '0') > 0 then
+      begun, begun_calls = redis.call('HGET', row, 'arrival'), '0'
+    elseif begins or (turns and ask[at + 4] == '1') then
+      begun, begun_calls = now, redis.call('HGET', row, 'path_calls') or '0'
+    end
+  end
+  redis.call('HSET', row, 'goal',
+    table.concat({deadline, begun, begun_calls, scope, slo}, '\n'))
+end
+
 -- Remove all attributes of a program once the last one has expired. `told` is that time.
 local function drop_told(row, now)
   local until_s = redis.call('HGET', row, 'told')

@@ -2,7 +2,8 @@
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
 --       open calls
 -- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, parent,
---       limit of programs per tenant, eligible...
+--       limit of programs per tenant, the ask (deadline or '', scope, class, explicit, turn),
+--       eligible...
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
 local member, program, call, thread, candidate = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -16,7 +17,7 @@ end
 local replica = candidate
 if sticky then
   local home = redis.call('HGET', row, 'home')
-  for i = 12, #ARGV do
+  for i = 17, #ARGV do
     if ARGV[i] == home then
       replica = home
       break
@@ -35,15 +36,17 @@ elseif redis.call('HGET', row, 'ephemeral') ~= '0' then
 end
 redis.call('ZREM', idle, program)
 local path = redis.call('HGET', row, 'critical_path') or '0'
+local steps = redis.call('HGET', row, 'path_calls') or '0'
 local last = redis.call('HGET', row, 'last_arrival')
 if not last or tonumber(now) > tonumber(last) then
   redis.call('HSET', row, 'last_arrival', now)
 end
 redis.call('HDEL', row, 'ended')
 drop_told(row, now)
+pursue(row, ARGV, 12, true, now)
 redis.call('HINCRBY', row, 'calls', 1)
 redis.call('HSET', row, 't:' .. call,
-  table.concat({now, path, replica, #ARGV[10], ARGV[10] .. thread}, '\n'), 'last_replica', replica)
+  table.concat({now, path .. ' ' .. steps, replica, #ARGV[10], ARGV[10] .. thread}, '\n'), 'last_replica', replica)
 add_call(in_flight, calls, leases, lease, replica)
 touch(activity, member, now)
 local counts = open_by_replica(in_flight, calls)

@@ -1,0 +1,227 @@
+"""The SLO file: classes of deadlines, and the classes of API keys (`WEFT_SLO_FILE`, YAML).
+
+version: 1
+default: batch
+classes:
+  chat:   {scope: turn, deadline: 8s, attainment: 0.95, weight: 4}
+  report: {scope: program, deadline: 90s, late: refuse}
+  batch:  {weight: 1}
+tenants:
+  - {key_digest: 9f2c0123456789ab, class: report, may: [chat, report], share: 0.5}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+
+from weft_gateway.model.slo import Late, Scope, SloClass
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
+MAX_DEADLINE_S: Final = 86_400.0
+
+
+class SloError(ValueError):
+    """The file is invalid. The message has one line per error: file, line, path and reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The class of a key, and the classes that it may use."""
+
+    default: str
+    may: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Slos:
+    """The classes by name, and the grants by tenant. others: the grant of all other tenants."""
+
+    classes: Mapping[str, SloClass] = field(default_factory=dict)
+    tenants: Mapping[str, Granted] = field(default_factory=dict)
+    others: Granted = Granted("", frozenset())
+
+    def of(self, tenant: str) -> Granted:
+        """Return the grant of a tenant."""
+        return self.tenants.get(tenant, self.others)
+
+
+def seconds(value: Any) -> float:
+    """Read a duration such as `8s`, `90s`, `2m` or `500ms`. Raises ValueError."""
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("must be a duration with a unit (ms, s, m, h), for example 8s or 2m")
+    length = float(found[1]) * _UNITS[found[2]]
+    if not 0 < length <= MAX_DEADLINE_S:
+        raise ValueError("must be more than 0 and at most 24h")
+    return length
+
+
+class _Class(BaseModel, extra="forbid"):
+    scope: Scope = Scope.PROGRAM
+    deadline: Annotated[float, BeforeValidator(seconds)] | None = None
+    attainment: float = Field(0.95, gt=0, lt=1, allow_inf_nan=False)
+    weight: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False)
+    late: Late = Late.SERVE
+
+    @model_validator(mode="after")
+    def _has_a_deadline(self) -> _Class:
+        if self.deadline is None and self.late is Late.REFUSE:
+            raise ValueError("late: refuse needs a deadline")
+        return self
+
+
+class _Tenant(BaseModel, extra="forbid"):
+    key_digest: str = Field(pattern="^(?:[0-9a-f]{16}|public)$")
+    class_: str | None = Field(None, alias="class")
+    may: list[str] | None = None
+    share: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
+
+
+class _File(BaseModel, extra="forbid"):
+    version: Annotated[Literal[1], BeforeValidator(lambda value: 1 if value == "1" else value)]
+    default: str
+    classes: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")], _Class] = (
+        Field(min_length=1, max_length=64)
+    )
+    tenants: list[_Tenant] = []
+
+
+_Path = tuple[str | int, ...]
+_ITEMS: Final[Mapping[str, type[BaseModel]]] = {"": _File, "classes": _Class, "tenants": _Tenant}
+
+
+def load(file: str) -> Slos:
+    """Read the file. An empty name returns no classes. Raises SloError."""
+    if not file:
+        return Slos()
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
+        # Every scalar stays a text: YAML would read some digests and durations as numbers.
+        raw = yaml.load(text, Loader=yaml.BaseLoader)
+    except OSError as error:
+        raise SloError(f"{file}: {error.strerror or error}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f":{mark.line + 1}" if mark is not None else ""
+        raise SloError(f"{file}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise SloError(f"{file}: not valid YAML: {error}") from None
+    found = list(_duplicates(root))
+    try:
+        read = _File.model_validate(raw)
+    except ValidationError as error:
+        found += [_described(item) for item in error.errors()]
+    else:
+        found += _unknown_classes(read)
+    if found:
+        lines = sorted((_line(root, path), _dotted(path), what) for path, what in found)
+        raise SloError("\n".join(f"{file}:{line}: {path}{what}" for line, path, what in lines))
+    return _slos(read)
+
+
+def check(file: str) -> str:
+    """Return the name of a valid file. Raises SloError."""
+    load(file)
+    return file
+
+
+def _slos(read: _File) -> Slos:
+    classes = {
+        name: SloClass(name, one.scope, one.deadline or 0.0, one.attainment, one.weight, one.late)
+        for name, one in read.classes.items()
+    }
+    tenants = {}
+    for entry in read.tenants:
+        own = entry.class_ or read.default
+        may = {own} if entry.may is None else {own, *entry.may}
+        tenants[entry.key_digest] = Granted(own, frozenset(may))
+    # If some keys have grants, a key without one has the default only.
+    others = {read.default} if tenants else set(classes)
+    return Slos(classes, tenants, Granted(read.default, frozenset(others)))
+
+
+def _unknown_classes(read: _File) -> Iterator[tuple[_Path, str]]:
+    """Yield the errors that concern several parts of the file."""
+    named: list[tuple[_Path, str]] = [(("default",), read.default)]
+    digests = set()
+    shares = 0.0
+    for number, entry in enumerate(read.tenants):
+        at = ("tenants", number)
+        if entry.key_digest in digests:
+            yield (*at, "key_digest"), "another entry has the same key"
+        digests.add(entry.key_digest)
+        if entry.class_ is not None:
+            named.append(((*at, "class"), entry.class_))
+        named += [((*at, "may", index), name) for index, name in enumerate(entry.may or ())]
+        shares += entry.share if "share" in entry.model_fields_set else 0.0
+    for path, name in named:
+        if name not in read.classes:
+            yield path, f"unknown class {name!r}{_nearest(name, read.classes)}"
+    if shares > 1:
+        yield ("tenants",), f"the shares add up to {shares:g}, more than 1"
+
+
+def _described(error: Any) -> tuple[_Path, str]:
+    path: _Path = error["loc"]
+    # pydantic appends this to the path of an invalid name of a class.
+    if path and path[-1] == "[key]":
+        return path[:-1], "a class name has 1 to 32 letters, digits, dots, dashes or underscores"
+    what = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        model = _ITEMS[str(path[0]) if len(path) > 1 else ""]
+        names = [one.alias or name for name, one in model.model_fields.items()]
+        what = f"unknown key{_nearest(str(path[-1]), names)}"
+    return path, what
+
+
+def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+    close = get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
+
+
+def _dotted(path: _Path) -> str:
+    return f"{'.'.join(map(str, path))}: " if path else ""
+
+
+def _line(node: yaml.Node | None, path: _Path) -> int:
+    """Return the line of the key or item at a path, or of the part that should contain it. Of a key
+    that occurs twice, the line of the last one.
+    """
+    line = 1
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            found = [pair for pair in node.value if pair[0].value == part]
+            if not found:
+                return line
+            key, node = found[-1]
+            line = key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        else:
+            return line
+    return line
+
+
+def _duplicates(node: yaml.Node | None, path: _Path = ()) -> Iterator[tuple[_Path, str]]:
+    """Yield the keys that occur twice in a mapping. YAML would use the last one."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _duplicates(item, (*path, index))
+    elif isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if key.value in seen:
+                yield (*path, key.value), "the key occurs twice"
+            seen.add(key.value)
+            yield from _duplicates(value, (*path, key.value))

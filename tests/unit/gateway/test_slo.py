@@ -1,0 +1,109 @@
+"""The SLO file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+from weft_gateway.cli import app
+from weft_gateway.config import SettingsError
+from weft_gateway.config import load as load_settings
+from weft_gateway.model.slo import Late, Scope, SloClass
+from weft_gateway.slo import Granted, SloError, Slos, load
+
+EXAMPLE = """\
+version: 1
+default: batch
+classes:
+  chat:   {scope: turn, deadline: 8s, attainment: 0.9, weight: 4}
+  report: {deadline: 2m, late: refuse}
+  step:   {scope: call, deadline: 500ms}
+  batch:  {weight: 1}
+tenants:
+  - {key_digest: 0123456701234567, class: report, may: [chat, report], share: 0.5}
+  - {key_digest: public}
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "slo.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_file_defines_classes_and_grants(tmp_path: Path) -> None:
+    slos = load(written(tmp_path, EXAMPLE))
+    assert slos.classes == {
+        "chat": SloClass("chat", Scope.TURN, 8.0, 0.9, 4.0),
+        "report": SloClass("report", Scope.PROGRAM, 120.0, late=Late.REFUSE),
+        "step": SloClass("step", Scope.CALL, 0.5),
+        "batch": SloClass("batch"),
+    }
+    # YAML 1.1 would read this digest as an octal number.
+    assert slos.of("0123456701234567") == Granted("report", frozenset({"chat", "report"}))
+    assert slos.of("public") == slos.of("unlisted") == Granted("batch", frozenset({"batch"}))
+
+
+def test_without_grants_every_key_may_use_every_class(tmp_path: Path) -> None:
+    slos = load(written(tmp_path, EXAMPLE.partition("tenants")[0]))
+    assert slos.of("any") == Granted("batch", frozenset(slos.classes))
+    assert load("") == Slos()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("version: 1", "version: 2", 1, "version: Input should be 1"),
+        ("version: 1", "versoin: 1", 1, "versoin: unknown key; did you mean version?"),
+        ("default: batch", "default: bach", 2, "default: unknown class 'bach'; did you mean batch"),
+        ("scope: turn", "scope: thread", 4, "classes.chat.scope: Input should be 'program', 'turn"),
+        ("8s", "8", 4, "classes.chat.deadline: must be a duration with a unit"),
+        ("8s", "0s", 4, "classes.chat.deadline: must be more than 0"),
+        ("8s", "25h", 4, "classes.chat.deadline: must be more than 0 and at most 24h"),
+        ("0.9", "1", 4, "classes.chat.attainment: Input should be less than 1"),
+        ("0.9", "nan", 4, "classes.chat.attainment: Input should be"),
+        ("weight: 4", "weight: 4, weight: 5", 4, "classes.chat.weight: the key occurs twice"),
+        ("weight: 4", "wieght: 4", 4, "classes.chat.wieght: unknown key; did you mean weight?"),
+        ("deadline: 2m, ", "", 5, "classes.report: late: refuse needs a deadline"),
+        ("  step:", "  chat:", 6, "classes.chat: the key occurs twice"),
+        ("step:", "a step:", 6, "classes.a step: a class name has 1 to 32 letters"),
+        ("may: [chat", "may: [chap", 9, "tenants.0.may.0: unknown class 'chap'; did you mean chat"),
+        ("class: report", "class: x", 9, "tenants.0.class: unknown class 'x'; known: chat, rep"),
+        ("share: 0.5", "share: 1.5", 9, "tenants.0.share: Input should be less than or equal to 1"),
+        ("share: 0.5", "shares: 0.5", 9, "tenants.0.shares: unknown key; did you mean share?"),
+        ("key_digest: public", "class: chat", 10, "tenants.1.key_digest: Field required"),
+        ("public}", "public, share: 0.6}", 8, "tenants: the shares add up to 1.1, more than 1"),
+        ("public}", "0123456701234567}", 10, "tenants.1.key_digest: another entry has the same"),
+        ("public}", "public", 11, "not valid YAML"),
+    ],
+)
+def test_each_error_names_line_and_path(
+    old: str, new: str, line: int, said: str, tmp_path: Path
+) -> None:
+    assert old in EXAMPLE
+    file = written(tmp_path, EXAMPLE.replace(old, new, 1))
+    with pytest.raises(SloError) as error:
+        load(file)
+    assert f"{file}:{line}: {said}" in str(error.value)
+
+
+def test_one_check_shows_all_errors(tmp_path: Path) -> None:
+    file = written(tmp_path, EXAMPLE.replace("8s", "8").replace("500ms", "5 years"))
+    found = CliRunner().invoke(app, ["slo", "check", file])
+    assert found.exit_code == 2
+    assert [line.split(": ")[1] for line in found.stderr.splitlines()] == [
+        "classes.chat.deadline", "classes.step.deadline",
+    ]  # fmt: skip
+
+
+def test_check_shows_the_classes(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["slo", "check", written(tmp_path, EXAMPLE)])
+    assert found.exit_code == 0
+    for text in ("chat", "turn", "8 s", "report", "120 s", "refuse", "batch", "all others"):
+        assert text in found.stdout
+
+
+def test_invalid_file_is_an_error_of_the_settings(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"slo_file .*No such file"):
+        load_settings(slo_file=str(tmp_path / "missing.yaml"))
