@@ -14,6 +14,7 @@ import httpx
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from weft_gateway import slo as slo_file
 from weft_gateway import tenants as tenants_file
 from weft_gateway.api import admin, failures, hints, models, sessions, status, stories
 from weft_gateway.api.auth import Authenticator
@@ -26,6 +27,7 @@ from weft_gateway.api.web import Cors
 from weft_gateway.api.websocket import ResponsesSockets
 from weft_gateway.calls.admission import Gates
 from weft_gateway.calls.background import BackgroundCalls
+from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import call_ids
 from weft_gateway.calls.client import DisconnectMonitor
 from weft_gateway.calls.engines import Engines
@@ -36,6 +38,7 @@ from weft_gateway.calls.features.lineage import LineageObserver
 from weft_gateway.calls.features.metrics import MetricsObserver
 from weft_gateway.calls.features.prefill import AutoPrefill, PrefillObserver
 from weft_gateway.calls.features.receipts import ReceiptsObserver
+from weft_gateway.calls.features.slo import SloObserver
 from weft_gateway.calls.features.stored_answers import StoredAnswers
 from weft_gateway.calls.features.tools import ToolDispatchObserver
 from weft_gateway.calls.identify import Identifier
@@ -55,6 +58,7 @@ from weft_gateway.engine.health import HealthLoop
 from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
+from weft_gateway.model import Program
 from weft_gateway.model.limits import TenantRules
 from weft_gateway.model.options import Admission
 from weft_gateway.overlap.next_turn import NextTurnPredictor
@@ -192,8 +196,10 @@ class Gateway:
         counter = PromptCounter(TokenCounter(), estimator, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         placement = Placement(router, registry, table, counter, s.retry_after_s)
+        slos, budgets = slo_file.load(s.slo_file), Budgets()
+        self.slo = SloObserver(slos, budgets, metrics)
         engines = Engines(
-            registry, engine_client, counter, tenants, turns, tag_prompts=s.tag_prompts
+            registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
         )
         self.gates = gates = Gates(lambda: stores.gateways.count, s.admission_wait_s)
         lifecycle = Lifecycle(
@@ -203,7 +209,7 @@ class Gateway:
             engines.ask_report,
             spawner,
             metrics.error,
-            gates.program_ended,
+            self._program_ended,
         )
         path = CallPath(
             placement,
@@ -231,6 +237,7 @@ class Gateway:
         add(StoredAnswers(chains))
         add(LimitsObserver(limits, counter, background) if tenants.limited else None)
         add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
+        add(self.slo)
         add(PrefillObserver(prefills, table))
         add(ToolDispatchObserver(listeners))
         add(AutoPrefill(next_turns, prefills, spawner) if s.auto_prefill else None)
@@ -260,7 +267,7 @@ class Gateway:
         for routes in (
             status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
-            sessions.router(auth, table, lifecycle, receipts, turns, s),
+            sessions.router(auth, table, lifecycle, receipts, turns, slos, s),
             admin.router(auth, table, registry, engine_client, gates, s),
             stories.router(auth, table, receipts, listeners, turns),
             hints.prefill_router(
@@ -320,6 +327,11 @@ class Gateway:
             await self.stores.gateways.leave()
             await table.aclose()
 
+    def _program_ended(self, program: Program) -> None:
+        """Handle the end of a program by its handle or its last call."""
+        self.gates.program_ended(program.key)
+        self.slo.program_ended(program)
+
     async def _sweep(self) -> None:
         """Release expired prefills."""
         while True:
@@ -337,6 +349,7 @@ class Gateway:
                 notifier.add(gone)
                 for each in gone:
                     self.gates.program_ended(each.key)
+                    self.slo.program_ended(each.program, idle=True)
                 await self.stores.chains.flush()
                 await self.stores.limiter.refresh()
                 await self.stores.gateways.refresh()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -22,7 +21,7 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from weft_gateway.model.slo import Late, Scope, SloClass
+from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
@@ -31,27 +30,6 @@ MAX_DEADLINE_S: Final = 86_400.0
 
 class SloError(ValueError):
     """The file is invalid. The message has one line per error: file, line, path and reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """The class of a key, and the classes that it may use."""
-
-    default: str
-    may: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Slos:
-    """The classes by name, and the grants by tenant. others: the grant of all other tenants."""
-
-    classes: Mapping[str, SloClass] = field(default_factory=dict)
-    tenants: Mapping[str, Granted] = field(default_factory=dict)
-    others: Granted = Granted("", frozenset())
-
-    def of(self, tenant: str) -> Granted:
-        """Return the grant of a tenant."""
-        return self.tenants.get(tenant, self.others)
 
 
 def seconds(value: Any) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from weft_gateway.model import Closing, Opening, Outcome, ProgramAttribute, ProgramKey
-from weft_gateway.model.slo import Ask, Goal, Scope
+from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Scope
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.table import ProcessTable
 
@@ -25,6 +25,7 @@ ASKS = (
     Ask(Goal("日", Scope.CALL, 1e-3), explicit=True),
     Ask(Goal("", Scope.PROGRAM, 1 / 3), explicit=True),
     Ask(Goal("batch"), explicit=True, turn=True),
+    Ask(NO_GOAL, turn=True),
 )
 
 

@@ -71,6 +71,11 @@ class Session(BaseModel):
     )
     threads: list[OpenCall] = Field(description="calls in flight")
     told: dict[str, SessionAttribute] = Field(description="hints in force, by name")
+    slo: str | None = Field(description="SLO class")
+    target: float | None = Field(
+        description="Unix time by which the session, or its turn, should end; null before its "
+        "first call"
+    )
     last_call_arrival: float | None
     last_call_completion: float | None
 
@@ -277,6 +282,10 @@ class CallReceipt(BaseModel):
     memory: dict[str, Any] | None = Field(
         description="how long the call was deferred for KV memory, the tokens of its context and "
         "the programs ahead of it at first, also in words; null if it was not"
+    )
+    slo: dict[str, Any] | None = Field(
+        description="class, target, the call's budget, predicted and actual time, and why it took "
+        "longer; null without a target"
     )
     times: dict[str, Any]
     hints: list[dict[str, str]] = Field(description="each hint with its fate")

@@ -19,6 +19,9 @@ from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.model import Program, ProgramKey
+from weft_gateway.model.slo import Slos
+from weft_gateway.policies.goals import session_goal
+from weft_gateway.policies.hints_values import MAX_DEADLINE_S
 from weft_gateway.programs.handles import PREFIX
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
 from weft_gateway.programs.table import ProcessTable
@@ -31,12 +34,21 @@ _TURN_BYTES: Final = 1 << 18
 
 
 class NewSession(BaseModel):
-    """A session to start. Both members are optional."""
+    """A session to start. All members are optional."""
 
     id: str | None = Field(
         None, description="opaque text of at most 256 bytes; the gateway generates one if missing"
     )
     metadata: dict[str, Any] | None = Field(None, description="returned, not stored")
+    slo: str | None = Field(None, description="the session's SLO class")
+    deadline_s: float | None = Field(
+        None,
+        gt=0,
+        le=MAX_DEADLINE_S,
+        allow_inf_nan=False,
+        description="deadline in seconds, from the first call or the begin of each turn, by the "
+        "scope of the class",
+    )
 
 
 def _told(program: Program) -> dict[str, Any]:
@@ -87,6 +99,8 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
             for thread in program.threads
         ],
         "told": _told(program),
+        "slo": program.goal.slo or None,
+        "target": program.goal.target_s or None,
         "last_call_arrival": program.last_arrival_s or None,
         "last_call_completion": program.last_completion_s or None,
     }
@@ -98,6 +112,7 @@ def router(
     lifecycle: Lifecycle,
     receipts: Receipts,
     turns: Turns,
+    slos: Slos,
     settings: Settings,
 ) -> APIRouter:
     """Create the routes. Ids in paths stay percent-encoded until `path_id` decodes them."""
@@ -119,7 +134,12 @@ def router(
         new = await read_model(request, NewSession, settings.max_body_bytes)
         name = f"sess-{secrets.token_hex(12)}" if new.id is None else from_json(new.id, "id")
         check_depth(new.metadata)
-        program, created = await table.start(program_key(tenant, name, "id"), time())
+        try:
+            ask = session_goal(slos, tenant, new.slo, new.deadline_s)
+        except ValueError as error:
+            member = "slo" if str(error).startswith("the classes") else "deadline_s"
+            raise errors.invalid_member((member,), str(error)) from None
+        program, created = await table.start(program_key(tenant, name, "id"), time(), ask)
         answer = session_json(program)
         if new.metadata is not None:
             answer["metadata"] = new.metadata

@@ -17,6 +17,7 @@ from weft_gateway.engine.tokens import Counted
 from weft_gateway.model import Decision, Outcome, Program, ProgramKey, PromptPrefix
 from weft_gateway.model.hint import NO_HINTS, Hints
 from weft_gateway.model.record import record
+from weft_gateway.model.slo import Ask, CallBudget
 from weft_gateway.overlap.prefill import Prefill
 from weft_gateway.policies.admission import Claim
 from weft_gateway.policies.tags_sections import Section
@@ -114,13 +115,15 @@ class Call:
 
     # The identity. holder: the replica that stores the answer that this call continues, or "".
     # asked: lineage's verdict, until lineage has learned the outcome. prefill: the one that this
-    # call extends. matched: the program's prefills were compared with the call.
+    # call extends. matched: the program's prefills were compared with the call. ask: the goal that
+    # the call asks for.
     identity: Identity = UNIDENTIFIED
     holder: str = ""
     asked: Asked | None = None
     prefill: Prefill | None = None
     matched: bool = False
     admitted: Admitted | None = None
+    ask: Ask | None = None
 
     # The prompt, once its tokens have been counted.
     sections: Sequence[Section] = ()
@@ -142,10 +145,11 @@ class Call:
     memory_wait_s: float = 0.0
 
     # The data sent to the engine. context: None for engines without the plugin. fates: of hints, as
-    # `name=fate`. expected_s: mean service of the program's calls.
+    # `name=fate`. expected_s: mean service of the program's calls. budget: None without a target.
     context: CallContext | None = None
     fates: tuple[str, ...] = ()
     expected_s: float | None = None
+    budget: CallBudget | None = None
     overhead_s: float = 0.0
 
     # The answer. body_out: of a non-streamed answer without an error. recorded: the pieces of a

@@ -11,6 +11,7 @@ from typing import Final
 import httpx
 from weft_engine.wire import CALL_HEADER, CallContext, CallReport
 
+from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.placement import PromptCounter
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
@@ -28,6 +29,7 @@ from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.sse import read_report
 from weft_gateway.model.hint import OwnTag
+from weft_gateway.model.slo import NO_GOAL
 from weft_gateway.overlap import tag_codec
 from weft_gateway.policies.hints import UP_TO_MARK, WHOLE
 from weft_gateway.policies.tags import end_of, wire_tags
@@ -51,6 +53,7 @@ class Engines:
     counter: PromptCounter
     tenants: Tenants
     turns: Turns
+    budgets: Budgets
     tag_prompts: bool
     _last_ask_s: float = field(default=0.0, init=False)
 
@@ -146,6 +149,9 @@ class Engines:
         call.expected_s = None
         if program.calls_closed:
             call.expected_s = program.service_s / program.calls_closed
+        call.budget = budget = None
+        if program.goal is not NO_GOAL or hints.deadline_s is not None:
+            call.budget = budget = self.budgets.of(call)
         if not weft:
             return None
         service_s, path_s = program.service_s, program.critical_path_s
@@ -162,8 +168,8 @@ class Engines:
             program.waiting_s,
             program.arrival_s,
             path_s,
-            hints.deadline_s,
-            call.expected_s if hints.deadline_s is not None else None,
+            None if budget is None else budget.budget_s,
+            None if budget is None else budget.cost_s or None,
             None,
             tags,
             hints.retain_s,

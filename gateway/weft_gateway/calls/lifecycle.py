@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time
 from types import TracebackType
 from typing import Final
@@ -77,7 +77,7 @@ class Lifecycle:
     ask: Ask
     spawner: Spawner
     count_error: Callable[[str], None]
-    ended: Callable[[ProgramKey], None] = lambda key: None
+    ended: Callable[[Program], None] = lambda program: None
 
     async def open(self, call: Call, placed: Placed) -> OpenCall:
         """Open a call on the replica that the table chooses. Raises TableUnavailable without a
@@ -95,8 +95,12 @@ class Lifecycle:
                 time(),
                 identity.ephemeral,
                 identity.parent,
+                call.ask,
             )
         )
+        if call.ask is not None and call.ask.turn:
+            # Another attempt of this call begins no other turn.
+            call.ask = replace(call.ask, turn=False)
         # No await from here until the context is entered.
         call.replica, call.program, call.local = opened.replica, opened.program, opened.local
         call.placed = placed
@@ -110,7 +114,7 @@ class Lifecycle:
         """
         program = await self.table.end(key, now_s)
         if program is not None and not program.threads:
-            self.ended(key)
+            self.ended(program)
             self.spawner.spawn(self.advisor.advise(key, program.replicas, "forget"))
         return program
 
@@ -150,7 +154,7 @@ class Lifecycle:
         program = await self.table.close_call(_closing(call))
         if program is not None and program.ended and not program.threads:
             # Its handle was deleted while this last call was in flight.
-            self.ended(call.key)
+            self.ended(program)
             names = (call.replica, *program.replicas)
             self.spawner.spawn(self.advisor.advise(call.key, names, "forget"))
         elif call.identity.final:

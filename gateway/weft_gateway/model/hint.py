@@ -33,8 +33,10 @@ class Hints:
     blocks are kept longer (Sutradhara's `set_reuse_priority`). retain_s: seconds to pin its blocks;
     retain_to: only up to and including this message, -1 for the part before all messages, None for
     the whole prompt. deadline_s: seconds from now after which the answer is useless. prefill_next:
-    the next turn will come and may be prefilled. tags: for its messages. fates: `name=applied`,
-    `name=applied, clamped` or `name=ignored: reason`, one per hint. None: not set.
+    the next turn will come and may be prefilled. slo: the SLO class of the program.
+    program_deadline_s: seconds for the whole program, from its first call. tags: for its messages.
+    fates: `name=applied`, `name=applied, clamped` or `name=ignored: reason`, one per hint. None:
+    not set.
     """
 
     priority: int | None = None
@@ -43,6 +45,8 @@ class Hints:
     retain_to: int | None = None
     deadline_s: float | None = None
     prefill_next: bool | None = None
+    slo: str | None = None
+    program_deadline_s: float | None = None
     tags: tuple[OwnTag, ...] = ()
     fates: tuple[str, ...] = ()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
@@ -40,6 +42,27 @@ class SloClass:
 
 
 @record
+class Granted:
+    """The class of a key, and the classes that it may use."""
+
+    default: str
+    may: frozenset[str]
+
+
+@record
+class Slos:
+    """The classes by name, and the grants by tenant. others: the grant of all other tenants."""
+
+    classes: Mapping[str, SloClass] = field(default_factory=dict)
+    tenants: Mapping[str, Granted] = field(default_factory=dict)
+    others: Granted = Granted("", frozenset())
+
+    def of(self, tenant: str) -> Granted:
+        """Return the grant of a tenant."""
+        return self.tenants.get(tenant, self.others)
+
+
+@record
 class Goal:
     """A deadline. slo: the class, "" for a client's own deadline. deadline_s: seconds from the
     begin of the unit. begun_s: the begin of the unit in progress, Unix time; 0 before the program's
@@ -60,8 +83,8 @@ class Goal:
 
 @record
 class Ask:
-    """The goal that a request asks for. explicit: the client asked, so it replaces the goal that
-    the program has. turn: the request begins a turn.
+    """The goal that a request asks for, NO_GOAL for none. explicit: the client asked, so it
+    replaces the goal that the program has. turn: the request begins a turn.
     """
 
     goal: Goal
@@ -70,3 +93,25 @@ class Ask:
 
 
 NO_GOAL: Final = Goal()
+
+
+@record
+class CallBudget:
+    """A call's part of its program's deadline, as of its sending. Durations in seconds.
+
+    target_s: Unix time. left_s: until the target, at most 0 if it has passed. budget_s: for this
+    call. cost_s: predicted, of prefill_s and answer_s; 0 if unknown. remaining: calls after this
+    one on the path. late: the predicted path does not fit into the time that is left.
+    """
+
+    slo: str
+    scope: Scope
+    deadline_s: float
+    target_s: float
+    left_s: float
+    budget_s: float
+    cost_s: float
+    prefill_s: float
+    answer_s: float
+    remaining: int
+    late: bool

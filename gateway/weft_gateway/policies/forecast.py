@@ -23,8 +23,8 @@ _FADE: Final = 0.99
 
 class PathLengths:
     """The number of calls on a unit's path, by kind: the product-limit estimator (Kaplan and Meier,
-    1958). A unit that still runs counts at the calls that it has passed, so long ones are not
-    missing from the estimate.
+    1958). A unit that still runs counts at the calls that it has passed, which keeps long ones in
+    the estimate.
     """
 
     def __init__(self) -> None:

@@ -36,11 +36,15 @@ _ROWS: Final = (
     _Row(("weft", "reuse_priority"), "reuse_priority", values.tier),
     _Row(("weft", "retain_s"), "retain_s", values.retention),
     _Row(("weft", "deadline_s"), "deadline_s", values.deadline),
+    _Row(("weft", "slo"), "slo", values.slo_class),
+    _Row(("weft", "program_deadline_s"), "program_deadline_s", values.program_deadline),
     _Row(("weft", "prefill_next"), "prefill_next", values.flag),
     _Row(b"x-weft-priority", "priority", values.sooner),
     _Row(b"x-weft-reuse-priority", "reuse_priority", values.tier),
     _Row(b"x-weft-retain-s", "retain_s", values.retention),
     _Row(b"x-weft-deadline-s", "deadline_s", values.deadline),
+    _Row(b"x-weft-slo", "slo", values.slo_class),
+    _Row(b"x-weft-program-deadline-s", "program_deadline_s", values.program_deadline),
     _Row(b"x-weft-prefill-next", "prefill_next", values.flag),
     _Row(("vllm_xargs", "agentic_context", "priority"), "priority", values.sooner),
     _Row(("vllm_xargs", "agentic_context", "deadline_seconds"), "deadline_s", values.deadline),
@@ -53,6 +57,8 @@ _ROWS: Final = (
     _Row(("nvext", "agent_hints", "speculative_prefill"), "prefill_next", values.flag),
     _Row(("cache_control",), "retain_s", values.marked_retention),
     _Row(("prompt_cache_retention",), "retain_s", values.named_retention),
+    _Row(b"x-llm-d-inference-objective", "slo", values.slo_class),
+    _Row(b"x-gateway-inference-objective", "slo", values.slo_class),
     # vLLM gives the header precedence over the field.
     _Row(b"x-vllm-priority", "priority", values.later),
     _Row(("priority",), "priority", values.later),
@@ -72,8 +78,13 @@ _APPLIED: Final = "applied"
 UP_TO_MARK: Final = "applied up to the end of its message"
 WHOLE: Final = "applied to the whole prompt"
 # Fates of hints that need more than `applied`.
+BY_URGENCY: Final = "applied: the urgency order uses it"
+AS_CLASS: Final = "applied as the class of the program"
+AS_TARGET: Final = "applied as the target of the program"
 _FATES: Final = {
-    "deadline_s": "applied: the urgency order uses it",
+    "deadline_s": BY_URGENCY,
+    "slo": AS_CLASS,
+    "program_deadline_s": AS_TARGET,
     "prefill_next": "applied after a chat answer that calls tools",
 }
 

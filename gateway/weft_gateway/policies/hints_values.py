@@ -4,6 +4,7 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ _FLAGS: Final = {
     "0": False, "false": False, "no": False, "off": False,
 }  # fmt: skip
 _TAGS: Final = {tag.name: tag for tag in Tag}
+_CLASS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _RETENTIONS: Final = {"24h": 86_400.0, "1h": 3600.0, "5m": 300.0}
 
 
@@ -98,6 +100,23 @@ def marked_retention(value: Any) -> tuple[float, bool]:
 def deadline(value: Any) -> tuple[float, bool]:
     """Read a deadline, seconds from now."""
     return number(value, 0.0, MAX_DEADLINE_S)
+
+
+def program_deadline(value: Any) -> tuple[float, bool]:
+    """Read a deadline of a program, seconds from its first call."""
+    found, clamped = number(value, 0.0, MAX_DEADLINE_S)
+    if not found:
+        raise ValueError("must be more than 0")
+    return found, clamped
+
+
+def slo_class(value: Any) -> tuple[str, bool]:
+    """Read the name of an SLO class."""
+    if isinstance(value, bytes):
+        value = value.decode("latin-1").strip()
+    if not isinstance(value, str) or not _CLASS.fullmatch(value):
+        raise ValueError("must be the name of a class")
+    return value, False
 
 
 def flag(value: Any) -> tuple[bool, bool]:

@@ -174,7 +174,8 @@ def asking(ask: Ask | None) -> list[bytes | str | int]:
     if ask is None:
         return ["", "", b"", 0, 0]
     goal = ask.goal
-    named = [number(goal.deadline_s), goal.scope.value, encode(goal.slo)]
+    deadline = "" if goal is NO_GOAL else number(goal.deadline_s)
+    named = [deadline, goal.scope.value, encode(goal.slo)]
     return [*named, int(ask.explicit), int(ask.turn)]
 
 

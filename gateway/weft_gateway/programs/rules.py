@@ -76,7 +76,7 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
         _holding(program.attributes, opening.now_s) if program.attributes else (),
         replica,
         NO_GOAL
-        if opening.ask is None and program.goal is NO_GOAL
+        if program.goal is NO_GOAL and (opening.ask is None or opening.ask.goal is NO_GOAL)
         else pursued(program, opening.ask, opening.now_s),
         program.path_calls,
     )
@@ -87,7 +87,7 @@ def asked(known: Goal, ask: Ask | None) -> Goal:
     """Return the goal with the class and the deadline of a request, unless the program has others
     for which a client asked.
     """
-    if ask is None or not (ask.explicit or known is NO_GOAL):
+    if ask is None or ask.goal is NO_GOAL or not (ask.explicit or known is NO_GOAL):
         return known
     goal = ask.goal
     return Goal(goal.slo, goal.scope, goal.deadline_s, known.begun_s, known.begun_calls)

@@ -100,6 +100,8 @@ def _session(name: str, receipts: Sequence[Receipt]) -> dict[str, Any]:
         "replicas": list(dict.fromkeys(one.replica for one in receipts)),
         "threads": [],
         "told": {},
+        "slo": receipts[-1].budget.slo or None if receipts[-1].budget else None,
+        "target": receipts[-1].budget.target_s if receipts[-1].budget else None,
         "last_call_arrival": receipts[-1].arrived_s,
         "last_call_completion": max(one.arrived_s + one.total_s for one in receipts),
     }

@@ -11,6 +11,7 @@ from weft_engine.wire import CallReport
 from weft_gateway.telemetry.aggregates import Counters, Histograms
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+_SLACK: Final = (-60, -30, -10, -5, -2, -1, 0, 1, 2, 5, 10, 30, 60, 300)
 _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
 
 
@@ -114,6 +115,20 @@ class Metrics:
             "weft_memory_waits",
             "Calls that waited in the gateway for KV memory, by the end of the wait",
             ("replica", "end"),
+            r,
+        )
+        self.slo_programs = Counters(
+            "weft_slo_programs",
+            "Programs, turns or calls with a target that have ended, by SLO class; unended: given "
+            "up, or idle for too long",
+            ("class", "outcome"),
+            r,
+        )
+        self.slo_slack = Histograms(
+            "weft_slo_slack_seconds",
+            "A call's budget minus its predicted time, when it is sent",
+            ("class",),
+            _SLACK,
             r,
         )
         self.prompt = Counters("weft_prompt_tokens", "Prompt tokens", ("replica",), r)

@@ -13,6 +13,8 @@ from typing import Any, Final
 from weft_engine.wire import CallContext, CallReport
 
 from weft_gateway.model import Decision, ProgramKey
+from weft_gateway.model.slo import CallBudget
+from weft_gateway.policies.budget import Cause, cause
 from weft_gateway.policies.fair_lru import FairLRU
 
 # Shorter waits have more decimals, and larger token counts are in thousands.
@@ -37,6 +39,7 @@ class Receipt:
     the call, if it placed the call. counted: the program for which the process table counted the
     call, if lineage later reassigned it. memory_wait_s, memory_tokens, programs_ahead: how long the
     call was deferred for KV memory, its context in tokens, and the programs before it at first.
+    budget: its part of its program's deadline, None without a target.
     """
 
     request_id: str
@@ -71,6 +74,7 @@ class Receipt:
     memory_wait_s: float = 0.0
     memory_tokens: int = 0
     programs_ahead: int = 0
+    budget: CallBudget | None = None
     begun: float = 0.0
     listed: bool = True
 
@@ -121,6 +125,7 @@ class Receipt:
             },
             "actual": self._actual(),
             "memory": self._memory(),
+            "slo": self._slo(),
             "times": {
                 "overhead_s": self.overhead_s,
                 "first_byte_s": self.first_byte_s or None,
@@ -185,6 +190,47 @@ class Receipt:
             "programs_ahead": self.programs_ahead,
             "text": memory_text(self.memory_wait_s, self.memory_tokens, self.programs_ahead),
         }
+
+    def _slo(self) -> dict[str, Any] | None:
+        """Return the target and the budget, None for a call without a target."""
+        found = self.budget
+        if found is None:
+            return None
+        actual_s = None
+        if self.outcome:
+            # Since its sending, as the budget. Only calls without a context are held here.
+            held_s = self.memory_wait_s if self.context is None else 0.0
+            actual_s = self.total_s - self.overhead_s - held_s
+        over = actual_s is not None and actual_s > found.budget_s
+        return {
+            "class": found.slo or None,
+            "scope": found.scope,
+            "deadline_s": found.deadline_s,
+            "target": found.target_s,
+            "left_s": found.left_s,
+            "budget_s": found.budget_s,
+            "predicted_s": found.cost_s or None,
+            "actual_s": actual_s,
+            "remaining_calls": found.remaining,
+            "late": found.late,
+            "cause": self._cause(found, actual_s) if over and actual_s is not None else None,
+        }
+
+    def _cause(self, found: CallBudget, actual_s: float) -> str | None:
+        """Return why the call took longer than its budget, None if no engine has reported."""
+        report = self.report
+        if report is None:
+            return Cause.EARLIER_CALLS if found.late else None
+        waiting_s = report.waiting_s
+        prefill_s = max(self.first_byte_s - self.overhead_s - waiting_s, 0.0)
+        answer_s = max(actual_s - waiting_s - prefill_s, 0.0)
+        return cause(
+            found.late,
+            waiting_s - report.memory_wait_s,
+            report.memory_wait_s,
+            prefill_s - found.prefill_s,
+            answer_s - found.answer_s,
+        )
 
     def _hints(self) -> list[dict[str, str]]:
         fates = [{"hint": name, "fate": fate, "by": "gateway"} for name, fate in self.hints]

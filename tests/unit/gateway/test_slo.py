@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from weft_gateway.cli import app
 from weft_gateway.config import SettingsError
 from weft_gateway.config import load as load_settings
-from weft_gateway.model.slo import Late, Scope, SloClass
-from weft_gateway.slo import Granted, SloError, Slos, load
+from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
+from weft_gateway.slo import SloError, load
 
 EXAMPLE = """\
 version: 1

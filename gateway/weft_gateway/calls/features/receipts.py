@@ -64,6 +64,7 @@ class ReceiptsObserver(CallObserver):
             return
         receipt.overhead_s = call.overhead_s
         receipt.context, receipt.predicted_service_s = call.context, call.expected_s
+        receipt.budget = call.budget
         if call.fates:
             receipt.hints = _fates(call.fates, taken=call.context is not None)
         counted = counted_alone(call)

@@ -31,7 +31,7 @@ def test_reports_of_many_calls_are_requested_one_after_another(
 
     async def main() -> None:
         client, registry = Client(), {"r": SimpleNamespace(kind=ReplicaKind.WEFT)}
-        sender: Any = Engines(registry, client, None, None, None, False)  # type: ignore[arg-type]
+        sender: Any = Engines(registry, client, None, None, None, None, False)  # type: ignore[arg-type]
         calls = [SimpleNamespace(id=f"call-{n}", replica="r") for n in range(4)]
         tasks = [asyncio.create_task(sender.ask_report(call)) for call in calls]
         await asyncio.sleep(0)

@@ -1,0 +1,160 @@
+"""Budgets of calls at their sending, and what the gateway learns for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from weft_engine.wire import CallReport
+from weft_gateway.calls.budgets import Budgets
+from weft_gateway.calls.call import Call, Hooks, Placed
+from weft_gateway.engine.endpoints import BY_PATH
+from weft_gateway.model import Decision, Outcome, Program, ProgramKey
+from weft_gateway.model.hint import Hints
+from weft_gateway.model.slo import Goal, Scope
+from weft_gateway.policies.forecast import MIN_SAMPLES
+from weft_gateway.programs.identity import Identity
+
+PLACED = Placed("r0", False, Decision("r0", False, frozenset(), "only"), 100, "", None)
+NOW_S = 1000.0
+BEGUN_S = 50.0
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, 0.0)
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, passed_s: float) -> None:
+    """Stop the clocks, seconds after the calls' arrival."""
+    monkeypatch.setattr("weft_gateway.calls.budgets.time", lambda: NOW_S + passed_s)
+    monkeypatch.setattr("weft_gateway.calls.budgets.perf_counter", lambda: BEGUN_S + passed_s)
+
+
+def call(
+    program: str = "p", *, path_calls: int = 0, goal: Goal | None = None, system: str = "", **body
+) -> Call:
+    """An open call of a program whose unit began now, with a deadline of 60 s."""
+    chat = BY_PATH["/v1/chat/completions"]
+    key = ProgramKey("t", program)
+    made = Call("call", chat, [], b"req", BEGUN_S, Hooks())
+    made.identity = Identity(key, "main", "", "path", ephemeral=False)
+    made.placed, made.model, made.replica = PLACED, "m", "r0"
+    made.body = {"messages": [{"role": "system", "content": system}], **body}
+    goal = goal or Goal("report", Scope.PROGRAM, 60.0, NOW_S, 0)
+    made.program = Program(key, goal.begun_s, goal=goal, path_calls=path_calls)
+    return made
+
+
+def play(budgets: Budgets, program: str, calls: int, system: str = "") -> None:
+    """A program with this many calls, one after another, each of 1 s."""
+    for number in range(calls):
+        one = call(program, path_calls=number, system=system)
+        budgets.opened(one)
+        one.outcome = Outcome.OK
+        one.report = CallReport("call", service_s=1.0, prompt_tokens=100, output_tokens=number + 5)
+        budgets.closed(one)
+    assert budgets.ended(one.key)
+
+
+def test_call_without_a_target_has_no_budget() -> None:
+    plain = call(goal=Goal("batch", Scope.PROGRAM, 0.0, NOW_S))
+    assert Budgets().of(plain) is None
+
+
+def test_first_program_gets_all_the_time_left() -> None:
+    budgets, first = Budgets(), call()
+    budgets.opened(first)
+    found = budgets.of(first)
+    assert found is not None
+    assert (found.remaining, found.cost_s, found.late) == (0, 0.0, False)
+    assert found.budget_s == 60.0
+
+
+def test_later_calls_of_the_kind_leave_less_for_each() -> None:
+    budgets = Budgets()
+    for number in range(MIN_SAMPLES):
+        play(budgets, f"p{number}", 4)
+    for number in range(MIN_SAMPLES):
+        play(budgets, f"other{number}", 1, system="another stage")
+    parts = []
+    for position in range(4):
+        one = call("new", path_calls=position)
+        budgets.opened(one)
+        found = budgets.of(one)
+        assert found is not None
+        assert found.remaining == 3 - position
+        parts.append(found.budget_s)
+    assert parts == [pytest.approx(60 / n, rel=0.05) for n in (4, 3, 2, 1)]
+
+
+def test_parallel_calls_count_once() -> None:
+    """Siblings have the same position, and get the same budget."""
+    budgets = Budgets()
+    for number in range(MIN_SAMPLES):
+        play(budgets, f"p{number}", 4)
+    found = []
+    for _ in range(3):
+        one = call("new", path_calls=1)
+        budgets.opened(one)
+        found.append(budgets.of(one))
+    assert [one.remaining for one in found if one is not None] == [2, 2, 2]
+
+
+def test_budget_shrinks_until_the_call_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time in which the call was held, or sent to a replica that failed, is gone."""
+    budgets, one = Budgets(), call()
+    budgets.opened(one)
+    found = []
+    for passed_s in (0.0, 20.0, 70.0):
+        clock(monkeypatch, passed_s)
+        found.append(budgets.of(one))
+    assert [one.budget_s for one in found if one] == [60.0, 40.0, 0.0]
+    assert [one.late for one in found if one] == [False, False, True]
+
+
+def test_calls_own_deadline_counts_from_its_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets, one = Budgets(), call(goal=Goal())
+    one.hints = Hints(deadline_s=10.0)
+    clock(monkeypatch, 4.0)
+    found = budgets.of(one)
+    assert found is not None
+    assert found.scope is Scope.CALL
+    assert found.budget_s == 6.0
+    both = call()
+    both.hints = Hints(deadline_s=10.0)
+    part = budgets.of(both)
+    assert part is not None
+    assert part.budget_s == 6.0
+
+
+def test_turn_counts_its_own_calls() -> None:
+    budgets = Budgets()
+    goal = Goal("chat", Scope.TURN, 60.0, NOW_S, 7)
+    one = call(path_calls=7, goal=goal)
+    budgets.opened(one)
+    assert budgets.ended(one.key)
+    assert not budgets.ended(one.key)
+    # The next turn begins at its first call, too, and is given up for another one.
+    later = [replace(goal, begun_s=goal.begun_s + n, begun_calls=7 + n) for n in (1, 2)]
+    assert not budgets.opened(call(path_calls=8, goal=later[0]))
+    assert budgets.opened(call(path_calls=9, goal=later[1]))
+    assert budgets.ended(one.key)
+
+
+def test_a_wrong_deadline_does_not_change_the_budget_of_another_program() -> None:
+    with_liar, alone = Budgets(), Budgets()
+    liar = call("liar", goal=Goal("", Scope.PROGRAM, 1e-9, NOW_S, 0))
+    for budgets in (with_liar, alone):
+        play(budgets, "p", 3)
+    with_liar.opened(liar)
+    assert with_liar.of(liar)
+    honest = call("honest")
+    found = []
+    for budgets in (with_liar, alone):
+        budgets.opened(honest)
+        found.append(budgets.of(honest))
+    first, second = found
+    assert first is not None
+    assert second is not None
+    assert first.budget_s == second.budget_s
