@@ -121,6 +121,9 @@ class CacheAffinity:
             # Refresh before the next step.
             self._changed |= self.admitting == 0
 
+    def returned(self, sequence: str, computed: int, loaded: int, load_s: float) -> None:
+        """See Residents. Reservations do not learn from loads."""
+
     def freed(self) -> None:
         """Blocks or slots may have become free."""
         self._changed = True

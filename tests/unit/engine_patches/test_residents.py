@@ -309,3 +309,23 @@ def test_residents_delay_calls_of_other_tenants_no_longer_than_a_prefill():
     assert engine.residents.due <= 16.0
     engine.now = 16.5
     assert engine.admit() == ["b/1"]
+
+
+def test_no_call_waits_for_memory_while_evicted_contexts_are_loaded_quickly():
+    engine = Engine()
+    engine.admit_only(engine.come("a", 60, 0.0))
+    loaded = engine.come("b", 50, 1.0, call="b/first")
+    assert engine.admit() == []
+    # A later call of a program loads its context in a hundredth of the time of computing it.
+    engine.come("a", 60, 0.0, call="a/again")
+    engine.residents.returned("a/again", computed=40, loaded=960, load_s=0.1)
+    engine.residents.freed()
+    assert engine.admit()[-1] == loaded
+
+
+def test_first_calls_do_not_say_what_an_evicted_context_costs():
+    engine = Engine()
+    first = engine.admit_only(engine.come("a", 60, 0.0))
+    engine.residents.returned(first, computed=0, loaded=1000, load_s=0.0)
+    engine.come("b", 50, 1.0)
+    assert engine.admit() == []
