@@ -128,6 +128,7 @@ class AdmissionHooks(PrefillHooks):
 
     @max_num_active_reqs.setter
     def max_num_active_reqs(self, limit: int) -> None:
+        """Set vLLM's own limit."""
         self._most_active = limit
 
     def loading(self) -> list[Request]:

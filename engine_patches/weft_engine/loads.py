@@ -1,4 +1,4 @@
-"""Sequences whose KV is loaded from host memory, and what evicted contexts cost. Pure."""
+"""Sequences whose KV is loaded from host memory, and the cost of evicted contexts. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Queues(Protocol):
 
 
 class CacheRule(Protocol):
-    """What the order uses to fill the cache: see CacheAffinity and Residents."""
+    """The order's rule for filling the cache: see CacheAffinity and Residents."""
 
     def started(self, sequence: str) -> None:
         """A waiting sequence was admitted."""

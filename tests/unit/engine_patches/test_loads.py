@@ -1,4 +1,4 @@
-"""Loads from host memory, and what evicted contexts cost."""
+"""Loads from host memory, and the cost of evicted contexts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_load_never_counts_more_than_computing_its_tokens():
     assert cost.share == 1
 
 
-def test_what_is_no_longer_in_host_memory_is_soon_expensive_again():
+def test_contexts_that_left_host_memory_are_soon_expensive_again():
     cost = ReloadCost()
     for _ in range(100):
         cost.note(0, 1000, 0.0, TOKEN_S)
@@ -48,10 +48,10 @@ class Request:
 
 @dataclass
 class Engine:
-    """Its requests that are loaded, and what the cache rule was told."""
+    """Its requests that are loaded, and the reports to the cache rule."""
 
     names: list[str] = field(default_factory=list)
-    told: list[tuple[object, ...]] = field(default_factory=list)
+    reports: list[tuple[object, ...]] = field(default_factory=list)
 
     def loading(self) -> list[Request]:
         return [Request(name) for name in self.names]
@@ -60,10 +60,10 @@ class Engine:
         return 16, 64
 
     def started(self, sequence: str) -> None:
-        self.told.append((sequence,))
+        self.reports.append((sequence,))
 
-    def returned(self, *what: object) -> None:
-        self.told.append(what)
+    def returned(self, *report: object) -> None:
+        self.reports.append(report)
 
 
 def test_a_sequence_is_admitted_once_when_its_load_begins():
@@ -71,10 +71,10 @@ def test_a_sequence_is_admitted_once_when_its_load_begins():
     loads = Loads(engine)
     loads.note(engine, 1.0)
     loads.note(engine, 2.0)
-    assert engine.told == [("a",)]
+    assert engine.reports == [("a",)]
     engine.names = []
     loads.started("a", engine, 3.0)
-    assert engine.told == [("a",), ("a", 16, 64, 2.0)]
+    assert engine.reports == [("a",), ("a", 16, 64, 2.0)]
     assert loads.began == {}
 
 
@@ -83,12 +83,12 @@ def test_a_sequence_without_a_load_is_admitted_when_it_runs():
     loads = Loads(engine)
     loads.note(engine, 1.0)
     loads.started("a", engine, 3.0)
-    assert engine.told == [("a",), ("a", 16, 64, 0.0)]
+    assert engine.reports == [("a",), ("a", 16, 64, 0.0)]
 
 
-def test_orders_without_a_cache_rule_are_told_nothing():
+def test_orders_without_a_cache_rule_need_no_reports():
     engine = Engine(["a"])
     loads = Loads(engine)
     loads.note(None, 1.0)
     loads.started("a", None, 3.0)
-    assert engine.told == []
+    assert engine.reports == []
