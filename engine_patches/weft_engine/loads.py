@@ -51,7 +51,7 @@ class Queues(Protocol):
 
 
 class CacheRule(Protocol):
-    """The order's rule for filling the cache: see CacheAffinity and Residents."""
+    """The order's rule for filling the cache: see Residents."""
 
     def started(self, sequence: str) -> None:
         """A waiting sequence was admitted."""

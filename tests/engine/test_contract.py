@@ -62,7 +62,7 @@ RECORDS = {
     "scheduled_new_reqs", "scheduled_cached_reqs", "resumed_req_ids", "req_id", "blocks",
     "extra_args", "num_cached_tokens", "num_external_cached_tokens", "kv_cache_spec", "layer_names",
     "page_size_bytes", "sub_connectors", "_kv_cache_config", "RUNNING", "fake_free_list_head",
-    "shape", "WAITING_FOR_REMOTE_KVS", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",
+    "shape", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",
     "PREEMPTED", "UNPAUSED", "grammar", "max_loras", "lora_int_id", "num_scheduled_tokens",
     "model_runner", "input_batch", "generators", "discard_request_mask", "num_reqs",
 }  # fmt: skip

@@ -86,7 +86,7 @@ def test_requests_that_are_loaded_take_slots(engine):
     assert memory.most == 2
 
 
-@pytest.mark.parametrize("policy", ["resident", "warm_plas"])
+@pytest.mark.parametrize("policy", ["resident", "plas"])
 @pytest.mark.parametrize(
     ("host", "swap_slots"), [(20, 0), (400, 0), (400, 40)], ids=["small", "large", "beside swap"]
 )
