@@ -73,6 +73,16 @@ def test_each_turn_has_its_own_target(make_table):
     scenario(make_table, steps)
 
 
+def test_turn_of_a_session_needs_no_class_of_the_call(make_table):
+    async def steps(table):
+        await table.start(KEY, 1.0, Ask(CHAT, explicit=True))
+        assert (await call(table, 10.0, Ask(NO_GOAL, turn=True))).goal.target_s == 18.0
+        assert (await call(table, 12.0)).goal.target_s == 18.0
+        assert (await call(table, 20.0, Ask(NO_GOAL, turn=True))).goal.target_s == 28.0
+
+    scenario(make_table, steps)
+
+
 def test_parallel_calls_count_once_on_the_path(make_table):
     async def steps(table):
         await call(table, 1.0, Ask(REPORT))

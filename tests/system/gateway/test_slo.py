@@ -144,6 +144,20 @@ async def test_class_per_call_and_a_passed_target(engine: Any, weft: Any, slo_fi
         assert await metrics(gateway) == ['weft_slo_programs_total{class="",outcome="late"} 1.0']
 
 
+async def test_interrupted_turn_is_unended(engine: Any, weft: Any, slo_file: str) -> None:
+    calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    answer = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    canned = {"/v1/chat/completions": answer}
+    async with engine(canned=canned) as stub, weft(stub, slo_file=slo_file) as gateway:
+        headers = {**RUN, "x-weft-slo": "chat"}
+        await gateway.call(body={"messages": MESSAGES[:2]}, headers=headers)
+        assert await metrics(gateway) == []
+        await gateway.call(body={"messages": MESSAGES[:2]}, headers=headers)
+        unended = 'weft_slo_programs_total{class="chat",outcome="unended"} 1.0'
+        assert await metrics(gateway) == [unended]
+
+
 async def test_idle_program_is_unended_and_not_met(engine: Any, weft: Any, slo_file: str) -> None:
     async with engine() as stub, weft(stub, slo_file=slo_file, program_idle_s=0.05) as gateway:
         await gateway.call(body={"messages": MESSAGES}, headers=RUN)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_engine.wire import CallContext, CallReport
 from weft_gateway.model import Decision, ProgramKey
+from weft_gateway.model.slo import CallBudget, Scope
 from weft_gateway.telemetry.receipts import Receipt, Receipts
 
 
@@ -134,3 +136,44 @@ def test_receipt_shows_a_home_that_replaced_the_proposal():
     one = receipt(1)
     one.replica = "r1"
     assert "home" in one.to_json()["place"]["reason"]
+
+
+BUDGET = CallBudget("report", Scope.PROGRAM, 90.0, 1000.0, 60.0, 20.0, 5.0, 2.0, 3.0, 2, False)
+
+
+def answered(report: CallReport | None, budget: CallBudget = BUDGET, first_byte_s: float = 2.0):
+    """A call that took 30 s from its sending."""
+    one = receipt(1)
+    one.budget, one.outcome, one.report = budget, "ok", report
+    one.overhead_s, one.first_byte_s, one.total_s = 1.0, 1.0 + first_byte_s, 31.0
+    return one.to_json()["slo"]
+
+
+def test_call_with_a_target_shows_budget_predicted_and_actual_time():
+    assert receipt(1).to_json()["slo"] is None
+    assert answered(CallReport("call-1")) == {
+        "class": "report", "scope": "program", "deadline_s": 90.0, "target": 1000.0,
+        "left_s": 60.0, "budget_s": 20.0, "predicted_s": 5.0, "actual_s": 30.0,
+        "remaining_calls": 2, "late": False, "cause": "answer longer than predicted",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("report", "first_byte_s", "cause"),
+    [
+        (CallReport("c", waiting_s=27.0), 28.0, "queue"),
+        (CallReport("c", waiting_s=27.0, memory_wait_s=26.0), 28.0, "memory"),
+        (CallReport("c", waiting_s=1.0), 29.0, "prefill longer than predicted"),
+        (CallReport("c", waiting_s=1.0), 2.0, "answer longer than predicted"),
+        (None, 2.0, None),
+    ],
+)
+def test_call_over_its_budget_shows_the_cause(report, first_byte_s, cause):
+    assert answered(report, first_byte_s=first_byte_s)["cause"] == cause
+
+
+def test_call_within_its_budget_has_no_cause_and_a_late_one_has_earlier_calls():
+    report = CallReport("c", waiting_s=27.0)
+    assert answered(report, replace(BUDGET, budget_s=30.0))["cause"] is None
+    assert answered(report, replace(BUDGET, late=True))["cause"] == "earlier calls"
+    assert answered(None, replace(BUDGET, late=True))["cause"] == "earlier calls"
