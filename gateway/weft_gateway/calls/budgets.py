@@ -8,7 +8,7 @@ from hashlib import blake2b
 from time import perf_counter, time
 from typing import Any, Final
 
-from weft_gateway.calls.call import Call
+from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.model import Outcome, ProgramKey
 from weft_gateway.model.slo import CallBudget, Goal, Scope
 from weft_gateway.policies.budget import budget, is_late
@@ -60,7 +60,11 @@ class Budgets:
         return given_up
 
     def of(self, call: Call) -> CallBudget | None:
-        """Return the budget of a call that is sent now, None without a target."""
+        """Return the budget of a call that is sent now, None without a target. A prefill has none:
+        it is advance work.
+        """
+        if call.endpoint is PREFILL:
+            return None
         goal, own_s = call.program.goal, call.hints.deadline_s
         now_s = time()
         if goal.scope is Scope.CALL and goal.deadline_s:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from weft_engine.wire import CallReport
 from weft_gateway.calls.budgets import Budgets
-from weft_gateway.calls.call import Call, Hooks, Placed
+from weft_gateway.calls.call import PREFILL, Call, Hooks, Placed
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.model import Decision, Outcome, Program, ProgramKey
 from weft_gateway.model.hint import Hints
@@ -60,6 +60,9 @@ def play(budgets: Budgets, program: str, calls: int, system: str = "") -> None:
 def test_call_without_a_target_has_no_budget() -> None:
     plain = call(goal=Goal("batch", Scope.PROGRAM, 0.0, NOW_S))
     assert Budgets().of(plain) is None
+    prefill = call()
+    prefill.endpoint = PREFILL
+    assert Budgets().of(prefill) is None
 
 
 def test_first_program_gets_all_the_time_left() -> None:
