@@ -95,6 +95,17 @@ def test_parallel_calls_count_once_on_the_path(make_table):
     scenario(make_table, steps)
 
 
+def test_prefill_is_no_call_of_the_path(make_table):
+    async def steps(table):
+        o = opening(now=1.0)
+        await table.open_call(o)
+        assert (await table.close_call(closing(o, advance=True))).path_calls == 0
+        assert (await call(table, 2.0)).path_calls == 0
+        assert (await call(table, 3.0)).path_calls == 1
+
+    scenario(make_table, steps)
+
+
 def test_ended_program_with_a_goal_comes_with_its_last_state(make_table):
     async def steps(table):
         await call(table, 1.0, Ask(REPORT), ends=5.0)

@@ -12,7 +12,7 @@ from typing import Final
 
 from weft_engine.wire import CallReport
 
-from weft_gateway.calls.call import Call, Placed
+from weft_gateway.calls.call import PREFILL, Call, Placed
 from weft_gateway.calls.observers import notify
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ClientGone
@@ -175,9 +175,9 @@ async def _done() -> None:
 
 
 def _closing(call: Call) -> Closing:
-    report, key = call.report, call.identity.key
+    report, key, advance = call.report, call.identity.key, call.endpoint is PREFILL
     if report is None:
-        return Closing(key, call.id, time(), call.outcome)
+        return Closing(key, call.id, time(), call.outcome, advance=advance)
     return Closing(
         key,
         call.id,
@@ -189,4 +189,5 @@ def _closing(call: Call) -> Closing:
         report.cached_tokens,
         report.output_tokens,
         report.preemptions,
+        advance,
     )

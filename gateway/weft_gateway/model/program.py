@@ -163,7 +163,9 @@ class Opened:
 
 @record
 class Closing:
-    """The end of a call, with the engine's report (zeros without one)."""
+    """The end of a call, with the engine's report (zeros without one). advance: a prefill, which is
+    no call of the program's path.
+    """
 
     key: ProgramKey
     call: str
@@ -175,3 +177,4 @@ class Closing:
     cached_tokens: int = 0
     output_tokens: int = 0
     preemptions: int = 0
+    advance: bool = False

@@ -278,6 +278,7 @@ class RedisStore(RedisLink):
             closing.preemptions,
             rows.lease(closing.key, closing.call),
             "" if lapsed_s is None else number(lapsed_s),
+            int(not closing.advance),
         ]
 
     def _starting(self, key: ProgramKey, now_s: float) -> list[Any]:

@@ -141,7 +141,7 @@ def closed(
         program.attributes,
         program.last_replica,
         program.goal,
-        max(program.path_calls, path_calls_at_open + 1),
+        max(program.path_calls, path_calls_at_open + (not closing.advance)),
     )
 
 

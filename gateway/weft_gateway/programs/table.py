@@ -59,8 +59,9 @@ class ProcessTable(Protocol):
         """Close a call: remove its thread and add its usage. Returns the program afterwards.
 
         `critical_path_s` becomes max(itself, its value when the call opened + service_s) (Algorithm
-        1, line 4), and `path_calls` max(itself, its value when the call opened + 1). An ephemeral
-        or ended program is removed with its last call; its last state is still returned.
+        1, line 4), and `path_calls` max(itself, its value when the call opened + 1), unless it is a
+        prefill. An ephemeral or ended program is removed with its last call; its last state is
+        still returned.
         """
         ...
 

@@ -4,7 +4,7 @@
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
 --       open calls
 -- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
---       lease, lapsed or ''
+--       lease, lapsed or '', 1 for a call of the program's path
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
 local member, program, call, now, service = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
@@ -37,8 +37,9 @@ local longest = tonumber(redis.call('HGET', row, 'critical_path') or '0')
 if path > longest then
   redis.call('HSET', row, 'critical_path', string.format('%.17g', path))
 end
-if tonumber(steps_then) + 1 > tonumber(redis.call('HGET', row, 'path_calls') or '0') then
-  redis.call('HSET', row, 'path_calls', string.format('%d', tonumber(steps_then) + 1))
+local steps = tonumber(steps_then) + tonumber(ARGV[14])
+if steps > tonumber(redis.call('HGET', row, 'path_calls') or '0') then
+  redis.call('HSET', row, 'path_calls', string.format('%d', steps))
 end
 local closed = redis.call('HINCRBY', row, 'calls_closed', 1)
 redis.call('HINCRBY', row, 'errors', ARGV[5])
