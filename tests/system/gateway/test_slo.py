@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from time import time
 from typing import Any
@@ -108,6 +109,16 @@ async def test_each_turn_has_its_own_target(engine: Any, weft: Any, slo_file: st
         met = 'weft_slo_programs_total{class="chat",outcome="met"} 2.0'
         assert await metrics(gateway) == [met]
         assert len(stub.requests) == 2
+
+
+async def test_call_of_another_endpoint_neither_begins_nor_ends_a_turn(
+    engine: Any, weft: Any, slo_file: str
+) -> None:
+    async with engine() as stub, weft(stub, slo_file=slo_file) as gateway:
+        headers = {**RUN, "x-weft-slo": "chat"}
+        await gateway.call("/v1/embeddings", body={"input": "text"}, headers=headers)
+        assert 0 < float(json.loads(stub.requests[0].headers["x-weft-context"])["weft_budget"]) < 60
+        assert await metrics(gateway) == []
 
 
 async def test_session_sets_the_goal_of_its_calls(engine: Any, weft: Any, slo_file: str) -> None:

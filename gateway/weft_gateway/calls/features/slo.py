@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from time import time
 
 from weft_gateway.calls.budgets import Budgets
-from weft_gateway.calls.call import PREFILL, Call
+from weft_gateway.calls.call import Call
 from weft_gateway.calls.observers import CallObserver
-from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome, Program
 from weft_gateway.model.slo import NO_GOAL, Scope, Slos
 from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
@@ -30,16 +29,13 @@ class SloObserver(CallObserver):
     def __post_init__(self) -> None:
         self._turns = any(one.scope is Scope.TURN for one in self.slos.classes.values())
 
-    def observes(self, endpoint: Endpoint) -> bool:
-        """Observe calls that generate text for clients."""
-        return endpoint.is_text and endpoint is not PREFILL
-
     def arrived(self, call: Call) -> None:
         """Set the goal that the call asks for."""
         hints = call.hints
         if self.slos.classes or hints.slo is not None or hints.program_deadline_s is not None:
             # A sub-agent's first message is a user's, too.
-            turn = self._turns and not call.identity.parent and begins_turn(call.body)
+            main = call.endpoint.is_text and not call.identity.parent
+            turn = self._turns and main and begins_turn(call.body)
             call.ask, call.hints = asked_goal(self.slos, call.caller.tenant, hints, turn)
 
     def opened(self, call: Call) -> None:
@@ -90,4 +86,5 @@ class SloObserver(CallObserver):
 
 
 def _ends_turns(call: Call) -> bool:
-    return call.budget is not None and call.budget.scope is Scope.TURN
+    found = call.budget
+    return found is not None and found.scope is Scope.TURN and call.endpoint.is_text
