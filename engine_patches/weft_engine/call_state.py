@@ -21,11 +21,9 @@ Rank = tuple[int, float, int]
 class CallState:
     """The totals of a call so far. Instants are seconds on one monotonic clock.
 
-    rank: the sort key. context_cached, context_uncached: tokens of its
-    context that were in the prefix cache and not, at the last lookup. promoted: the anti-starvation
-    rule put it into its queue. level: of its program, under an order with residents. served_step:
-    the number of the last step that was charged to it. memory_wait_s, memory_tokens,
-    programs_ahead: as in CallReport. deferred_since: when the current wait for memory began.
+    rank: the sort key. level: of its program, under an order with residents. served_step: the
+    number of the last step that was charged to it. memory_wait_s, memory_tokens, programs_ahead: as
+    in CallReport. deferred_since: when the current wait for memory began.
     """
 
     context: CallContext
@@ -49,9 +47,6 @@ class CallState:
     recomputed_tokens: int = 0
     blocks_swapped_out: int = 0
     blocks_swapped_in: int = 0
-    context_cached: int = 0
-    context_uncached: int = 0
-    promoted: bool = False
     level: int = 0
     served_step: int = 0
     memory_wait_s: float = 0.0
@@ -70,7 +65,6 @@ class CallState:
         self.queue = standing.queue
         self.quantum_left_s = standing.quantum_left_s
         self.queue_path.append(standing.queue)
-        self.promoted = standing.promoted
         if standing.promoted:
             # Algorithm 1, line 29: only T_c and W_c of the call are reset.
             self.call_service_s = 0.0
@@ -131,10 +125,6 @@ class CallState:
             budget_s=context.budget_s,
             cost_s=context.cost_s,
             remaining_s=context.remaining_s,
-            cached_tokens=self.context_cached,
-            uncached_tokens=self.context_uncached,
-            running=bool(self.running),
-            promoted=self.promoted,
         )
 
     def report(self) -> CallReport:

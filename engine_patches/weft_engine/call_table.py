@@ -84,9 +84,6 @@ class CallTable:
             self.shares.start(sequence)
             call.start(sequence, now)
             self.moved.add(sequence)
-            # The call now counts as running, also for its sequences that still wait.
-            if self.order.cache_aware:
-                self._rank(call, now)
 
     def preempt(self, sequence: str, now: float) -> None:
         """A running sequence went back to the queue."""
@@ -146,8 +143,6 @@ class CallTable:
         if call.alive:
             # The call waits from now on if its other sequences do.
             self._watch(call, now)
-            if self.order.cache_aware:
-                self._rank(call, now)
             return None
         del self._calls[call.context.call]
         program = call.context.program
@@ -191,14 +186,6 @@ class CallTable:
                         self._rank(call, now)
         if running:
             self._served.clear()
-
-    def update_context(self, sequence: str, cached: int, uncached: int, now: float) -> None:
-        """Record a prefix cache lookup of a waiting sequence: cached and missing tokens."""
-        call = self._of.get(sequence)
-        if call is None:
-            return
-        call.context_cached, call.context_uncached = cached, uncached
-        self._rank(call, now)
 
     def hold(self, sequence: str, held: bool, now: float, tokens: int = 0, ahead: int = 0) -> None:
         """Put a waiting sequence's call behind all others, or back into its place. tokens, ahead:
@@ -283,16 +270,15 @@ class CallTable:
 
     def _stand(self, call: CallState, standing: QueueState, now: float) -> None:
         self._entries += 1
-        tie_break = self.order.tie_break(self._view(call, now), self._entries)
         call.stand(standing)
-        call.rank = (self._place(call), self.order.rank(self._view(call, now)), tie_break)
+        call.rank = (self._place(call), self.order.rank(self._view(call, now)), self._entries)
         self._move(call)
         self._watch(call, now)
 
     def _rank(self, call: CallState, now: float) -> None:
         """Ask the order for the rank again. All sequences of the call share it."""
-        place, _, tie_break = call.rank
-        self._set_rank(call, (place, self.order.rank(self._view(call, now)), tie_break))
+        place, _, entry = call.rank
+        self._set_rank(call, (place, self.order.rank(self._view(call, now)), entry))
 
     def _set_rank(self, call: CallState, rank: Rank) -> None:
         if rank != call.rank:
@@ -300,7 +286,7 @@ class CallTable:
             self._move(call)
 
     def _place(self, call: CallState) -> int:
-        return (0 if self.order.cache_aware else call.queue) + call.level
+        return call.queue + call.level
 
     def _move(self, call: CallState) -> None:
         self.moved |= call.waiting

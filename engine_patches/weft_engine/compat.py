@@ -19,7 +19,6 @@ from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
 
 from weft_engine.block_metadata import Home  # noqa: E402
-from weft_engine.cache_affinity import ContextSnapshot  # noqa: E402
 from weft_engine.call_state import Rank  # noqa: E402
 from weft_engine.compat_admission import AdmissionHooks  # noqa: E402
 from weft_engine.compat_kv import PREFIX_SPECS, FreeBlocks, comes_from_elsewhere  # noqa: E402
@@ -221,28 +220,24 @@ class SchedulerHooks(AdmissionHooks):
         names.extend(output.scheduled_cached_reqs.resumed_req_ids)
         return names
 
-    def context_snapshot(self, sequence: str) -> ContextSnapshot:
-        """Return the cached and missing tokens of a waiting request's context, and the free blocks
-        that its admission takes. Tokens that another engine has computed and sends count as
-        cached."""
+    def blocks_to_take(self, sequence: str) -> int:
+        """Return the free blocks that admitting a waiting request takes, by a search that is
+        cheaper than vLLM's."""
         request = self.requests[sequence]
+        elsewhere = comes_from_elsewhere(request)
+        if elsewhere or not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
+            return self.blocks_without_hits(request)
         length = int(request.num_tokens)
-        if comes_from_elsewhere(request):
-            return ContextSnapshot(length - 1, 1, self.blocks_without_hits(request))
-        if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
-            return ContextSnapshot(0, length, self.blocks_without_hits(request))
         if self._cached_from_the_first():
             hits = self._prefix_of(request, length - 1)
             # Admission also takes unused cached blocks off the free list. A request that uses a
             # block uses all blocks before it.
             used = bisect_left(hits, True, key=lambda at: not self._in_use(request, at))
-            cached = len(hits) * self.block_size
-            return ContextSnapshot(cached, length - cached, -(-length // self.block_size) - used)
+            return int(-(-length // self.block_size) - used)
         found, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
             request.block_hashes, length - 1
         )
-        needed = self.blocks_with_hits(request, found, int(cached))
-        return ContextSnapshot(int(cached), length - int(cached), needed)
+        return self.blocks_with_hits(request, found, int(cached))
 
     def blocks_at_least(self, request: Request, exact_above: int) -> int:
         """Return a lower bound of `blocks_needed`. With plain prefix caching, this inspects only a
@@ -250,19 +245,7 @@ class SchedulerHooks(AdmissionHooks):
         if not self._cached_from_the_first():
             return self.blocks_needed(request, exact_above)
         needed = self.blocks_without_hits(request)
-        return needed if needed <= exact_above else self.context_snapshot(request.request_id).blocks
-
-    def still_cached(self, sequence: str, tokens: int) -> bool:
-        """Whether the cached prefix of a waiting request's context still has exactly this many
-        tokens. Always False for models with several groups of layers."""
-        if len(self.kv_cache_config.kv_cache_groups) > 1:
-            return False
-        request = self.requests[sequence]
-        end = tokens // self.block_size
-        if end and self._cached(request, end - 1) is None:
-            return False
-        last = min(len(request.block_hashes), (int(request.num_tokens) - 1) // self.block_size)
-        return end >= last or self._cached(request, end) is None
+        return needed if needed <= exact_above else self.blocks_to_take(request.request_id)
 
     def _cached_from_the_first(self) -> bool:
         """Whether a cached block is useful only with all blocks before it: full attention in all
@@ -294,19 +277,9 @@ class SchedulerHooks(AdmissionHooks):
         found = self._cached(request, at)
         return found is not None and found.ref_cnt > 0
 
-    def chain_of(self, sequence: str) -> Sequence[Any]:
-        """Return vLLM's list of block hashes of a request. Each hash covers a full block and all
-        blocks before it. The list grows with the request."""
-        found: Sequence[Any] = self.requests[sequence].block_hashes
-        return found
-
     def waiting_names(self) -> Iterable[str]:
         """Return the ids of the waiting requests in queue order."""
         return (request.request_id for request in self.waiting)
-
-    def waiting_count(self) -> int:
-        """Return the number of requests in the waiting queue."""
-        return len(self.waiting)
 
     def running_count(self) -> int:
         """Return the number of requests in the batch."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from weft_engine.call_state import Rank
 from weft_engine.call_table import CallTable
-from weft_engine.preemption_rules import Candidate, Claim, meet_claims, outranks, slots_to_take
+from weft_engine.preemption_rules import Candidate, Claim, meet_claims, outranks
 from weft_engine.tenant_queues import TenantQueues
 
 # Waiting requests that one decision examines at most.
@@ -45,9 +45,6 @@ class Preemption:
         self._changed = True
         self._allowed = float(_AT_ONCE)
         self._counted_at = 0.0
-        # The request that last waited in vain for blocks, and how many were spare.
-        self._lacking: Any = None
-        self._lacked = 0
 
     def touch(self) -> None:
         """Blocks or slots may have become free."""
@@ -58,12 +55,11 @@ class Preemption:
         if not self._changed or not self._may_preempt(now):
             return []
         ready = self._hooks.readiness()
-        better, worse = ([], []) if self._waits_in_vain(ready) else self._at_odds(ready)
+        better, worse = self._at_odds(ready)
         victims: list[str] = []
         if worse:
             slots = self._hooks.free_slots()
-            for_blocks = not self._calls.order.cache_aware
-            if len(better) > slots or (for_blocks and self._hooks.waits_for_blocks()):
+            if len(better) > slots or self._hooks.waits_for_blocks():
                 spare, most = self._hooks.spare_blocks(), int(self._allowed)
                 for _, given in self._met(better, worse, slots, spare, most):
                     victims += given
@@ -96,7 +92,7 @@ class Preemption:
         else:
             first = self._tenant_queues.next(1, ready)
             short = bool(first) and not plan.fits(first[0]) and not plan.between(first)
-            if short and inside and not self._calls.order.cache_aware:
+            if short and inside:
                 plan.inside(self._calls.shares.tenant_of(first[0]), first)
         waits = self._calls.order.preempts and self._allowed < 1
         self._changed = bool(plan.victims) or ready.refused > 0 or waits
@@ -156,46 +152,16 @@ class Preemption:
         first = next(self._claiming(ready), None)
         if first is None or not self._place(first) < worst:
             return [], []
-        best, order, slots = self._place(first), self._calls.order, hooks.free_slots()
-        worse = filter(
-            self._may_give_way,
-            takewhile(lambda r: best < self._place(r), reversed(hooks.running)),
-        )
-        if not order.cache_aware:
-            candidates = list(worse)
-            # At most this many could be admitted in total.
-            better = islice(self._claiming(ready), slots + len(candidates))
-            return list(takewhile(lambda r: self._place(r) < worst, better)), candidates
-        # Requests before these take the free slots, ready or not.
-        claims = map(self._rank, self._claiming(ready, slots))
-        pairs, candidates = slots_to_take(claims, worse, self._rank, order.margin)
-        if not pairs:
-            return [], []
-        first_ones = islice(hooks.waiting_requests(), slots)
-        next_ones = islice(self._claiming(ready, slots), pairs)
-        return [*first_ones, *next_ones], candidates
+        best = self._place(first)
+        worse = takewhile(lambda r: best < self._place(r), reversed(hooks.running))
+        candidates = list(filter(self._may_give_way, worse))
+        # At most this many could be admitted in total.
+        better = islice(self._claiming(ready), hooks.free_slots() + len(candidates))
+        return list(takewhile(lambda r: self._place(r) < worst, better)), candidates
 
-    def _waits_in_vain(self, ready: Callable[[str], bool]) -> bool:
-        """Whether the first claim lacks blocks and the order does not preempt for blocks. Then no
-        claim can be met, and the running calls need no check."""
-        if not self._calls.order.cache_aware:
-            return False
-        hooks = self._hooks
-        slots, spare = hooks.free_slots(), hooks.spare_blocks()
-        first = hooks.first_waiting() if slots else next(self._claiming(ready), None)
-        if first is None:
-            return False
-        # With a free slot, a request for which blocks become enough needs no preemption.
-        if slots and first is self._lacking and spare <= self._lacked:
-            return True
-        vain = bool(hooks.blocks_at_least(first, spare) > spare)
-        self._lacking, self._lacked = (first, spare) if vain else (None, 0)
-        return vain
-
-    def _claiming(self, ready: Callable[[str], bool], after: int = 0) -> Iterator[Any]:
-        """Iterate in queue order over waiting requests that vLLM would admit now. after: the number
-        of requests to skip."""
-        waiting = islice(self._hooks.waiting_requests(), after, after + _CLAIMS)
+    def _claiming(self, ready: Callable[[str], bool]) -> Iterator[Any]:
+        """Iterate in queue order over waiting requests that vLLM would admit now."""
+        waiting = islice(self._hooks.waiting_requests(), _CLAIMS)
         return (request for request in waiting if ready(request.request_id))
 
     # -- shared ------------------------------------------------------------------------------
@@ -206,7 +172,6 @@ class Preemption:
         """Return the met claims with their victims; [] if no claim has a victim. A claim's blocks
         first get a cheap lower bound. They are counted only if the claim would be met with the
         bound. most: as for `meet_claims`."""
-        for_blocks = not self._calls.order.cache_aware
         held = {request.request_id: request for request in worse}
         candidates = [self._candidate(request) for request in worse]
 
@@ -224,7 +189,7 @@ class Preemption:
                 max_displacements=self._most,
                 most=most,
                 margin=self._calls.order.margin,
-                blocks_of=blocks_of if for_blocks else lambda candidate: 0,
+                blocks_of=blocks_of,
             )
 
         likely = dict(met(better, self._hooks.blocks_at_least))

@@ -12,11 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar
 
 from weft_engine.call_state import Rank
-
-_Running = TypeVar("_Running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +63,8 @@ def meet_claims(
     """
 
     def worst_first(candidate: Candidate) -> tuple[float, ...]:
-        queue, rank, tie_break = candidate.rank
-        return -queue, 0.0 if margin is None else -rank, candidate.waste, -tie_break
+        queue, rank, entry = candidate.rank
+        return -queue, 0.0 if margin is None else -rank, candidate.waste, -entry
 
     movable = [c for c in running if c.preemptions < max_displacements]
     movable.sort(key=worst_first)
@@ -97,35 +94,6 @@ def meet_claims(
         met.append((claim.sequence, [c.sequence for c in movable[taken:reach]]))
         free_slots, free_blocks, taken, uncounted = slots - 1, blocks - claim.blocks, reach, owed
     return met
-
-
-def slots_to_take(
-    claims: Iterable[Rank],
-    running: Iterable[_Running],
-    rank_of: Callable[[_Running], Rank],
-    margin: float | None = None,
-) -> tuple[int, list[_Running]]:
-    """For orders that preempt only for slots: return how many claims can each take the slot of a
-    running sequence, and the running ones to choose from. Reads no further than necessary.
-
-    claims: the ranks of waiting sequences without a free slot, best first. running: the preemptible
-    sequences, worst first.
-    """
-    pairs, candidates = 0, []
-    waiting, last, taking = iter(claims), None, True
-    for sequence in running:
-        rank = rank_of(sequence)
-        alike = rank[0], 0.0 if margin is None else rank[1]
-        if taking:
-            claim = next(waiting, None)
-            taking = claim is not None and outranks(claim, rank, margin)
-            pairs += taking
-            last = alike if taking else last
-        # Among candidates equal to the last one, the one of least waste is chosen.
-        if alike != last:
-            break
-        candidates.append(sequence)
-    return pairs, candidates
 
 
 def outranks(claim: Rank, victim: Rank, margin: float | None) -> bool:

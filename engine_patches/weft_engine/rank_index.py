@@ -24,10 +24,6 @@ class RankIndex:
     def __len__(self) -> int:
         return len(self._filed)
 
-    def names(self) -> set[str]:
-        """All names."""
-        return set(self._filed)
-
     def add(self, name: str) -> None:
         """Add a name with its current rank."""
         self.discard(name)
@@ -56,13 +52,9 @@ class RankIndex:
         """The ranks of these names may have changed. Names outside the set are ignored."""
         self._stale.update(self._filed.keys() & names)
 
-    def best(self, count: int) -> list[str]:
-        """The first names by rank; equal ranks by name."""
-        self._settle()
-        return [name for _, name in self._order[:count]]
-
     def ordered(self, start: int = 0) -> Iterator[str]:
-        """The names by rank, from position `start` on. Do not change the set meanwhile."""
+        """The names by rank, equal ranks by name, from position `start` on. Do not change the set
+        meanwhile."""
         self._settle()
         return (self._order[at][1] for at in range(start, len(self._order)))
 

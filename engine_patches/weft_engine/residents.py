@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from weft_engine.cache_affinity import CacheAffinity, ContextSnapshot
 from weft_engine.call_table import CallTable
-from weft_engine.reservations import PrefillPace
+from weft_engine.step_cost import PrefillPace
 from weft_engine.working_sets import WorkingSets
 
 # The fraction of the cache that residents fill. The rest serves other calls, and what residents
@@ -30,7 +29,9 @@ _SMALL: Final = 1 / 64
 _CONSIDERED: Final = 64
 # Of these, the number beyond the free slots.
 _BEYOND_SLOTS: Final = 8
-# Of these, the number whose contexts are looked up if they seem too large.
+# The most calls that are deferred while other waiting calls were not considered yet.
+_MOST_DEFERRED: Final = 256
+# Of the considered sequences, the number whose contexts are looked up if they seem too large.
 _LOOKED_UP: Final = 8
 # The level of programs that are no residents: behind all residents, the oldest first.
 _GUEST: Final = 2**30
@@ -56,8 +57,8 @@ class Memory(Protocol):
         """The blocks of a sequence's context, cached or not."""
         ...
 
-    def context_snapshot(self, sequence: str) -> ContextSnapshot:
-        """Look up a waiting sequence."""
+    def blocks_to_take(self, sequence: str) -> int:
+        """The free blocks that admitting a waiting sequence takes."""
         ...
 
 
@@ -65,7 +66,9 @@ class Residents:
     """Residents of one engine. blocks: of its cache. tokens: the same in tokens. reside: called
     with a program and whether its blocks are the last to be reused.
 
-    admitting, due: as in CacheAffinity. deferred: the number of deferred sequences.
+    admitting: how many waiting sequences may be admitted until the next refresh; None for any
+    number. due: when a refresh has something to do; infinite if nothing waits for time. deferred:
+    the number of deferred sequences.
     """
 
     def __init__(
@@ -101,7 +104,7 @@ class Residents:
         """How long a resident may be without a call, seconds; 0 if no prefill was measured.
 
         At least the time of a prefill of the whole cache, which is the break-even of keeping and
-        computing again (see reservations). Up to `reserve_factor` times as long if most programs
+        computing again (docs/orders.md). Up to `resident_factor` times as long if most programs
         return by then.
         """
         least, gap_s = self._least_s, self._sets.usual_gap_s()
@@ -138,6 +141,7 @@ class Residents:
                 context.tenant,
                 context.weight,
                 context.service_s,
+                context.remaining_s if self._calls.order.knows_remaining else None,
             )
         self._calls.put_at(sequence, self._level(sequence))
 
@@ -219,7 +223,7 @@ class Residents:
 
     @property
     def _most_s(self) -> float:
-        return max(1.0, self._calls.order.reserve_factor) * self._least_s
+        return max(1.0, self._calls.order.resident_factor) * self._least_s
 
     def _blocks_of(self, sequence: str) -> int:
         return math.ceil(self._own * self._memory.context_blocks(sequence))
@@ -230,7 +234,9 @@ class Residents:
 
     def _level(self, sequence: str) -> int:
         program = self._program(sequence)
-        return self._sets.level(program) if program in self._sets.residents else _GUEST
+        if program in self._sets.residents:
+            return self._sets.level(program)
+        return _GUEST + (self._sets.level(program) if self._calls.order.knows_remaining else 0)
 
     def _held_by_guests(self) -> int:
         residents = self._sets.residents
@@ -250,11 +256,12 @@ class Residents:
 
     def _defer(self, now: float) -> None:
         before, self._deferred = self._deferred, set()
-        for sequence in before:
-            self._calls.hold(sequence, False, now)
         count = min(self._memory.free_slots() + _BEYOND_SLOTS, _CONSIDERED)
+        # The calls deferred before are still the last of the queue.
         waiting = [*islice(self._memory.waiting_names(), count), *sorted(before)]
         waiting = list(dict.fromkeys(waiting))
+        for sequence in before:
+            self._calls.hold(sequence, False, now)
         residents = self._sets.residents
         for sequence in waiting:
             self._calls.put_at(sequence, self._level(sequence))
@@ -267,7 +274,7 @@ class Residents:
                 if blocks > left and looked_up < _LOOKED_UP:
                     # Much of it may be shared with calls that run.
                     looked_up += 1
-                    blocks = min(blocks, self._memory.context_snapshot(sequence).blocks)
+                    blocks = min(blocks, self._memory.blocks_to_take(sequence))
                 hold_s = 0.0
                 if blocks > max(left, _SMALL * self._blocks) and running + admitted > 0:
                     hold_s = self._max_hold_s(sequence, now)
@@ -281,18 +288,8 @@ class Residents:
                 left -= blocks
             admitted += 1
         self.admitting = admitted if self._deferred else None
-
-
-def cache_rule(
-    memory: Any,
-    call_table: CallTable,
-    tokens: int,
-    blocks: int,
-    reside: Callable[[str, bool], None] | None,
-) -> CacheAffinity | Residents | None:
-    """Return what the order uses to fill the cache; None without a prefix cache. tokens, blocks:
-    its size. Residents need an eviction policy (reside)."""
-    order = call_table.order
-    if order.residents and tokens and reside is not None:
-        return Residents(memory, call_table, blocks, tokens, reside)
-    return CacheAffinity(memory, call_table, tokens) if order.cache_aware and tokens else None
+        if not admitted and 0 < len(self._deferred) < _MOST_DEFERRED:
+            names = self._memory.waiting_names()
+            if any(name not in self._deferred for name in names):
+                # Calls further back may fit. They are next once the queue is sorted.
+                self.due = math.nextafter(now, math.inf)

@@ -1,4 +1,4 @@
-"""The scheduler plugin: programs ordered by attained service (Agentix Algorithm 1).
+"""The scheduler plugin: calls in the order of their programs.
 
 vLLM's own `schedule()` still does all batching, caching and allocation. Before a step, this class
 sorts the queues and preempts running requests if something has changed. After a step, it charges
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from weft_engine.cache_affinity import CacheAffinity
 from weft_engine.call_table import CallTable
 from weft_engine.compat import Request, SchedulerHooks, SchedulerOutput, check_start
 from weft_engine.engine_link import Command, EngineLink
@@ -19,7 +18,7 @@ from weft_engine.eviction_adapter import EvictionAdapter, told
 from weft_engine.orders import Order, build_order
 from weft_engine.preemption import Preemption
 from weft_engine.prefill_limits import PrefillPacing
-from weft_engine.residents import Residents, cache_rule
+from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
 from weft_engine.swap.connector import SwapConnector
 from weft_engine.tenant_queues import TenantQueues
@@ -29,8 +28,8 @@ from weft_engine.wire import CallContext, CallReport
 # slots, and the most that are moved in one decision.
 _SPARE: Final = 2
 _MAX_ADMISSIONS: Final = 32
-# Waiting sequences that cache affinity sees first while tenants contend.
-_CACHE_LOOKUPS: Final = 8
+# Waiting sequences that the choice of residents sees first while tenants contend.
+_SEEN_FIRST: Final = 8
 
 
 class WeftScheduler(SchedulerHooks):
@@ -56,7 +55,7 @@ class WeftScheduler(SchedulerHooks):
             EvictionAdapter(self) if self.settings.tags and self.prefix_cached() else None
         )
         self._swap = SwapConnector.among(self.connector, self.settings.swap_gib)
-        self._affinity = self._cache_rule()
+        self._residents = self._new_residents()
         self._sequences: dict[str, Request] = {}
         # Finished requests whose report is still to be sent.
         self._finished: list[Request] = []
@@ -90,8 +89,8 @@ class WeftScheduler(SchedulerHooks):
             if self._eviction is None
             else self._eviction.take(context, request.num_prompt_tokens)
         )
-        if self._affinity is not None:
-            self._affinity.queued(request.request_id, self.clock())
+        if self._residents is not None:
+            self._residents.queued(request.request_id, self.clock())
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """One step: reorder and preempt if a decision is due, then vLLM's own scheduling."""
@@ -113,7 +112,7 @@ class WeftScheduler(SchedulerHooks):
             self._choose_victims()
         prefilling = self.prefilling()
         self._limit_prefill(prefilling)
-        with self.admitting(None if self._affinity is None else self._affinity.admitting):
+        with self.admitting(None if self._residents is None else self._residents.admitting):
             output = super().schedule(*args, **kwargs)
         started = self.started(output)
         for sequence in started:
@@ -132,9 +131,9 @@ class WeftScheduler(SchedulerHooks):
         self._last_step_end = now
         tokens = scheduler_output.num_scheduled_tokens
         self.calls.serve(tokens, duration_s, now, prefill)
-        if self._affinity is not None:
+        if self._residents is not None:
             computed = scheduler_output.total_num_scheduled_tokens
-            self._affinity.served(computed, len(tokens), duration_s)
+            self._residents.served(computed, len(tokens), duration_s)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self._report_finished(now)
         while self._kv_commands:
@@ -151,8 +150,8 @@ class WeftScheduler(SchedulerHooks):
         """A running request was preempted: it waits again, at its place in the order."""
         self._lost[request.request_id] = computed
         self.calls.preempt(request.request_id, self.clock())
-        if self._affinity is not None:
-            self._affinity.queued(request.request_id, self.clock())
+        if self._residents is not None:
+            self._residents.queued(request.request_id, self.clock())
 
     def on_finished(self, request: Request) -> None:
         """A request has finished. Its report is sent when vLLM has processed the whole step."""
@@ -167,15 +166,15 @@ class WeftScheduler(SchedulerHooks):
         request has computed."""
         self._preemption.touch()
         call = self.calls.of(request.request_id)
-        if self._affinity is not None:
+        if self._residents is not None:
             if request.is_finished():
                 # A call without a program will not be followed by another one.
                 returns = call is not None and call.context.program != request.request_id
-                keeps = returns and self._affinity.keep_s
+                keeps = returns and self._residents.keep_s
                 blocks = self.blocks_held_alone(request) if keeps else 0
-                self._affinity.left(request.request_id, blocks, self.clock())
+                self._residents.left(request.request_id, blocks, self.clock())
             else:
-                self._affinity.freed()
+                self._residents.freed()
         if self._swap is not None:
             if request.is_finished():
                 self._swap.forget(request.request_id)
@@ -198,8 +197,8 @@ class WeftScheduler(SchedulerHooks):
         """Drop the swap buffer too: its blocks may come from the old weights."""
         if self._swap is not None and entirely:
             self._swap.reset_cache()
-        if self._affinity is not None and entirely:
-            self._affinity.reset(self.clock())
+        if self._residents is not None and entirely:
+            self._residents.reset(self.clock())
         if self._eviction is not None:
             self._eviction.policy.sweep()
             if entirely:
@@ -214,17 +213,17 @@ class WeftScheduler(SchedulerHooks):
     def obey(self, command: Command) -> None:
         """Execute a command from the HTTP API, between two steps."""
         if command.policy:
-            if isinstance(self._affinity, Residents):
-                self._affinity.dissolve()
+            if self._residents is not None:
+                self._residents.dissolve()
             self.calls.switch(self._order(command.policy), self.clock())
-            self._affinity = self._cache_rule()
+            self._residents = self._new_residents()
         if command.reset_cache:
             self._forgetting = True
             self._forget()
         if command.kv and self._eviction is not None:
             self._eviction.obey(command.kv, self.clock())
-        if command.kv and command.kv.action == "forget" and self._affinity is not None:
-            self._affinity.ended(command.kv.program)
+        if command.kv and command.kv.action == "forget" and self._residents is not None:
+            self._residents.ended(command.kv.program)
 
     def state(self) -> dict[str, Any]:
         """The answer of `GET /weft/state`. Another thread calls this, so it only reads counts."""
@@ -240,8 +239,8 @@ class WeftScheduler(SchedulerHooks):
             "kv_usage": self.get_kv_cache_usage(),
             "cache_tokens": self.cache_tokens(),
             "swap": None if self._swap is None else self._swap.state(),
-            "held_back": 0 if self._affinity is None else self._affinity.deferred,
-            "kept_blocks": 0 if self._affinity is None else self._affinity.kept_blocks,
+            "held_back": 0 if self._residents is None else self._residents.deferred,
+            "kept_blocks": 0 if self._residents is None else self._residents.kept_blocks,
             "kv": None if self._eviction is None else self._eviction.policy.state(),
         }
 
@@ -253,7 +252,7 @@ class WeftScheduler(SchedulerHooks):
         """Ids of the waiting requests, the next ones to be admitted first."""
         if self._contended:
             self._tenant_queues.invalidate(self.calls.moved)
-            yield from self._tenant_queues.next(_CACHE_LOOKUPS, self.readiness())
+            yield from self._tenant_queues.next(_SEEN_FIRST, self.readiness())
         yield from super().waiting_names()
 
     def violations(self) -> list[str]:
@@ -265,8 +264,8 @@ class WeftScheduler(SchedulerHooks):
             found += self._eviction.violations()
         if self._swap is not None:
             found += self._swap.violations()
-        if self._affinity is not None:
-            found += self._affinity.violations(self.waiting_names())
+        if self._residents is not None:
+            found += self._residents.violations(self.waiting_names())
         strays = set(self._lost) - set(self._sequences)
         return [*found, f"lost tokens of {len(strays)} unknown sequences"] if strays else found
 
@@ -276,9 +275,11 @@ class WeftScheduler(SchedulerHooks):
     def _order(self, name: str) -> Order:
         return build_order(name, self.settings.options)
 
-    def _cache_rule(self) -> CacheAffinity | Residents | None:
-        reside = None if self._eviction is None else self._eviction.policy.reside
-        return cache_rule(self, self.calls, self.cache_tokens(), len(self.kv_blocks()), reside)
+    def _new_residents(self) -> Residents | None:
+        if self._eviction is None or not self.calls.order.residents:
+            return None
+        blocks, tokens = len(self.kv_blocks()), self.cache_tokens()
+        return Residents(self, self.calls, blocks, tokens, self._eviction.policy.reside)
 
     def _decide(self, now: float) -> None:
         self.calls.promote(now)
@@ -291,8 +292,8 @@ class WeftScheduler(SchedulerHooks):
             self.make_reorderable(contended)
             # The waiting queue was not sorted before.
             self.calls.moved.update(self._sequences)
-        if self._affinity is not None:
-            self._affinity.refresh(now)
+        if self._residents is not None:
+            self._residents.refresh(now)
         self._sort()
         if contended:
             self._admit_by_tenant(now)
@@ -301,9 +302,7 @@ class WeftScheduler(SchedulerHooks):
             self._sort()
 
     def _may_preempt(self) -> bool:
-        # While calls are deferred for reserved blocks, none is preempted for a slot.
-        deferring = self._affinity is not None and self._affinity.admitting is not None
-        some = self.calls.order.preempts and self.waiting and self.running and not deferring
+        some = self.calls.order.preempts and self.waiting and self.running
         return bool(some and self.admits())
 
     def _sort(self) -> None:
@@ -321,7 +320,7 @@ class WeftScheduler(SchedulerHooks):
         if not (self.waiting and self.admits()):
             return
         coming: list[str] = []
-        admitting = None if self._affinity is None else self._affinity.admitting
+        admitting = None if self._residents is None else self._residents.admitting
         if self.calls.order.preempts_tenants and self.running and admitting != 0:
             victims, coming = self._preemption.decide_fairly(now)
             self._preempt_all(victims, now)
@@ -359,8 +358,8 @@ class WeftScheduler(SchedulerHooks):
             self.preempt(self._sequences[sequence], now)
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
-        if self._affinity is not None:
-            self._affinity.started(sequence)
+        if self._residents is not None:
+            self._residents.started(sequence)
         self.calls.start(sequence, now)
         call, request = self.calls.of(sequence), self._sequences.get(sequence)
         if call is None or request is None:

@@ -1,4 +1,4 @@
-"""Cost of an engine step with and without prefill. Pure."""
+"""Cost of engine steps and of prefill. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _SMOOTHING: Final = 0.1
+# Steps with fewer tokens are not limited by arithmetic, so their time says little about prefill.
+_PREFILL_TOKENS: Final = 256
 # Limit of one step's effect on the estimate of steps without prefill, as a multiple of it.
 _OUTLIER: Final = 2.0
 
@@ -50,3 +52,18 @@ class StepCost:
         prefill_s = self.token_s * tokens
         base_s = self.base_s if self.measured else 0.0
         return prefill_s / (base_s + prefill_s) if prefill_s else 0.0
+
+
+@dataclass(slots=True)
+class PrefillPace:
+    """Seconds per prompt token, learned from the engine's steps; 0 before the first step of
+    prefill."""
+
+    token_s: float = 0.0
+
+    def note(self, tokens: int, sequences: int, duration_s: float) -> None:
+        """Learn from a step that computed `tokens` tokens of `sequences` sequences."""
+        if tokens < max(_PREFILL_TOKENS, 2 * sequences) or duration_s <= 0:
+            return
+        pace = duration_s / tokens
+        self.token_s += (pace - self.token_s) * (_SMOOTHING if self.token_s else 1.0)

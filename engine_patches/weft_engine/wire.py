@@ -43,8 +43,8 @@ XARG_PRIORITY: Final = "weft_priority"
 
 # The names of the engine's orders; the registry has one entry for each.
 ORDER_NAMES: Final = (
-    "fcfs", "program_fifo", "resident", "mlfq", "plas", "warm_plas", "atlas", "urgency", "vtc",
-    "srpt",
+    "fcfs", "program_fifo", "resident", "mlfq", "plas", "atlas", "urgency", "vtc", "srpt",
+    "resident_srpt",
 )  # fmt: skip
 
 # Larger values are invalid: thirty thousand years as a duration, and no plausible Unix time.

@@ -44,10 +44,8 @@ RETIRED = {
     "PrefillDesk": "PrefillManager", "DepartureWatch": "DisconnectMonitor",
     "Watch": "StreamObserver", "ChainRoots": "ResponseStore", "Sketch": "Fingerprint",
     "twins": "duplicates", "FairRoom": "FairLRU", "stories": "trace", "Held": "OpenCallRecord",
-    "census": "counts", "KeptRooms": "CacheReservations", "take_up": "claim",
-    "warmth": "cache_affinity", "Left": "ContextSnapshot", "displace": "preempt",
-    "victims": "preemption", "stir": "invalidate", "Standing": "QueueState",
-    "patience": "max_hold_s", "keep_share": "reserve_factor",
+    "census": "counts", "take_up": "claim", "displace": "preempt", "victims": "preemption",
+    "stir": "invalidate", "Standing": "QueueState", "patience": "max_hold_s",
 }  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from vllm.v1.core.sched.interface import PauseState
 pytestmark = pytest.mark.engine
 
 OPTIONS = {"first_quantum_s": 4.0, "growth": 2.0, "queues": 4}
+# Orders, and the tenants whose calls preempt those of the tenant "".
+PREEMPTING = [("plas", ""), ("plas", "another"), ("resident", "another")]
 
 
 def heavy_runs(e: Any, tokens: int = 30) -> None:
@@ -25,8 +27,7 @@ def displacements(e: Any) -> int:
     return int(e.scheduler.state()["displacements"])
 
 
-@pytest.mark.parametrize("policy", ["plas", "warm_plas"])
-@pytest.mark.parametrize("tenant", ["", "another"])
+@pytest.mark.parametrize(("policy", "tenant"), PREEMPTING)
 @pytest.mark.parametrize("state", [PauseState.PAUSED_NEW, PauseState.PAUSED_ALL])
 def test_a_paused_engine_preempts_no_call(engine, policy, tenant, state):
     e = engine(policy=policy, options=OPTIONS, max_num_seqs=2)
@@ -46,8 +47,7 @@ def test_a_paused_engine_preempts_no_call(engine, policy, tenant, state):
     assert len(e.tokens["heavy"]) == 30
 
 
-@pytest.mark.parametrize("policy", ["plas", "warm_plas"])
-@pytest.mark.parametrize("tenant", ["", "another"])
+@pytest.mark.parametrize(("policy", "tenant"), PREEMPTING)
 def test_a_call_preempts_none_while_its_grammar_is_compiled(engine, policy, tenant):
     e = engine(policy=policy, options=OPTIONS, max_num_seqs=2)
     heavy_runs(e)
@@ -118,7 +118,7 @@ def test_blocks_of_all_groups_of_layers_are_counted(engine):
     e.add("light", prompt=list(range(2000, 2700)), tokens=2)
     waiting = scheduler.requests["light"]
     assert scheduler.blocks_needed(waiting, 0) == 132
-    assert scheduler.context_snapshot("light").blocks == 132
+    assert scheduler.blocks_to_take("light") == 132
     for _ in range(4):
         e.step()
     assert displacements(e) == 0
@@ -143,24 +143,23 @@ def test_vllms_watermark_counts_as_taken(engine):
     assert len(e.tokens["light"]) == 2
 
 
-@pytest.mark.parametrize("policy", ["plas", "warm_plas"])
-def test_short_of_blocks_few_waiting_calls_are_looked_up(policy, monkeypatch):
+def test_short_of_blocks_few_waiting_calls_are_looked_up(monkeypatch):
     """200 calls with contexts of 8,000 tokens wait for blocks. vLLM's lookup takes time in
     proportion to the context, so a step makes less than one on average."""
     from weft_bench.micro.scheduler.command import OURS
     from weft_bench.micro.scheduler.scene import Load, replicas
 
-    replica = replicas(Load(running=20, waiting=200, scarce=True), policy)[OURS]
+    replica = replicas(Load(running=20, waiting=200, scarce=True), "plas")[OURS]
     for _ in range(100):
         replica.step()
     looked_up: list[str] = []
-    snapshot = replica.scheduler.context_snapshot
+    blocks_to_take = replica.scheduler.blocks_to_take
 
-    def counted(name: str) -> Any:
+    def counted(name: str) -> int:
         looked_up.append(name)
-        return snapshot(name)
+        return int(blocks_to_take(name))
 
-    monkeypatch.setattr(replica.scheduler, "context_snapshot", counted)
+    monkeypatch.setattr(replica.scheduler, "blocks_to_take", counted)
     admitted = [replica.step().admitted for _ in range(200)]
     assert 0 < len(looked_up) < 200
     assert sum(admitted) > 10

@@ -35,11 +35,11 @@ def sent(e: Any, *names: str) -> None:
 
 def test_hints_hold_where_a_connector_frees_blocks_later(engine):
     """The call's report says `applied`, and the hint is applied."""
-    e = engine(policy="warm_plas", options={"reserve_factor": 1.0}, transfer=transfer(**DELAYING))
+    e = engine(policy="resident", transfer=transfer(**DELAYING))
     scheduler = e.scheduler
     e.add("c", program="P", prompt=PROMPT, tokens=2, service=1.0,
           extra={"weft_tags": [64, int(Tag.SYSTEM_PROMPT)], "weft_retain": 100.0})  # fmt: skip
-    scheduler._affinity._pace.note(1000, 1, 1.0)
+    scheduler._residents._pace.note(1000, 1, 1.0)
     while not e.reports:
         e.step()
     e.land_all()
@@ -121,23 +121,25 @@ def test_machines_with_separate_servers_are_served(engine, tmp_path):
     e.scheduler.shutdown()
 
 
-def test_a_prompt_that_another_engine_has_computed_counts_as_cached(engine):
-    e = engine(policy="warm_plas")
-    e.add("far", prompt=PROMPT, tokens=2)
-    e.add("cold", prompt=PROMPT[::-1], tokens=2)
+def test_a_prompt_that_another_engine_has_computed_takes_all_of_its_blocks(engine):
+    e = engine(policy="resident")
+    e.add("runs", prompt=PROMPT, tokens=9)
+    e.step()
+    for name in ("near", "far"):
+        e.add(name, prompt=PROMPT, tokens=2)
     e.scheduler.requests["far"].kv_transfer_params = {"do_remote_prefill": True}
-    assert e.scheduler.context_snapshot("far")[:2] == (63, 1)
-    assert e.scheduler.context_snapshot("cold")[:2] == (0, 64)
+    assert e.scheduler.blocks_to_take("near") == 1
+    assert e.scheduler.blocks_to_take("far") == 4
 
 
 @pytest.mark.parametrize("cached", [0, 1, 15, 16, 100, 126])
 def test_a_context_is_looked_up_by_its_boundary(engine, cached, monkeypatch):
     """The result equals vLLM's, with a few lookups instead of one per block."""
-    e = engine(policy="warm_plas", blocks=400, step_tokens=4096)
+    e = engine(policy="resident", blocks=400, step_tokens=4096)
     prompt = list(range(16 * 127))
     if cached:
-        e.add("before", prompt=prompt[: 16 * cached], tokens=1)
-        e.run()
+        e.add("runs", prompt=prompt[: 16 * cached], tokens=9)
+        e.step()
     e.add("again", prompt=prompt, tokens=1)
     scheduler = e.scheduler
     manager, request = scheduler.kv_cache_manager, scheduler.requests["again"]
@@ -149,14 +151,14 @@ def test_a_context_is_looked_up_by_its_boundary(engine, cached, monkeypatch):
         asked += 1
         return found(*args)
 
-    wanted = manager.coordinator.find_longest_cache_hit(request.block_hashes, 16 * 127 - 1)[1]
+    wanted = scheduler.blocks_needed(request, 0)
     monkeypatch.setattr(manager.block_pool, "get_cached_block", counted)
-    assert scheduler.context_snapshot("again") == (wanted, 16 * 127 - wanted, 127)
+    assert scheduler.blocks_to_take("again") == wanted == 127 - cached
     assert asked <= 16
 
 
 def test_a_context_whose_middle_was_evicted_is_looked_up(engine):
-    e = engine(policy="warm_plas", blocks=400, step_tokens=4096)
+    e = engine(policy="resident", blocks=400, step_tokens=4096)
     prompt = list(range(16 * 127))
     e.add("before", prompt=prompt, tokens=1)
     e.run()
@@ -166,18 +168,18 @@ def test_a_context_whose_middle_was_evicted_is_looked_up(engine):
     for at in range(1, 8):
         (block,) = pool.get_cached_block(scheduler.requests["again"].block_hashes[at], [0])
         assert pool._maybe_evict_cached_block(block)
-    assert scheduler.context_snapshot("again").blocks == 127
+    assert scheduler.blocks_to_take("again") == 127
 
 
 def test_blocks_in_use_are_not_needed_again(engine):
-    e = engine(policy="warm_plas", blocks=400, step_tokens=4096)
+    e = engine(policy="resident", blocks=400, step_tokens=4096)
     prompt = list(range(16 * 40))
     e.add("done", prompt=prompt, tokens=1)
     e.run()
     e.add("runs", prompt=prompt[: 16 * 25], tokens=9)
     e.step()
     e.add("waits", prompt=prompt, tokens=1)
-    assert e.scheduler.context_snapshot("waits") == (16 * 39, 16, 40 - 24)
+    assert e.scheduler.blocks_to_take("waits") == 40 - 24
 
 
 def test_advice_waits_until_a_step_has_run_where_one_is_on_the_device(engine):

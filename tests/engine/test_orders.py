@@ -202,7 +202,7 @@ def test_a_soak_of_short_calls_leaves_nothing_behind(engine, swap_slots):
         if random.random() < 0.15:
             e.abort(alive.pop(random.randrange(len(alive))))
         if random.random() < 0.01:
-            e.scheduler.obey(Command(policy=random.choice(["fcfs", "plas", "mlfq", "warm_plas"])))
+            e.scheduler.obey(Command(policy=random.choice(["fcfs", "plas", "mlfq", "resident"])))
         if random.random() < 0.005:
             e.scheduler.obey(Command(reset_cache=True))
         assert e.scheduler.violations() == []

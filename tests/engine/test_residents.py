@@ -108,7 +108,7 @@ def test_any_course_of_events_ends_with_all_calls_and_nothing_held(engine, seed)
         elif chance < 0.25:
             e.scheduler.obey(Command(reset_cache=True))
         elif chance < 0.3:
-            policy = random.choice(["warm_plas", "fcfs", "resident", "resident"])
+            policy = random.choice(["plas", "fcfs", "resident", "resident"])
             e.scheduler.obey(Command(policy=policy))
         assert e.scheduler.violations() == []
     e.run()
@@ -119,3 +119,115 @@ def test_any_course_of_events_ends_with_all_calls_and_nothing_held(engine, seed)
     e.add("last", program="p1", prompt=text(1, 20))
     e.run()
     assert e.scheduler.violations() == []
+
+
+def busy_with_a_resident(engine: Any, **shape: Any) -> Any:
+    """An engine on which a call of two blocks runs, and a program of 40 blocks is between calls."""
+    e = engine(policy="resident", options=PATIENT, **shape)
+    e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
+    e.add("a/0", program="a", prompt=text(1, 640))
+    while len(e.reports) < 1:
+        e.step()
+    return e
+
+
+def test_a_deferred_call_waits_for_its_hold_or_the_end_of_the_program(engine):
+    waited = {}
+    for ends in (False, True):
+        e = busy_with_a_resident(engine, blocks=64)
+        if ends:
+            e.scheduler.obey(Command(kv=KvCommand("forget", "a")))
+        e.add("cold", prompt=text(2, 480), tokens=2)
+        e.step()
+        assert e.scheduler.state()["held_back"] == (0 if ends else 1)
+        e.run()
+        waited[ends] = next(r for r in e.reports if r.call == "cold")
+    assert waited[True].waiting_s <= 1.0
+    assert waited[False].waiting_s > 10
+    assert 0 < waited[False].memory_wait_s <= waited[False].waiting_s
+    assert waited[False].memory_tokens == 480
+
+
+def test_small_calls_are_admitted_past_many_that_are_deferred(engine):
+    """More calls are deferred than one refresh considers, and small ones arrive behind them. No
+    call ends meanwhile, so only refreshes themselves cause a new decision."""
+    e = busy_with_a_resident(engine, blocks=64, max_num_seqs=200)
+    for number in range(80):
+        e.add(f"cold{number}", prompt=text(2 + number, 480), tokens=2)
+    for number in range(6):
+        e.add(f"small{number}", prompt=text(90 + number, 2), tokens=14)
+    for _ in range(12):
+        e.step()
+    started = frozenset().union(*e.batches)
+    assert sum(name.startswith("small") for name in started) == 6
+    assert not any(name.startswith("cold") for name in started)
+    e.run()
+
+
+def test_a_deferred_call_stays_deferred_behind_many_others(engine):
+    """A free slot starts a refresh. The deferred call is the last of the queue then, behind more
+    calls than one refresh considers."""
+    e = busy_with_a_resident(engine, blocks=64, max_num_seqs=3)
+    e.add("held", prompt=text(2, 480), tokens=2)
+    for number in range(20):
+        e.add(f"small{number}", prompt=text(5 + number, 12), tokens=3)
+    for _ in range(30):
+        e.step()
+    ended = [report.call for report in e.reports]
+    assert sum(name.startswith("small") for name in ended) >= 5
+    assert "held" not in frozenset().union(*e.batches)
+    e.run()
+
+
+def test_no_memory_is_kept_for_calls_that_belong_to_no_program(engine):
+    for program, kept in (("", False), ("p", True)):
+        e = engine(policy="resident", options=PATIENT, blocks=64)
+        e.add("busy", tokens=60)
+        e.add("call", program=program, prompt=text(1, 640))
+        while not e.reports:
+            e.step()
+        e.step()
+        assert (e.scheduler.state()["kept_blocks"] > 0) is kept
+        e.run()
+
+
+def test_without_a_prefix_cache_it_is_program_fifo(engine, monkeypatch):
+    from weft_engine.scheduler import WeftScheduler
+
+    monkeypatch.setattr(WeftScheduler, "prefix_cached", lambda self: False)
+    e = engine(policy="resident", max_num_seqs=1)
+    e.add("young", program="y", arrival=200.0)
+    e.add("old", program="o", arrival=100.0)
+    e.run()
+    assert [r.call for r in e.reports] == ["old", "young"]
+
+
+@pytest.mark.parametrize("policy", ["plas", "resident"])
+def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
+    engine, monkeypatch, policy
+):
+    """Calls of up to four sequences: before every step, the incremental order equals a full
+    sort."""
+    options = {"first_quantum_s": 2.0, "beta": 5.0}
+    e = engine(policy=policy, options=options, max_num_seqs=4, blocks=200, step_tokens=640)
+    scheduler, sort = e.scheduler, e.scheduler._sort
+
+    def sorting() -> None:
+        sort()
+        for queue in (scheduler.waiting, scheduler.running):
+            ranks = [scheduler.calls.rank(request.request_id) for request in queue]
+            assert ranks == sorted(ranks)
+
+    monkeypatch.setattr(scheduler, "_sort", sorting)
+    random = Random(3)
+    for number in range(120):
+        for sibling in range(random.choice([1, 1, 2, 4])):
+            e.add(
+                f"c{number}-{sibling}", call=f"c{number}", program=f"p{number % 7}",
+                service=random.choice([0.0, 3.0, 50.0]), arrival=float(number % 7),
+                prompt=text(number % 7, 40 + 16 * random.randrange(30)),
+                tokens=random.randint(1, 8),
+            )  # fmt: skip
+        for _ in range(random.randrange(6)):
+            e.step()
+    e.run(20_000)

@@ -103,7 +103,7 @@ def mean(tenant: Tenant) -> float:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("policy", ["warm_plas", "plas", "vtc", "fcfs"])
+@pytest.mark.parametrize("policy", ["resident", "plas", "vtc", "fcfs"])
 def test_an_attacking_tenant_slows_an_honest_one_to_its_share_and_no_further(
     engine, policy, attack
 ):
@@ -119,7 +119,7 @@ def test_an_attacking_tenant_slows_an_honest_one_to_its_share_and_no_further(
     assert slots["honest"] + slots["attack"] > 3.5, "no slot is left empty"
 
 
-@pytest.mark.parametrize("policy", ["warm_plas", "plas", "mlfq", "atlas"])
+@pytest.mark.parametrize("policy", ["resident", "plas", "mlfq", "atlas"])
 def test_short_calls_with_pauses_are_not_kept_waiting_by_endless_ones_of_another_tenant(
     engine, policy
 ):
@@ -135,7 +135,7 @@ def test_short_calls_with_pauses_are_not_kept_waiting_by_endless_ones_of_another
     assert most > e.scheduler.settings.max_displacements
 
 
-@pytest.mark.parametrize("policy", ["warm_plas", "plas"])
+@pytest.mark.parametrize("policy", ["resident", "plas"])
 def test_a_tenant_that_fills_the_cache_gives_room_to_one_that_runs_less(engine, policy):
     """Slots for all, and blocks for eight of the attacker's calls."""
     alone, beside = honest(), honest()
@@ -293,7 +293,7 @@ def test_a_tenants_ready_calls_run_although_many_before_them_wait_for_a_grammar(
 
 @pytest.mark.parametrize(("slots", "attacking"), [(16, 1), (16, 4), (4, 4), (4, 24)])
 @pytest.mark.parametrize("threads", [1, 4])
-@pytest.mark.parametrize("policy", ["warm_plas", "plas", "vtc"])
+@pytest.mark.parametrize("policy", ["resident", "plas", "vtc"])
 def test_long_prompts_of_one_tenant_slow_short_calls_of_another_to_their_share(
     engine, policy, threads, slots, attacking
 ):

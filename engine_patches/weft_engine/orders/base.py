@@ -21,9 +21,7 @@ class CallView:
     included. total_service_s: all service of the call. queued_s: the instant on the engine's clock
     at which the call would have been queued if it had waited only once. budget_s, cost_s,
     remaining_s: the caller's deadline, expected execution time and remaining work of the program;
-    None if not given. cached_tokens, uncached_tokens: the result of the last prefix cache lookup of
-    a waiting call. running: at least one of its sequences is in the batch. promoted: the
-    anti-starvation rule put it into its queue.
+    None if not given.
     """
 
     program_service_s: float = 0.0
@@ -40,10 +38,6 @@ class CallView:
     budget_s: float | None = None
     cost_s: float | None = None
     remaining_s: float | None = None
-    cached_tokens: int = 0
-    uncached_tokens: int = 0
-    running: bool = False
-    promoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,49 +55,35 @@ def constant(view: CallView) -> float:
     return 0.0
 
 
-def entry_order(view: CallView, entry: int) -> int:
-    """First come, first served."""
-    return entry
-
-
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How the waiting queue is sorted: by queue, then rank, then tie_break; the lowest is first.
+    """How the waiting queue is sorted: by queue, then rank, then entry; the lowest is first.
 
     ladder: the queues; None for a single one. A call enters the queue of its attained service, is
     demoted when its quantum is spent, and is promoted to queue 0 when waiting / service >= beta
     (Agentix Algorithm 1, lines 8 to 31). attained, waited: service and waiting before this call.
-    first_queue_service_s: calls in queue 0 are promoted too, as if they had received at least this
-    much service; 0: never.
 
     margin: how much better the rank of a waiting call must be to preempt a call of the same queue;
     None: ranks never preempt. rank_changes: service changes ranks. counts_tokens: `rank` reads
     `CallView.program_tokens`.
 
-    cache_aware: `rank` reads the results of prefix cache lookups and counts before the queue, which
-    then only decides demotion and promotion. Calls are preempted for slots only, because preempting
-    one for its blocks would lose what it computed. reserve_factor: how long blocks stay reserved
-    for a program between two calls, as a fraction of the time that a prefill of the whole cache
-    takes.
-
-    residents: programs are admitted to the cache as a whole (see residents.py); `reserve_factor`
-    then says how long a resident may be without a call.
+    residents: programs are admitted to the cache as a whole (see residents.py). resident_factor:
+    how long a resident may be without a call, as a multiple of the time that a prefill of the whole
+    cache takes. knows_remaining: `CallView.remaining_s` orders programs, not what was learned.
     """
 
     name: str
     rank: Callable[[CallView], float] = constant
-    tie_break: Callable[[CallView, int], int] = entry_order
     ladder: QueueLadder | None = None
     beta: float = 10.0
     attained: Callable[[CallView], float] = constant
     waited: Callable[[CallView], float] = constant
-    first_queue_service_s: float = 0.0
     margin: float | None = None
     rank_changes: bool = False
     counts_tokens: bool = False
-    cache_aware: bool = False
     residents: bool = False
-    reserve_factor: float = 0.0
+    resident_factor: float = 0.0
+    knows_remaining: bool = False
 
     @property
     def preempts(self) -> bool:
@@ -137,19 +117,13 @@ class Order:
 
     def starves_in(self, view: CallView) -> float:
         """Seconds of further waiting after which `review` promotes the call (lines 24 to 26)."""
-        service = self.attained(view) + view.call_service_s
-        if self.ladder is None:
+        if self.ladder is None or view.queue == 0:
             return math.inf
-        if view.queue == 0:
-            if view.promoted or not self.first_queue_service_s:
-                return math.inf
-            service = max(service, self.first_queue_service_s)
+        service = self.attained(view) + view.call_service_s
         return self.beta * service - (self.waited(view) + view.call_waiting_s)
 
     def max_hold_s(self, view: CallView, keep_s: float) -> float:
-        """Seconds for which a call may still be deferred for blocks that are reserved for keep_s:
-        the anti-starvation rule with keep_s as the least service."""
-        if view.promoted:
-            return 0.0
+        """Seconds for which a call may still be deferred: the anti-starvation rule with keep_s as
+        the least service."""
         service = max(self.attained(view) + view.call_service_s, keep_s)
         return self.beta * service - (self.waited(view) + view.call_waiting_s)

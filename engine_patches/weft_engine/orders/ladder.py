@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class QueueLadder:
-    """Queue 0 is the best. Queue i covers attained service [floor(i), floor(i + 1)) and grants a
-    quantum of that width; the last queue has neither an upper bound nor a quantum.
+    """Queue 0 is the best. Each queue covers the attained service that follows that of the queue
+    before it, and grants a quantum of that width; the last queue has neither an upper bound nor a
+    quantum.
 
     count: K. first_quantum_s: width of queue 0, seconds. growth: ratio of neighbouring widths.
     """
@@ -23,10 +24,6 @@ class QueueLadder:
         if queue >= self.count - 1:
             return math.inf
         return self.first_quantum_s * self.growth**queue
-
-    def floor(self, queue: int) -> float:
-        """The least attained service that enters this queue, seconds."""
-        return sum(self.quantum(i) for i in range(min(queue, self.count - 1)))
 
     def index(self, service_s: float) -> int:
         """The queue of a program with this attained service (Algorithm 1, line 12)."""

@@ -13,18 +13,15 @@ class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_in
     """Options of all orders. Each order reads its own ones, so that you can switch orders at run
     time.
 
-    queues, first_quantum_s, growth: see QueueLadder. beta, reserve_factor, resident_factor: see
-    Order. affinity_levels: queues by which a cached call counts as better. default_budget_s: of
-    calls without a budget. margin_s: see `srpt`. experiments: allows orders that need knowledge
-    which no service has.
+    queues, first_quantum_s, growth: see QueueLadder. beta, resident_factor: see Order.
+    default_budget_s: of calls without a budget. margin_s: see `srpt`. experiments: allows orders
+    that need knowledge which no service has.
     """
 
     queues: Annotated[int, Field(ge=1)] = 8
     first_quantum_s: Annotated[float, Field(gt=0)] = 0.5
     growth: Annotated[float, Field(ge=1)] = 2.0
     beta: Annotated[float, Field(gt=0)] = 10.0
-    affinity_levels: Annotated[float, Field(ge=0)] = 2.0
-    reserve_factor: Annotated[float, Field(ge=0)] = 0.25
     resident_factor: Annotated[float, Field(ge=0)] = 2.0
     default_budget_s: Annotated[float, Field(gt=0)] = 60.0
     margin_s: Annotated[float, Field(ge=0)] = 0.0

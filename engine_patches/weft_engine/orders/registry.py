@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
 
 from weft_engine.orders.base import CallView, Order
 from weft_engine.orders.options import OrderOptions
-from weft_engine.orders.warm_plas import warm_plas
 
 _PROGRAM_SERVICE: Final = attrgetter("program_service_s")
 _PROGRAM_WAITING: Final = attrgetter("program_waiting_s")
@@ -73,11 +73,7 @@ def srpt(options: OrderOptions) -> Order:
     against (Agentix Figure 20). The workload must state the true remaining work, so the order needs
     the option `experiments`. Calls that do not state it come last. A running call only gets
     shorter, so two calls never preempt each other in turn."""
-    if not options.experiments:
-        raise ValueError(
-            "order srpt needs every program's true remaining work, which no service knows; for "
-            "experiments set the option 'experiments': true"
-        )
+    _only_in_experiments("srpt", options)
 
     def remaining(view: CallView) -> float:
         return math.inf if view.remaining_s is None else view.remaining_s - view.total_service_s
@@ -85,23 +81,41 @@ def srpt(options: OrderOptions) -> Order:
     return Order("srpt", rank=remaining, margin=options.margin_s, rank_changes=True)
 
 
+def resident(options: OrderOptions) -> Order:
+    """The oldest program first, with admission of programs to the cache (see residents.py)."""
+    return Order(
+        "resident",
+        rank=attrgetter("program_arrival_s"),
+        beta=options.beta,
+        attained=_PROGRAM_SERVICE,
+        waited=_PROGRAM_WAITING,
+        residents=True,
+        resident_factor=options.resident_factor,
+    )
+
+
+def resident_srpt(options: OrderOptions) -> Order:
+    """`resident` with the true remaining work in place of the learned one: its limit, for
+    experiments as `srpt`."""
+    _only_in_experiments("resident_srpt", options)
+    return replace(resident(options), name="resident_srpt", knows_remaining=True)
+
+
+def _only_in_experiments(name: str, options: OrderOptions) -> None:
+    if not options.experiments:
+        raise ValueError(
+            f"order {name} needs every program's true remaining work, which no service knows; for "
+            "experiments set the option 'experiments': true"
+        )
+
+
 ORDERS: Final[dict[str, Callable[[OrderOptions], Order]]] = {
     # vLLM's own order.
     "fcfs": lambda options: Order("fcfs"),
     # The call of the oldest program. Calls without a program count as the oldest.
     "program_fifo": lambda options: Order("program_fifo", rank=attrgetter("program_arrival_s")),
-    # The same, with admission of programs to the cache.
-    "resident": lambda options: Order(
-        "resident",
-        rank=attrgetter("program_arrival_s"),
-        beta=options.beta,
-        attained=attrgetter("program_service_s"),
-        waited=attrgetter("program_waiting_s"),
-        residents=True,
-        reserve_factor=options.resident_factor,
-    ),
+    "resident": resident,
     "mlfq": mlfq,
-    "warm_plas": warm_plas,
     "plas": plas,
     "atlas": atlas,
     "urgency": urgency,
@@ -110,4 +124,5 @@ ORDERS: Final[dict[str, Callable[[OrderOptions], Order]]] = {
         "vtc", rank=attrgetter("program_tokens"), rank_changes=True, counts_tokens=True
     ),
     "srpt": srpt,
+    "resident_srpt": resident_srpt,
 }

@@ -123,7 +123,7 @@ class GpuOptions:
     policy: Annotated[
         str,
         choice("weft_engine.wire:ORDER_NAMES", empty=True),
-        Option(help="order of `ours`; default: warm_plas"),
+        Option(help="order of `ours`; default: resident"),
     ] = ""
     first_quantum_s: Annotated[
         float, Option("--first-quantum", min=0.001, help="first queue's quantum, seconds")

@@ -114,7 +114,7 @@ class TenantsOptions:
 
     policies: Annotated[
         Orders, Option("--policy", help="orders in the engine, comma-separated, or 'all'")
-    ] = ("warm_plas", "plas", "vtc", "fcfs")
+    ] = ("resident", "plas", "vtc", "fcfs")
     base_url: BaseUrl = ""
     agents: Annotated[int, Option(min=1, max=64, help="honest agents")] = 4
     threads: Annotated[int, Option(min=1, max=256, help="attacking threads")] = 24

@@ -110,6 +110,3 @@ class PeersOptions:
     install: Annotated[bool, Option("--install/--no-install", help="install missing peers")] = True
     json_file: JsonFile = ""
     plot: Annotated[str, Option(callback=writable, help="write an SVG here")] = ""
-    page: Annotated[
-        str, Option(help="page to update with these engines' section, such as docs/peers.md")
-    ] = ""

@@ -134,7 +134,7 @@ class AgreementOptions:
         "program_fifo",
         "plas",
         "mlfq",
-        "warm_plas",
+        "resident",
         "vtc",
     )
     preset: Annotated[

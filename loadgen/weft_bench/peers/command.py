@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -122,7 +120,7 @@ def _scenes(options: PeersOptions) -> list[Scene]:
 def command_of(options: PeersOptions) -> str:
     """Return the command line that repeats this run, with DATA for the data folder."""
     words = ["weft bench peers --data DATA --engines", options.engines]
-    unlike = {"data", "engines", "install", "json_file", "plot", "page"}
+    unlike = {"data", "engines", "install", "json_file", "plot"}
     unlike |= {"preset", "dilate"} if options.engines == REAL else set()
     for one in fields(options):
         value = getattr(options, one.name)
@@ -137,17 +135,9 @@ def command_of(options: PeersOptions) -> str:
 
 
 def _can_be_written(options: PeersOptions) -> None:
-    """Check that the page and the plot can be written before the run.
-
-    Raises ValueError or ImportError.
-    """
+    """Check that the plot can be drawn before the run. Raises ImportError."""
     if options.plot:
         importlib.import_module("matplotlib")
-    if options.page:
-        try:
-            report.around_section(Path(options.page), options.engines)
-        except OSError as error:
-            raise ValueError(f"{options.page} cannot be read: {error.strerror}") from None
 
 
 def _schedulers(options: PeersOptions) -> list[str]:
@@ -253,13 +243,8 @@ def _report(options: PeersOptions, found: _Found) -> None:
     page.show(document)
     _write(options, found)
     print(machine())
-    turns, command = _sorted(found), command_of(options)
     if options.plot:
-        report.draw(Path(options.plot), turns, f"{options.engines} replicas")
-    if options.page:
-        told = document | {"command": command, "machine": machine(), "date": f"{date.today()}"}
-        image = os.path.relpath(options.plot, Path(options.page).parent) if options.plot else ""
-        report.into_page(Path(options.page), options.engines, page.markdown(told, image))
+        report.draw(Path(options.plot), _sorted(found), f"{options.engines} replicas")
 
 
 def _sorted(found: _Found) -> list[Turn]:
@@ -291,7 +276,7 @@ def _write(options: PeersOptions, found: _Found) -> None:
     turns = _sorted(found)
     means, widths = report.figures(turns)
     configuration: dict[str, Any] = {
-        **asdict(replace(options, data="DATA", json_file="", plot="", page="")),
+        **asdict(replace(options, data="DATA", json_file="", plot="")),
         **found.earlier.configuration,
         "absent": found.absent,
         "session_headers": SESSION_HEADERS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import log
+from math import ceil, log
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,8 +95,10 @@ _OF_SLICES: Final[Mapping[str, Shown]] = {
 }
 
 
-def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    """Return a table for each workload, and one for its slices if it has some."""
+def tables(turns: Sequence[Turn], ours: str = DEFAULT) -> list[dict[str, Any]]:
+    """Return a table for each workload, one of the ratios of `ours` to the other fronts, and one
+    for the workload's slices, if it has these.
+    """
     found = []
     for workload, at in each(measured(turns), "workload"):
         whole = at.where(slice=ALL)
@@ -107,13 +109,13 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         )
         columns = dict(_COLUMNS)
         if whole.where(front=BASELINE):
-            columns["mean / round robin"] = lambda one, group: _faultless(one).ratio(
-                "mean", _faultless(group.where(front=BASELINE))
+            columns["mean / round robin"] = lambda one, group: faultless(one).ratio(
+                "mean", faultless(group.where(front=BASELINE))
             )
         found.append(table(whole, f"{title}seeds {seeds}", {"front": "front"}, columns))
-        ratios = _ratios(_faultless(whole))
+        ratios = _ratios(faultless(whole), ours)
         if ratios:
-            about = f"{workload}, {DEFAULT} over the others, on the same programs"
+            about = f"{workload}, {ours} over the others, on the same programs"
             found.append(Table(about, ("over", "seeds", *_RATIOS), ratios, labels=1))
         sliced = table(
             at,
@@ -126,30 +128,30 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     return [asdict(one) for one in found]
 
 
-def _ratios(found: Measured) -> list[tuple[str, ...]]:
-    """Return rows with the ratios of the default order to each other front, to the best peer of
+def _ratios(found: Measured, name: str) -> list[tuple[str, ...]]:
+    """Return rows with the ratios of one front to each other front, to the best peer of
     each seed, and to the best other order of Weft of each seed.
     """
-    ours = found.where(front=DEFAULT)
-    others = [str(name) for name in found.levels("front") if name != DEFAULT]
+    ours = found.where(front=name)
+    others = [str(other) for other in found.levels("front") if other != name]
     if not ours or not others:
         return []
-    peers = [name for name in others if not name.startswith(OURS)]
+    peers = [other for other in others if not other.startswith(OURS)]
     # A row without sessions is not an order, and the baseline does not follow sessions either.
-    orders = [name for name in others if name.count("/") == 1 and name not in (*peers, BASELINE)]
-    groups = {name: [name] for name in others}
+    orders = [one for one in others if one.count("/") == 1 and one not in (*peers, BASELINE)]
+    groups = {other: [other] for other in others}
     groups |= {"best peer of each seed": peers} if len(peers) > 1 else {}
     groups |= {"best other order of each seed": orders} if len(orders) > 1 else {}
     rows = []
     for label, names in groups.items():
-        ratios = [_over_best(ours, found, names, figure) for figure in _RATIOS]
+        ratios = [over_best(ours, found, names, figure) for figure in _RATIOS]
         count = len(ratios[0])
         if count:
             rows.append((label, str(count), *(str(geometric(logs)) for logs in ratios)))
     return rows
 
 
-def _over_best(
+def over_best(
     ours: Measured, found: Measured, names: Sequence[str], figure: str
 ) -> Sequence[float]:
     """Return the logarithms of our figure over the least of these fronts' figures.
@@ -188,7 +190,7 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     if len({turn.seed for turn in turns}) < 2:
         return ["one seed has no intervals, so there are no findings"]
     found = []
-    for workload, at in each(_faultless(measured(turns).where(slice=ALL)), "workload"):
+    for workload, at in each(faultless(measured(turns).where(slice=ALL)), "workload"):
         rows = dict(each(at, "front"))
         peers = [name for name in rows if not name.startswith(OURS)]
         ours = [name for name in rows if name not in peers and name != BASELINE]
@@ -204,7 +206,7 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     return found
 
 
-def _faultless(found: Measured) -> Measured:
+def faultless(found: Measured) -> Measured:
     """Return the plays without an error.
 
     Failed programs have no times, and the others are no longer the same set of programs.
@@ -234,9 +236,14 @@ def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
     found = measured(turns).where(slice=ALL)
     names = [str(name) for name in found.levels("front")]
     workloads = list(each(found, "workload"))
-    size = (4.2 * len(workloads), 1.5 + 0.36 * len(names))
-    picture, axes = plots.figure(1, len(workloads), size, sharey=True)
-    for axis, (workload, at) in zip(axes[0], workloads, strict=True):
+    columns = min(3, len(workloads))
+    rows = ceil(len(workloads) / columns)
+    size = (2.5 + 4.2 * columns, (1.2 + 0.36 * len(names)) * rows + 0.3)
+    picture, axes = plots.figure(rows, columns, size, sharey=True)
+    places = [axis for row in axes for axis in row]
+    for axis in places[len(workloads) :]:
+        axis.axis("off")
+    for axis, (workload, at) in zip(places, workloads, strict=False):
         for mark, name in zip("o^s", ("p50", "p95", "p99"), strict=True):
             of = [at.where(front=front).estimate(name) for front in names]
             axis.errorbar(
@@ -248,26 +255,7 @@ def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
                 label=name,
             )
         axis.set(title=workload, xlabel="program completion, s", xlim=(0, None))
-    axes[0][0].set_yticks(range(len(names)), names)
-    axes[0][0].invert_yaxis()
-    axes[0][0].legend(fontsize="small")
+    places[0].set_yticks(range(len(names)), names)
+    places[0].invert_yaxis()
+    places[columns - 1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0))
     plots.save(picture, path, title)
-
-
-def around_section(path: Path, kind: str) -> tuple[str, str]:
-    """Return the text of a page before and after the section of these engines, with its markers.
-
-    Raises ValueError if the page has no such markers, OSError if it cannot be read.
-    """
-    begin, end = f"<!-- {kind} -->", f"<!-- end of {kind} -->"
-    before, found, rest = path.read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ValueError(f"{path} has no {begin} followed by {end}")
-    return before + begin, end + after
-
-
-def into_page(path: Path, kind: str, text: str) -> None:
-    """Write the section of these engines into a page. Raises the errors of `around_section`."""
-    before, after = around_section(path, kind)
-    path.write_text(f"{before}\n\n{text.strip()}\n\n{after}")

@@ -34,7 +34,7 @@ class System:
 
 
 # The default order of the engines.
-OURS: Final = "warm_plas"
+OURS: Final = "resident"
 # Our order for clients that do not report when their programs end, as many do not.
 UNTOLD: Final = "weft, without program ends"
 # Agentix 6.2. Its MLFQ extends vLLM-opt and swaps preempted calls, as Agentix does. plas and atlas

@@ -244,7 +244,7 @@ class SimScheduler(WeftScheduler, Parking):
             return none
         if self.settings.decide_every != 1 or (self._eviction and len(self._eviction.policy.pins)):
             return none
-        due = min(self.calls.starves_at, self._affinity.due if self._affinity else math.inf)
+        due = min(self.calls.starves_at, self._residents.due if self._residents else math.inf)
         if due <= now:
             return none
         first = self.first_waiting()

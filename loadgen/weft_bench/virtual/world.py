@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from weft_engine.orders import build_order
 from weft_engine.wire import CallReport
 from weft_gateway.model import Outcome
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
@@ -50,8 +49,8 @@ _BEGINS: Final = 4
 _OVER: Final = 5
 # The balancer of `weft_bench.virtual.prefix_tree`, which production does not have.
 PREFIX_TREE: Final = "prefix_tree"
-# The order that needs the remaining work of a program.
-_TOLD: Final = "srpt"
+# The orders that need the remaining work of a program.
+_TOLD: Final = ("srpt", "resident_srpt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +95,9 @@ class _World:
             for i, shape in enumerate(setup.shapes)
         }
         self._front = _front(self._replicas, setup)
-        self._tells = setup.engine.policy == _TOLD
-        order = build_order(setup.engine.policy, setup.engine.options)
+        self._tells = setup.engine.policy in _TOLD
         # Other engines ignore it, and it would interrupt their steps.
-        hears = setup.engine.tags or order.cache_aware
-        self._tells_ends = setup.overlap.forget and hears
+        self._tells_ends = setup.overlap.forget and setup.engine.tags
         cost = setup.shapes[0].cost
         self._programs = {
             ready.id: begin_program(ready, on_tick(arrival), cost, setup.bytes_per_token)

@@ -20,7 +20,7 @@ def test_every_attack_is_measured(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "weft_gateway.cli", "bench", "tenants", "--kv-blocks", "64"),
-            *("--policy", "warm_plas", "--agents", "2", "--threads", "4", "--calls", "4"),
+            *("--policy", "resident", "--agents", "2", "--threads", "4", "--calls", "4"),
             *("--max-tokens", "4", "--repeats", "1", "--json", str(file)),
         ],
         capture_output=True, text=True, timeout=300, check=False,

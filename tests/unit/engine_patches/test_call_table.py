@@ -82,24 +82,6 @@ def test_a_call_whose_running_sequence_has_left_starves_like_any_that_waits():
     assert book.rank("two")[0] == 0
 
 
-def test_a_waiting_sequence_ranks_like_its_running_siblings():
-    book = call_table("warm_plas")
-    for name in ("one", "two"):
-        book.arrive(name, CallContext("c", "p", arrival_s=9.0), 0.0)
-    book.arrive("other", CallContext("d", "q", arrival_s=1.0), 0.0)
-    for name in ("one", "other"):
-        book.update_context(name, 0, 5000, 0.0)
-    assert book.rank("other") < book.rank("two")
-    book.moved.clear()
-    book.start("one", 0.0)
-    assert book.rank("two") < book.rank("other")
-    assert book.moved == {"one", "two"}
-    book.moved.clear()
-    book.leave("one", 1.0)
-    assert book.rank("other") < book.rank("two")
-    assert book.moved == {"two"}
-
-
 def test_under_another_order_all_calls_enter_anew():
     book = call_table("fcfs")
     book.arrive("s", CallContext("c", "p", service_s=5.0), 0.0)

@@ -58,10 +58,10 @@ ORDERS = [
     "resident",
     "mlfq",
     "plas",
-    "warm_plas",
     "atlas",
     "vtc",
     "srpt",
+    "resident_srpt",
     "urgency",
 ]
 OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0, "beta": 2.0, "experiments": True}
@@ -77,7 +77,7 @@ def courses(seed: int) -> Iterator[tuple[str, int, float, bool]]:
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 2**32), st.sampled_from(ORDERS) | st.just("warm_plas"))
+@given(st.integers(0, 2**32), st.sampled_from(ORDERS))
 def test_incremental_order_equals_a_full_sort(seed, policy):
     """The table reports the sequences that moved, and only they are examined. Thirty sequences of
     ten calls of five programs: siblings wait, run and leave beside each other."""
@@ -95,8 +95,6 @@ def test_incremental_order_equals_a_full_sort(seed, policy):
             program = CallContext(f"c{number % 10}", f"p{number % 5}", 3.0 * (number % 3), 1.0)
             book.arrive(name, program, now)
             waiting.append(Waiting(name))
-            if book.order.cache_aware:
-                book.update_context(name, 700 * (number % 5), 2000, now)
         elif event == "s" and waiting:
             running.append(one := find(waiting, number))
             book.start(one.request_id, now)
@@ -109,9 +107,7 @@ def test_incremental_order_equals_a_full_sort(seed, policy):
         elif event == "l" and (queue := [waiting, running][number % 2]):
             book.leave(find(queue, number).request_id, now)
         elif event == "c" and waiting:
-            book.update_context(
-                waiting[number % len(waiting)].request_id, 700 * (number % 5), 2000, now
-            )
+            book.put_at(waiting[number % len(waiting)].request_id, number % 5)
         elif event == "h" and waiting:
             book.hold(waiting[number % len(waiting)].request_id, number % 2 == 0, 0.0)
         if sorts:

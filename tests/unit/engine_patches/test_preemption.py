@@ -185,7 +185,7 @@ def test_inside_a_tenant_the_order_preempts_regardless_of_other_tenants():
 
 
 def test_a_tenant_that_runs_more_gives_blocks_or_none():
-    engine = Engine(slots=9, spare=1, policy="warm_plas")
+    engine = Engine(slots=9, spare=1, policy="resident")
     for number in range(3):
         engine.come(f"a{number}", blocks=4, runs=True)
     engine.come("b0", blocks=6)

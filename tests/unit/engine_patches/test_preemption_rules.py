@@ -6,19 +6,17 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_engine.preemption_rules import Candidate, Claim, meet_claims, slots_to_take
+from weft_engine.preemption_rules import Candidate, Claim, meet_claims
 
 
-def claim(
-    sequence: str, queue: int, tie_break: int = 0, rank: float = 0.0, blocks: int = 0
-) -> Claim:
-    return Claim(sequence, (queue, rank, tie_break), blocks)
+def claim(sequence: str, queue: int, entry: int = 0, rank: float = 0.0, blocks: int = 0) -> Claim:
+    return Claim(sequence, (queue, rank, entry), blocks)
 
 
 def candidate(
-    sequence: str, queue: int, tie_break: int = 0, rank: float = 0.0, **costs: int
+    sequence: str, queue: int, entry: int = 0, rank: float = 0.0, **costs: int
 ) -> Candidate:
-    return Candidate(sequence, (queue, rank, tie_break), **costs)
+    return Candidate(sequence, (queue, rank, entry), **costs)
 
 
 def choose(waiting: list[Claim], running: list[Candidate], **options: Any) -> list[str]:
@@ -115,30 +113,3 @@ def test_no_call_is_preempted_without_need(waiting, running, slots, blocks):
             break
         room, left, without = room - 1, left - one.blocks, without + 1
     assert admitted > without or not victims
-
-
-PLACES = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
-
-
-@given(
-    st.lists(PLACES, max_size=6),
-    st.lists(st.tuples(PLACES, st.integers(0, 2)), max_size=6),
-    st.integers(0, 2),
-    st.sampled_from([None, 0.0, 0.5]),
-    st.integers(0, 4),
-)
-def test_for_slots_alone_few_are_enough_to_choose_the_same_victims(
-    waiting, running, slots, margin, free
-):
-    claims = [
-        claim(f"w{i}", queue, i, rank, blocks=1) for i, (queue, rank) in enumerate(sorted(waiting))
-    ]
-    candidates = [
-        candidate(f"r{i}", queue, i, rank, waste=waste)
-        for i, ((queue, rank), waste) in enumerate(sorted(running))
-    ][::-1]
-    pairs, few = slots_to_take(
-        iter([c.rank for c in claims[slots:]]), iter(candidates), lambda c: c.rank, margin
-    )
-    options = {"free_slots": slots, "free_blocks": free, "margin": margin}
-    assert choose(claims[: slots + pairs], few, **options) == choose(claims, candidates, **options)

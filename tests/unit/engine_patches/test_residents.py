@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from weft_engine.cache_affinity import ContextSnapshot
 from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.residents import Residents
@@ -18,8 +17,8 @@ BLOCK = 16
 class Engine:
     """An engine with a cache of 100 blocks, 90 of them for residents. A full prefill takes 16 s."""
 
-    def __init__(self) -> None:
-        self.calls = CallTable(build_order("resident", {}))
+    def __init__(self, order: str = "resident") -> None:
+        self.calls = CallTable(build_order(order, {"experiments": True}))
         self.waiting: list[str] = []
         self.running: list[str] = []
         self.sizes: dict[str, int] = {}
@@ -47,9 +46,8 @@ class Engine:
     def context_blocks(self, sequence: str) -> int:
         return self.sizes[sequence]
 
-    def context_snapshot(self, sequence: str) -> ContextSnapshot:
-        size, shared = self.sizes[sequence], self.in_use.get(sequence, 0)
-        return ContextSnapshot(0, BLOCK * size, size - shared)
+    def blocks_to_take(self, sequence: str) -> int:
+        return self.sizes[sequence] - self.in_use.get(sequence, 0)
 
     def come(
         self,
@@ -59,10 +57,18 @@ class Engine:
         call: str = "",
         service_s: float = 0.0,
         tenant: str = "",
+        remaining_s: float | None = None,
     ) -> str:
         name = call or f"{program}/{next(self.numbers)}"
         self.sizes[name] = size
-        context = CallContext(name, program, arrival_s=arrival, service_s=service_s, tenant=tenant)
+        context = CallContext(
+            name,
+            program,
+            arrival_s=arrival,
+            service_s=service_s,
+            tenant=tenant,
+            remaining_s=remaining_s,
+        )
         self.calls.arrive(name, context, self.now)
         self.waiting.append(name)
         self.residents.queued(name, self.now)
@@ -309,3 +315,25 @@ def test_residents_delay_calls_of_other_tenants_no_longer_than_a_prefill():
     assert engine.residents.due <= 16.0
     engine.now = 16.5
     assert engine.admit() == ["b/1"]
+
+
+def test_calls_behind_many_deferred_ones_are_considered_next():
+    engine = Engine()
+    engine.come("a", 80, 0.0)
+    engine.admit()
+    for number in range(30):
+        engine.come(f"b{number}", 60, 1.0 + number)
+    engine.come("small", 1, 99.0, call="small")
+    for _ in range(3):
+        admitted = engine.admit()
+        assert admitted or engine.residents.due <= engine.now + 1e-9
+        engine.now = engine.residents.due
+    assert admitted == ["small"]
+
+
+def test_known_remaining_work_orders_programs_only_in_the_clairvoyant_order():
+    for order, oldest_first in (("resident", True), ("resident_srpt", False)):
+        engine = Engine(order)
+        older = engine.come("older", 10, 1.0, remaining_s=9.0)
+        short = engine.come("short", 10, 2.0, remaining_s=1.0)
+        assert engine.admit() == ([older, short] if oldest_first else [short, older]), order

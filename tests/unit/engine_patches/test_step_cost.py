@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_engine.step_cost import StepCost
+from weft_engine.step_cost import PrefillPace, StepCost
 
 
 def test_nothing_is_known_before_the_first_step():
@@ -51,3 +51,15 @@ def test_the_shortest_step_stands_for_a_step_without_prefill_until_one_has_run()
     assert (cost.base_s, cost.measured) == (pytest.approx(0.012), False)
     cost.note(0.01, 0)
     assert (cost.base_s, cost.measured) == (0.01, True)
+
+
+def test_the_pace_is_that_of_steps_that_prefill():
+    pace = PrefillPace()
+    pace.note(255, 1, 1.0)
+    pace.note(400, 300, 1.0)
+    pace.note(2000, 1, 0.0)
+    assert pace.token_s == 0.0
+    pace.note(2000, 10, 0.2)
+    assert pace.token_s == pytest.approx(1e-4)
+    pace.note(2000, 10, 0.4)
+    assert pace.token_s == pytest.approx(1.1e-4)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from weft_bench.peers.outcome import summarise
-from weft_bench.report.peers import Turn, draw, figures, findings, into_page, tables
+from weft_bench.report.peers import Turn, draw, figures, findings, tables
 
 NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "late": 0.0}
 
@@ -93,17 +93,6 @@ def test_a_plot_is_an_svg(tmp_path):
     file = tmp_path / "p.svg"
     draw(file, turns("peer", [1.0, 2.0]) + turns("weft/plas", [1.0, 2.0]), "emulated replicas")
     assert "<svg" in file.read_text()
-
-
-def test_only_the_section_of_a_page_is_replaced(tmp_path):
-    page = tmp_path / "p.md"
-    page.write_text("a\n<!-- real -->\nold\n<!-- end of real -->\n<!-- simulated -->\nb\n")
-    into_page(page, "real", "new\n")
-    into_page(page, "real", "newer")
-    text = "a\n<!-- real -->\n\nnewer\n\n<!-- end of real -->\n<!-- simulated -->\nb\n"
-    assert page.read_text() == text
-    with pytest.raises(ValueError, match="end of simulated"):
-        into_page(page, "simulated", "x")
 
 
 def test_default_order_is_compared_with_each_front_and_with_the_best_of_each_seed():

@@ -7,11 +7,12 @@ from weft_bench.studies.limit import EXPERIMENT
 
 
 def _found(mlfq: float) -> Measured:
-    """Return measurements with latencies of 10 for srpt, `mlfq` for mlfq and 20 for all others."""
+    """Return measurements with latencies of 10 for srpt, 16 for resident_srpt, `mlfq` for mlfq and
+    20 for all others."""
 
     def values(cell: Cell) -> dict[str, float]:
         order = dict(cell.settings).get("order", cell["system"])
-        latency = {"srpt": 10.0, "mlfq": mlfq}.get(str(order), 20.0)
+        latency = {"srpt": 10.0, "resident_srpt": 16.0, "mlfq": mlfq}.get(str(order), 20.0)
         steady = {"steady_latency": 0.5 * latency, "loaded": 0.9}
         return {"latency": latency, "latency_p95": 2 * latency, "hit_rate": 0.5, **steady}
 
@@ -31,6 +32,8 @@ def test_orders_of_one_system_are_separate_rows() -> None:
     assert ratios["srpt"] == "1.00"
     assert ratios["plas"] == ratios["program_fifo"] == "2.00"
     assert ratios["mlfq"] == "1.50"
+    place = table.columns.index("latency over resident_srpt's")
+    assert {row[place] for row in table.rows if row[2] == "weft"} == {"1.25"}
     assert "atlas" in ratios
     assert "atlas" not in {row[2] for row in table.rows if row[0] == "sharegpt"}
 
@@ -38,4 +41,4 @@ def test_orders_of_one_system_are_separate_rows() -> None:
 def test_clairvoyant_limit_is_no_rival() -> None:
     headline = EXPERIMENT.headline(_found(15.0))
     assert not headline.rival
-    assert {score.shown for score in headline.scores} == {"2.00"}
+    assert {score.shown for score in headline.scores} == {"2.00", "1.25"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from weft_bench.studies.cells import cells
+from weft_bench.studies.simulating import OURS
 from weft_bench.studies.why import ENDLESS, NONE, SHORT, UNTOLD, measure
 
 
@@ -24,6 +25,6 @@ def test_hit_rate_follows_the_world() -> None:
 def test_program_ends_change_the_hit_rate() -> None:
     scene = {"workload": "bfcl", "programs": 20, "world": SHORT, "rate": 1.0}
     with_ends, without_ends = (
-        measure(cells(1, order=order, **scene)[0]) for order in ("warm_plas", UNTOLD)
+        measure(cells(1, order=order, **scene)[0]) for order in (OURS, UNTOLD)
     )
     assert without_ends["hit_rate"] != with_ends["hit_rate"]

@@ -25,8 +25,8 @@ CASES = {
     "chunks": ([engine(slots=6, step_tokens=64)], "plas", {}),
     "moving": ([engine(slots=4, kv_blocks=160)], "srpt", {}),
     "fair": ([engine(slots=4, kv_blocks=160)], "vtc", {}),
-    "warm": ([engine(slots=6, kv_blocks=160)], "warm_plas", {}),
-    "warm and short of slots": ([engine(slots=3)], "warm_plas", {}),
+    "residents": ([engine(slots=6, kv_blocks=160)], "resident", {}),
+    "residents and short of slots": ([engine(slots=3)], "resident", {}),
     "unequal": ([engine(), engine(slots=2, kv_blocks=150), engine(slots=3)], "plas", {}),
 }
 
