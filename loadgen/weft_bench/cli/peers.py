@@ -27,7 +27,7 @@ ENGINES: Final = (EMULATED, REAL)
 
 def _check_peers(context: typer.Context, options: PeersOptions) -> PeersOptions:
     if options.engines == REAL:
-        only_emulated = ("preset", "dilate", "load")
+        only_emulated = ("preset", "dilate", "load", "host_kv_gib")
         exclude(context, "--engines real", only_emulated, "they apply to emulated engines")
         options = replace(
             options,
@@ -87,6 +87,14 @@ class PeersOptions:
     kv_blocks: Annotated[
         int, Option(min=64, help="KV blocks of a replica; default with real: 500")
     ] = 3000
+    host_kv_gib: Annotated[
+        float,
+        Option(
+            min=0,
+            help="host memory for the KV blocks of each replica, through vLLM's "
+            "OffloadingConnector, GiB; 0: none",
+        ),
+    ] = 0.0
     dilate: Annotated[
         float, Option(min=0.001, help="emulated: factor on all times of the engines")
     ] = 1.0
