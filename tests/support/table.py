@@ -100,6 +100,7 @@ class Twin:
         elif action == "expire":
             gone = [set(await each.expire(self.now, amount)) for each in (table, self.table)]
             assert gone[0] == gone[1]
+        assert await table.homes() == await self.table.homes()
 
 
 def same(ours, theirs) -> None:

@@ -5,6 +5,8 @@
 | p:TENANT/PROGRAM | hash | the row; fields `t:CALL` for open calls, `h:NAME` for attributes |
 | calls | hash | lease (call and TENANT/PROGRAM) of each open call to its replica |
 | in_flight | hash | replica to the number of its calls in `calls` |
+| homes | hash | TENANT/PROGRAM of each program that has a home to that replica |
+| home_counts | hash | replica to the number of programs with this home |
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
 | n:TENANT | sorted set | the tenant's named programs, all with score 0: ordered by id |
 | i:TENANT | sorted set | those without an open call, by the Unix time since when |
@@ -51,6 +53,8 @@ class Keys:
         self.base = base = b"{" + encode(prefix) + b"}:"
         self.calls = base + b"calls"
         self.in_flight = base + b"in_flight"
+        self.homes = base + b"homes"
+        self.home_counts = base + b"home_counts"
         self.activity = base + b"activity"
         self.leases = base + b"leases"
         self.gateways = base + b"gateways"
