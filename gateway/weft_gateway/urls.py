@@ -55,12 +55,17 @@ def named_replica(text: str) -> tuple[str, str]:
     if not equals or "/" in name:
         cleaned = replica_url(text)
         return _name_of(cleaned), cleaned
+    return replica_name(name), replica_url(url)
+
+
+def replica_name(name: str) -> str:
+    """Return the name of a replica if it is valid."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"{name[:_LONGEST_NAME]!r} is not a valid replica name: use 1 to {_LONGEST_NAME} "
             "letters, digits and . _ : -, beginning with a letter or a digit"
         )
-    return name, replica_url(url)
+    return name
 
 
 def _name_of(url: str) -> str:

@@ -18,6 +18,9 @@
 | answer_order | sorted set | TENANT/time/RESPONSE, all with score 0: per tenant, oldest first |
 | answer_counts | sorted set | tenants by their number of answers |
 | answer_owners | hash | an answer's id to its tenant |
+| members | hash | name of a replica to its record: added, drained or removed at run time |
+| members_version | string | changes with each change of `members` |
+| members_confirmed | hash | gateway to its last sign, its version and its background responses |
 | table | string | a random name of this table; a new name means that the rows were lost |
 """
 
@@ -44,8 +47,8 @@ def decode(raw: bytes) -> str:
 
 class Keys:
     """The keys of one table, named as above. The prefix is a hash tag, so a cluster keeps a table
-    in one slot and a script can change a row, the counts and the indexes together. of_answers: all
-    keys of stored answers.
+    in one slot and a script can change a row, the counts and the indexes together. of_answers,
+    of_members: all keys of stored answers and of members.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -60,6 +63,9 @@ class Keys:
         self.gateways = base + b"gateways"
         self.totals = base + b"totals"
         self.table = base + b"table"
+        self.of_members = [
+            base + name for name in (b"members_version", b"members", b"members_confirmed")
+        ]
         self.answers = base + b"answers"
         self.of_answers = [
             self.answers,

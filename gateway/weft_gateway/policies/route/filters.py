@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from weft_gateway.model import ReplicaView, RouteRequest
+from weft_gateway.model import Intake, ReplicaView, RouteRequest
+
+# The name of `not_draining`.
+DRAINING: Final = "draining"
 
 Filter = Callable[[RouteRequest, ReplicaView], bool]
 
@@ -30,10 +33,22 @@ def holds_answer(request: RouteRequest, replica: ReplicaView) -> bool:
     return not request.holder or replica.name == request.holder
 
 
+def not_draining(request: RouteRequest, replica: ReplicaView) -> bool:
+    """Whether the replica takes the call although it may be draining. Stored answers exist only
+    there.
+    """
+    if replica.intake is Intake.ALL or request.holder == replica.name:
+        return True
+    home = "" if request.program is None else request.program.home
+    return replica.intake is Intake.HOMES and home == replica.name
+
+
 # By the name that explains a rejection.
 FILTERS: Final[dict[str, Filter]] = {
     "healthy": healthy,
     "model": serves_model,
     "not_avoided": not_avoided,
     "holds_answer": holds_answer,
+    # The last one: a replica that it alone rejects may be the home of the call's program.
+    DRAINING: not_draining,
 }

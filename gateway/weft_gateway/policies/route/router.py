@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from weft_gateway.model import Decision, RouteRequest
-from weft_gateway.policies.route.filters import Filter
+from weft_gateway.model import Decision, Intake, RouteRequest
+from weft_gateway.policies.route.filters import DRAINING, Filter
 from weft_gateway.policies.route.pickers import Picker
 from weft_gateway.policies.route.scorers import Scorer
 
@@ -39,10 +39,13 @@ class Router:
         """
         rejected: dict[str, str] = {}
         kept = []
+        homes: frozenset[str] = frozenset()
         for replica in request.replicas:
             for name, keeps in self.filters.items():
                 if not keeps(request, replica):
                     rejected[replica.name] = name
+                    if name == DRAINING and replica.intake is Intake.HOMES:
+                        homes |= {replica.name}
                     break
             else:
                 kept.append(replica)
@@ -64,8 +67,8 @@ class Router:
             reason = "last replica" if stays else self.name
             return Decision(chosen, False, eligible, reason, scores, rejected)
         if request.program is not None and request.program.home == chosen:
-            return Decision(chosen, True, eligible, "home", scores, rejected)
+            return Decision(chosen, True, eligible, "home", scores, rejected, False, homes)
         reason, shared = "last replica" if stays else "new home", request.shared
         if shared is not None and shared.tokens.get(chosen) and scores.get(SHARED, {}).get(chosen):
             reason = "shared prefix"
-        return Decision(chosen, True, eligible, reason, scores, rejected, True)
+        return Decision(chosen, True, eligible, reason, scores, rejected, True, homes)
