@@ -1,4 +1,4 @@
-"""The `weft` command: `weft serve`, and the commands that other packages mount.
+"""The `weft` command: `weft serve`, `weft replicas`, and the commands that other packages mount.
 
 A package mounts its command through the entry-point group `weft.commands`. The command is imported
 when it runs: `weft --help` is fast, and the gateway imports no other package of Weft.
@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from weft_gateway import cli_replicas
 
 GROUP: Final = "weft.commands"
 # The mounted commands: summary for `weft --help`, and the extra that the command needs.
@@ -92,6 +94,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+app.add_typer(cli_replicas.app, name="replicas")
 
 
 @app.callback()

@@ -7,6 +7,7 @@ Every function raises ValueError with one line that describes the problem and co
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
@@ -38,6 +39,7 @@ def replica_url(text: str) -> str:
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
+@lru_cache(maxsize=4096)
 def address(url: str) -> tuple[str, str, int, str]:
     """Return the address of a replica's URL, the same for all spellings."""
     parts = urlsplit(url)

@@ -125,6 +125,7 @@ class Membership:
         the URL is invalid.
         """
         url = urls.replica_url(url)
+        where = urls.address(url)
         known = named = urls.replica_name(name) if name else urls.named_replica(url)[0]
 
         def decide(latest: Members) -> Changes:
@@ -132,11 +133,11 @@ class Membership:
             known = named
             member = self._members.get(named)
             if member is not None:
-                if urls.address(member.url) != urls.address(url):
+                if urls.address(member.url) != where:
                     raise _conflict("replica_exists", f"{named} is the name of another replica.")
                 return {}
             for other in self._members.values():
-                if urls.address(other.url) == urls.address(url):
+                if urls.address(other.url) == where:
                     if name:
                         raise _conflict(
                             "replica_exists", f"The replica has the name {other.name} already."

@@ -19,7 +19,7 @@ _MAX_DEPTH: Final = 8
 _CACHE_INFO: Final = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
 # The requests in each engine of a vLLM server.
 _REQUESTS: Final = re.compile(
-    r"^vllm:num_requests_(?:running|waiting)(?:\{.*\})? ([0-9.e+]+)$", re.M
+    r"^vllm:num_requests_(?:running|waiting)(?:\{.*\})? (\d{1,9})(?:\.\d{0,9})?$", re.MULTILINE
 )
 _LABEL: Final = re.compile(r'\b(num_gpu_blocks|block_size|enable_prefix_caching)="(\w{0,12})"')
 # A larger capacity is an error, and its marks would use the gateway's memory.
@@ -112,5 +112,5 @@ def engine_requests(metrics: str) -> int | None:
     """Return the requests that run or wait in the engines whose vLLM metrics these are, None if
     they report none.
     """
-    counts = [float(count) for count in _REQUESTS.findall(metrics)]
-    return round(sum(counts)) if counts else None
+    counts = [int(count) for count in _REQUESTS.findall(metrics)]
+    return sum(counts) if counts else None
