@@ -289,22 +289,20 @@ class SchedulerHooks(AdmissionHooks):
     def admitting(self, at_most: int | None) -> Iterator[None]:
         """Limit the waiting requests that vLLM admits inside this context. None: no further
         limit."""
-        limit = self.max_num_active_reqs
+        limit = self._most_active
         if at_most is not None:
-            held = len(self.running) + self.num_waiting_for_streaming_input
-            self.max_num_active_reqs = min(limit, held + at_most)
+            held = len(self.running) + self.num_waiting_for_streaming_input + len(self.loading())
+            self._most_active = min(limit, held + at_most)
         try:
             yield
         finally:
-            self.max_num_active_reqs = limit
+            self._most_active = limit
 
     def forget_cache(self) -> bool:
         """Empty the prefix cache and preempt running requests. Returns whether the cache is empty.
         If steps in flight may still write to blocks, it is not empty until no request runs."""
-        # vLLM refuses to preempt while a request waits for KV that is being loaded.
-        waits = RequestStatus.WAITING_FOR_REMOTE_KVS
-        loading = any(request.status == waits for request in self.kv_holding_waiting)
-        preempt = bool(self.running) and not self.defer_block_free and not loading
+        # vLLM refuses to preempt all while a waiting request holds blocks for KV that is loaded.
+        preempt = bool(self.running) and not self.defer_block_free and not self.loading()
         emptied = bool(self.reset_prefix_cache(reset_running_requests=preempt))
         return emptied and bool(self.reset_connector_cache())
 
@@ -318,6 +316,14 @@ class SchedulerHooks(AdmissionHooks):
         scheduled; 0 after vLLM has handed out its prefill statistics."""
         stats = request.prefill_stats
         return 0 if stats is None else int(stats.num_cached_tokens)
+
+    def missing_tokens_of(self, sequence: str) -> tuple[int, int]:
+        """Return the prompt tokens of a request that starts which it has to compute, and those that
+        a KV connector has loaded; 0 after vLLM has handed out its prefill statistics."""
+        stats = self.requests[sequence].prefill_stats
+        if stats is None:
+            return 0, 0
+        return int(stats.num_computed_tokens), int(stats.num_external_cached_tokens)
 
     def prefix_cached(self) -> bool:
         """Whether the full blocks of a preempted request stay in the prefix cache until they are

@@ -42,7 +42,9 @@ class Readiness:
             asked = request.structured_output_request
             grammar = asked.grammar if asked else None
             return grammar is not None and not isinstance(grammar, Exception)
-        return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        # A request that holds blocks is in another queue, which vLLM serves first.
+        waits = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        return waits and not request.num_computed_tokens
 
     def _adapter_fits(self, request: Request) -> bool:
         if not (self._max_loras and request.lora_request):
@@ -107,7 +109,6 @@ class ReorderableQueue(RequestQueue):  # type: ignore[misc]
 class AdmissionHooks(PrefillHooks):
     """vLLM's scheduler with handles on its next admissions."""
 
-    max_num_active_reqs: int
     waiting: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -117,6 +118,24 @@ class AdmissionHooks(PrefillHooks):
         self._one_plain_group = (
             len(groups) == 1 and type(groups[0].kv_cache_spec) is FullAttentionSpec
         )
+
+    @property
+    def max_num_active_reqs(self) -> int:
+        """The limit of running requests. vLLM does not count requests whose KV is being loaded, and
+        would begin loads for all waiting requests, whatever their order. They count here before a
+        waiting request is admitted; requests that hold blocks are admitted before."""
+        return self._most_active - (0 if self.kv_holding_waiting else len(self.loading()))
+
+    @max_num_active_reqs.setter
+    def max_num_active_reqs(self, limit: int) -> None:
+        """Set vLLM's own limit."""
+        self._most_active = limit
+
+    def loading(self) -> list[Request]:
+        """Return the requests whose KV is being loaded or has been, and that do not run yet. They
+        hold blocks and will need slots."""
+        runs = RequestStatus.RUNNING
+        return [request for request in self._inflight_prefills if request.status != runs]
 
     def admits(self) -> bool:
         """Whether vLLM admits waiting requests. It does not while it is paused."""
@@ -134,8 +153,8 @@ class AdmissionHooks(PrefillHooks):
 
     def free_slots(self) -> int:
         """Return how many requests can be admitted before `max_num_seqs` is reached."""
-        held: int = len(self.running) + self.num_waiting_for_streaming_input
-        return max(0, int(self.max_num_active_reqs) - held)
+        held: int = len(self.running) + self.num_waiting_for_streaming_input + len(self.loading())
+        return max(0, self._most_active - held)
 
     def free_blocks(self) -> int:
         """Return the number of unused KV blocks."""

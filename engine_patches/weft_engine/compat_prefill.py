@@ -84,6 +84,9 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
         return int(super()._mamba_block_aligned_split(request, tokens, *args, **kwargs))
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
+        if self.connector is not None and request.request_id in self.reset_preempted_req_ids:
+            # vLLM never resumes a request in the step that preempts it. A connector may rely on it.
+            return False
         if not super()._handle_blocked_waiting_request(request):
             return False
         limits = self.prefill_limits

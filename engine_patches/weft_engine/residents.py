@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from weft_engine.call_table import CallTable
+from weft_engine.loads import ReloadCost
 from weft_engine.step_cost import PrefillPace
 from weft_engine.working_sets import WorkingSets
 
@@ -88,6 +89,7 @@ class Residents:
         self._blocks = blocks
         self._sets = WorkingSets(int(_SHARE * blocks))
         self._pace = PrefillPace()
+        self._reload = ReloadCost()
         # The contexts of sequences of programs that were no residents when they started.
         self._guests: dict[str, int] = {}
         # The programs of the sequences that count as calls in the sets.
@@ -155,6 +157,11 @@ class Residents:
             # Refresh before the next step.
             self._changed |= self.admitting == 0
 
+    def returned(self, sequence: str, computed: int, loaded: int, load_s: float) -> None:
+        """A sequence runs for the first time. Arguments as for ReloadCost."""
+        if self._sets.calls_of(self._counted.get(sequence, "")) > 1:
+            self._reload.note(computed, loaded, load_s, self._pace.token_s)
+
     def freed(self) -> None:
         """Blocks or slots may have become free."""
         self._changed = True
@@ -202,7 +209,7 @@ class Residents:
         keep_s = self.keep_s
         if keep_s > 0:
             self._sets.expire(now - keep_s)
-        self._sets.block_s = self._least_s / self._blocks
+        self._sets.block_s = self._reload.share * self._least_s / self._blocks
         came, gone = self._sets.choose()
         for programs, resident in ((came, True), (gone, False)):
             for program in sorted(programs):
@@ -247,6 +254,8 @@ class Residents:
         )
 
     def _max_hold_s(self, sequence: str, now: float) -> float:
+        if self._reload.cheap:
+            return 0.0
         hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
         call = self._calls.of(sequence)
         if call is not None and self._calls.shares.contended:

@@ -15,6 +15,7 @@ from weft_engine.call_table import CallTable
 from weft_engine.compat import Request, SchedulerHooks, SchedulerOutput, check_start
 from weft_engine.engine_link import Command, EngineLink
 from weft_engine.eviction_adapter import EvictionAdapter, told
+from weft_engine.loads import Loads
 from weft_engine.orders import Order, build_order
 from weft_engine.preemption import Preemption
 from weft_engine.prefill_limits import PrefillPacing
@@ -59,16 +60,15 @@ class WeftScheduler(SchedulerHooks):
         self._sequences: dict[str, Request] = {}
         # Finished requests whose report is still to be sent.
         self._finished: list[Request] = []
+        self._loads = Loads(self)
         # The tokens that each preempted sequence had computed.
         self._lost: dict[str, int] = {}
         self._pacing = PrefillPacing(self.calls.shares, self.block_size)
         # For each step in flight: when it began, and the prompt tokens that it computes.
         self._begun: dict[int, tuple[float, Mapping[str, int]]] = {}
         self._last_step_end = 0.0
-        self._undecided = 0
-        self._forgetting = False
-        self._displacements = 0
-        self._recomputed = 0
+        self._undecided, self._forgetting = 0, False
+        self._displacements = self._recomputed = 0
         self._kv_commands: list[Command] = []
         channel = self.settings.channel
         self._link = EngineLink(channel, self.state, self._order) if channel else None
@@ -114,6 +114,7 @@ class WeftScheduler(SchedulerHooks):
         self._limit_prefill(prefilling)
         with self.admitting(None if self._residents is None else self._residents.admitting):
             output = super().schedule(*args, **kwargs)
+        self._loads.note(self._residents, now)
         started = self.started(output)
         for sequence in started:
             self._start(sequence, output.num_scheduled_tokens.get(sequence, 0), now)
@@ -266,8 +267,8 @@ class WeftScheduler(SchedulerHooks):
             found += self._swap.violations()
         if self._residents is not None:
             found += self._residents.violations(self.waiting_names())
-        strays = set(self._lost) - set(self._sequences)
-        return [*found, f"lost tokens of {len(strays)} unknown sequences"] if strays else found
+        strays = (self._lost.keys() | self._loads.began.keys()) - self._sequences.keys()
+        return [*found, f"{len(strays)} unknown sequences"] if strays else found
 
     def _forget(self) -> None:
         self._forgetting = not self.forget_cache()
@@ -345,9 +346,8 @@ class WeftScheduler(SchedulerHooks):
     def _limit_prefill(self, prefilling: dict[str, int]) -> None:
         """Bound how much one tenant's prompts lengthen the steps of other tenants."""
         slots = self.free_slots() if self.waiting else 0
-        self.prefill_limits = None
-        if prefilling or slots:
-            self.prefill_limits = self._pacing.limits(self.next_step(prefilling, slots))
+        step = self.next_step(prefilling, slots) if prefilling or slots else None
+        self.prefill_limits = None if step is None else self._pacing.limits(step)
 
     def _preempt_all(self, victims: Iterable[str], now: float) -> None:
         for sequence in victims:
@@ -358,8 +358,7 @@ class WeftScheduler(SchedulerHooks):
             self.preempt(self._sequences[sequence], now)
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
-        if self._residents is not None:
-            self._residents.started(sequence)
+        self._loads.started(sequence, self._residents, now)
         self.calls.start(sequence, now)
         call, request = self.calls.of(sequence), self._sequences.get(sequence)
         if call is None or request is None:
@@ -383,6 +382,7 @@ class WeftScheduler(SchedulerHooks):
         sequence = request.request_id
         self._sequences.pop(sequence, None)
         self._lost.pop(sequence, None)
+        self._loads.began.pop(sequence, None)
         call = self.calls.of(sequence)
         if call is None:
             return

@@ -60,7 +60,7 @@ class WorkingSets:
     """The programs of one engine.
 
     blocks: for residents. residents: their names. left: what their predicted sets leave of
-    `blocks`, at least 0. block_s: seconds in which a block is computed again.
+    `blocks`, at least 0. block_s: seconds in which a block is computed or loaded again.
     """
 
     def __init__(self, blocks: int) -> None:
@@ -145,6 +145,11 @@ class WorkingSets:
             self._remove(program, known)
             if not known.away:
                 self._growth.append(known.largest - known.first)
+
+    def calls_of(self, program: str) -> int:
+        """Return how many calls a program has made; 0 if it is unknown."""
+        known = self._sets.get(program)
+        return 0 if known is None else known.made
 
     def level(self, program: str) -> int:
         """Return the level of a program, the lowest first (see ServiceForecast). The context of a

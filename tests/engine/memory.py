@@ -38,6 +38,7 @@ class KVMemory:
         if plan is not None:
             for block, slot in plan.out:
                 self._host[slot] = list(self._block(block))
+        self._load()
         computed = self._take_tables(output)
         if plan is not None:
             for block, slot in plan.back:
@@ -50,6 +51,9 @@ class KVMemory:
             self._write(name, start, counts[name])
         for name, start in computed.items():
             self._check(name, start + counts[name])
+
+    def _load(self) -> None:
+        """Copies in of another connector."""
 
     def _take_tables(self, output: Any) -> dict[str, int]:
         computed = {}

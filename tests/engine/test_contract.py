@@ -28,7 +28,7 @@ SCHEDULER = {
     "num_waiting_for_streaming_input", "prev_step_scheduled_req_ids", "requires_kv_delivery",
     "defer_block_free", "kv_holding_waiting", "lora_config", "max_model_len", "_pause_state",
     "num_spec_tokens", "num_lookahead_tokens", "max_num_scheduled_tokens", "_inflight_prefills",
-    "num_prefill_lookahead",
+    "num_prefill_lookahead", "reset_preempted_req_ids",
 }  # fmt: skip
 REQUEST = {
     "request_id", "num_tokens", "num_computed_tokens", "num_prompt_tokens", "num_output_tokens",
@@ -60,9 +60,9 @@ PATHS = {
 # Records that only a running engine makes; other tests of this folder cover them.
 RECORDS = {
     "scheduled_new_reqs", "scheduled_cached_reqs", "resumed_req_ids", "req_id", "blocks",
-    "extra_args", "num_cached_tokens", "kv_cache_spec", "layer_names",
+    "extra_args", "num_cached_tokens", "num_external_cached_tokens", "kv_cache_spec", "layer_names",
     "page_size_bytes", "sub_connectors", "_kv_cache_config", "RUNNING", "fake_free_list_head",
-    "shape", "WAITING_FOR_REMOTE_KVS", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",
+    "shape", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",
     "PREEMPTED", "UNPAUSED", "grammar", "max_loras", "lora_int_id", "num_scheduled_tokens",
     "model_runner", "input_batch", "generators", "discard_request_mask", "num_reqs",
 }  # fmt: skip
@@ -206,6 +206,7 @@ def test_the_list_is_that_of_the_adapter():
         "refused",
         "_loras",
         "_max_loras",
+        "_most_active",
         "_one_plain_group",
         "_requests",
     }

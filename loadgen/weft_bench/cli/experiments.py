@@ -61,7 +61,7 @@ def bench_run(
 def bench_all(
     quick: _QUICK = False, jobs: _JOBS = 0, fresh: _FRESH = False, out: _OUT = ""
 ) -> None:
-    """Run all experiments and write docs/results.md."""
+    """Run all experiments and write docs/results.md and the pages behind it."""
     from weft_bench.studies.command import ExperimentOptions, run_experiments
     from weft_bench.studies.registry import EXPERIMENTS
 
@@ -71,7 +71,7 @@ def bench_all(
 
 @experiments.command("page")
 def bench_page() -> None:
-    """Write docs/results.md from the figures in results, without measuring."""
+    """Write docs/results.md and the pages behind it from the files in results."""
     from weft_bench.studies.command import write_page
 
     write_page()

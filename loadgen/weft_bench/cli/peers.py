@@ -27,7 +27,7 @@ ENGINES: Final = (EMULATED, REAL)
 
 def _check_peers(context: typer.Context, options: PeersOptions) -> PeersOptions:
     if options.engines == REAL:
-        only_emulated = ("preset", "dilate")
+        only_emulated = ("preset", "dilate", "load", "host_kv_gib")
         exclude(context, "--engines real", only_emulated, "they apply to emulated engines")
         options = replace(
             options,
@@ -60,9 +60,26 @@ class PeersOptions:
         Orders, Option(help="orders that Weft runs; calls without a key use the last")
     ] = ("fcfs", "plas", "resident")
     workloads: Annotated[
-        Names, Option(help="coding_sessions, tau_airline, tree_of_thoughts; default: all")
+        Names,
+        Option(
+            help="coding_sessions, tau_airline, tree_of_thoughts; emulated: also miniswe, magagent "
+            "and mooncake; default: all"
+        ),
     ] = ()
-    seeds: Annotated[int, Option(min=1, max=100, help="sets of programs and arrivals")] = 3
+    load: Annotated[
+        float,
+        Option(
+            min=0,
+            help="emulated: rate of arrivals relative to the replicas' capacity for these programs "
+            "in virtual time; 0: the workload's own rate",
+        ),
+    ] = 0.0
+    chats: Annotated[
+        float, Option(min=0, help="arrivals of single chats beside the programs, per second")
+    ] = 0.0
+    seeds: Annotated[
+        int, Option(min=0, max=100, help="sets of programs and arrivals; 0 plays nothing")
+    ] = 3
     first_seed: Annotated[int, Option(min=0, help="the first of them")] = 0
     replicas: Annotated[int, Option(min=1, max=64, help="replicas; real: 2")] = 3
     preset: Annotated[str, Option(help="emulated: engine, such as 8b-a100")] = "8b-a100"
@@ -70,6 +87,14 @@ class PeersOptions:
     kv_blocks: Annotated[
         int, Option(min=64, help="KV blocks of a replica; default with real: 500")
     ] = 3000
+    host_kv_gib: Annotated[
+        float,
+        Option(
+            min=0,
+            help="host memory for the KV blocks of each replica, through vLLM's "
+            "OffloadingConnector, GiB; 0: none",
+        ),
+    ] = 0.0
     dilate: Annotated[
         float, Option(min=0.001, help="emulated: factor on all times of the engines")
     ] = 1.0
@@ -84,9 +109,12 @@ class PeersOptions:
         bool,
         Option("--quick", help="one small workload with installed peers; takes minutes"),
     ] = False
+    join: Annotated[
+        Names,
+        Option(
+            help="earlier figures, comma-separated files; their plays are kept and not repeated"
+        ),
+    ] = ()
     install: Annotated[bool, Option("--install/--no-install", help="install missing peers")] = True
     json_file: JsonFile = ""
     plot: Annotated[str, Option(callback=writable, help="write an SVG here")] = ""
-    page: Annotated[
-        str, Option(help="page to update with these engines' section, such as docs/peers.md")
-    ] = ""

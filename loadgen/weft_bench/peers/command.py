@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 from rich.progress import Progress
 
 from weft_bench.cli.peers import EMULATED, REAL, PeersOptions
 from weft_bench.peers.fronts import SESSION_HEADERS, STOCK, WEFT, Front, fronts
+from weft_bench.peers.joining import Joined, joined
 from weft_bench.peers.plays import play
 from weft_bench.peers.replicas import Replicas, replicas
 from weft_bench.peers.scenes import (
@@ -25,33 +26,37 @@ from weft_bench.peers.scenes import (
     REAL_SCENES,
     LongGaps,
     Scene,
-    scripts,
+    cast,
 )
 from weft_bench.report import page
 from weft_bench.report import peers as report
-from weft_bench.report.figures import finish, machine, refuse
+from weft_bench.report.figures import machine, refuse, write_json
 from weft_bench.report.peers import Turn
 from weft_bench.stack.local import StackError
 from weft_bench.stack.processes import NotReady
 from weft_bench.stack.proxies import Absent, why_absent
 from weft_bench.workloads.schema import TraceError
 
+_T = TypeVar("_T")
 # Rows that `--quick` skips: the first starts slowly, the others are similar to remaining rows.
 _NOT_QUICK: Final = (
     "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
 )  # fmt: skip
-# Share of the engines' work. Above it, the machine and not the cost model sets the pace.
-_MAY_BE_LATE: Final = 0.01
 # Limit of long gaps, seconds of the engines, so that a run ends.
 _LONGEST_S: Final = {EMULATED: 15.0, REAL: 5.0}
 
 
 @dataclass(slots=True)
 class _Found:
-    """Completed plays, and the reasons for absent fronts."""
+    """Completed plays, the reasons for absent fronts, and all rows.
 
+    earlier: plays of the files to join.
+    """
+
+    earlier: Joined
     turns: list[Turn] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def run(options: PeersOptions) -> int:
@@ -60,14 +65,16 @@ def run(options: PeersOptions) -> int:
     Returns the exit status: 1 if Weft had errors or did not start, 2 for invalid input. An
     unavailable peer is listed as absent and does not change the status.
     """
-    found, status = _Found(), 0
+    found, status = _Found(Joined()), 0
     try:
         scenes = _scenes(options)
         _can_be_written(options)
-        print(f"starting {options.replicas} {options.engines} replicas ...", flush=True)
-        with tempfile.TemporaryDirectory() as folder, replicas(options, _schedulers(options)) as by:
-            rows = _rows(options, by[WEFT])
-            _play(options, scenes, rows, by, Path(folder), found)
+        found.earlier = earlier = joined(options)
+        found.turns, found.rows = list(earlier.turns), dict(earlier.rows)
+        if earlier.late:
+            print(f"{earlier.late} plays are left out because their engines were late")
+        if options.seeds:
+            _start(options, scenes, found)
     except (TraceError, ValueError, ImportError, StackError, OSError, httpx.HTTPError) as error:
         return refuse("peers", error)
     except NotReady as error:
@@ -76,9 +83,24 @@ def run(options: PeersOptions) -> int:
     except KeyboardInterrupt:
         status = 130
     if found.turns:
-        _report(options, found, rows)
+        _report(options, found)
     failed = any(_failed(turn) for turn in found.turns if turn.front.startswith(report.OURS))
     return status or int(failed)
+
+
+def _start(options: PeersOptions, scenes: Sequence[Scene], found: _Found) -> None:
+    """Start the engines and play."""
+    print(f"starting {options.replicas} {options.engines} replicas ...", flush=True)
+    with tempfile.TemporaryDirectory() as folder, replicas(options, _schedulers(options)) as by:
+        rows = _rows(options, next(iter(by.values())))
+        found.rows |= {
+            row.name: {
+                "name": row.name, "version": row.version or "ours", "order": row.order,
+                "reads": row.reads, "keyed": row.keyed, "told_of_ends": row.ends,
+            }
+            for row in rows.values()
+        }  # fmt: skip
+        _play(options, scenes, rows, by, Path(folder), found)
 
 
 def _scenes(options: PeersOptions) -> list[Scene]:
@@ -97,7 +119,7 @@ def _scenes(options: PeersOptions) -> list[Scene]:
 def command_of(options: PeersOptions) -> str:
     """Return the command line that repeats this run, with DATA for the data folder."""
     words = ["weft bench peers --data DATA --engines", options.engines]
-    unlike = {"data", "engines", "install", "json_file", "plot", "page"}
+    unlike = {"data", "engines", "install", "json_file", "plot"}
     unlike |= {"preset", "dilate"} if options.engines == REAL else set()
     for one in fields(options):
         value = getattr(options, one.name)
@@ -112,23 +134,15 @@ def command_of(options: PeersOptions) -> str:
 
 
 def _can_be_written(options: PeersOptions) -> None:
-    """Check that the page and the plot can be written before the run.
-
-    Raises ValueError or ImportError.
-    """
+    """Check that the plot can be drawn before the run. Raises ImportError."""
     if options.plot:
         importlib.import_module("matplotlib")
-    if options.page:
-        try:
-            report.around_section(Path(options.page), options.engines)
-        except OSError as error:
-            raise ValueError(f"{options.page} cannot be read: {error.strerror}") from None
 
 
 def _schedulers(options: PeersOptions) -> list[str]:
-    """Return the schedulers of the engines to start. A run without peers needs no stock engines."""
-    ours = options.fronts and all(name.startswith(report.OURS) for name in options.fronts)
-    return [WEFT] if ours else [WEFT, STOCK]
+    """Return the schedulers of the engines to start: those that a front plays on."""
+    ours = [name.startswith(report.OURS) for name in options.fronts] or [True, False]
+    return [name for name, needed in ((WEFT, any(ours)), (STOCK, not all(ours))) if needed]
 
 
 def _rows(options: PeersOptions, replicas: Replicas) -> dict[str, Front]:
@@ -162,10 +176,25 @@ def _play(
         for scene in scenes:
             with Progress() as progress:
                 told = progress.add_task(f"{scene.name}, seed {seed}: programs", total=None)
-                played = scripts(scene, Path(options.data), seed, by[WEFT], long_gaps)
-                calls = sum(len(script.bodies) for script in played)
+                missing = [n for n in rows if not found.earlier.has(scene, options.load, n, seed)]
+                if not missing:
+                    continue
+                parts = _apart(
+                    cast,
+                    scene,
+                    Path(options.data),
+                    seed,
+                    next(iter(by.values())),
+                    long_gaps,
+                    load=options.load,
+                    rate=found.earlier.rate(scene, options.load, seed),
+                    chats=options.chats,
+                )
+                played = parts.scripts
+                # Chats are played twice.
+                calls = sum(len(script.bodies) * (1 + script.chat) for script in played)
                 progress.remove_task(told)
-                for name in _rotated([n for n in rows if n not in found.absent], seed):
+                for name in _rotated([n for n in missing if n not in found.absent], seed):
                     bar = progress.add_task(f"{scene.name}, seed {seed}: {name}", total=calls)
                     try:
                         slices = play(
@@ -181,7 +210,21 @@ def _play(
                             raise
                         found.absent[name] = why_absent(error)
                         continue
-                    found.turns.append(Turn(scene.name, name, seed, slices))
+                    found.turns.append(
+                        Turn(
+                            scene.name, name, seed, slices, options.load, parts.rate, parts.capacity
+                        )
+                    )
+                    _write(options, found)
+
+
+def _apart(function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
+    """Call a function in a child process.
+
+    Virtual time imports vLLM, which would keep a gigabyte of memory during the plays.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *arguments, **options).result()
 
 
 def _rotated(names: list[str], seed: int) -> list[str]:
@@ -193,13 +236,28 @@ def _failed(turn: Turn) -> bool:
     return turn.slices["all"]["errors"] > 0
 
 
-def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> None:
-    order = {name: place for place, name in enumerate(rows)}
+def _report(options: PeersOptions, found: _Found) -> None:
+    document = _document(options, found)
+    page.show(document)
+    _write(options, found)
+    print(machine())
+    if options.plot:
+        report.draw(Path(options.plot), _sorted(found), f"{options.engines} replicas")
+
+
+def _sorted(found: _Found) -> list[Turn]:
+    order = {name: place for place, name in enumerate(found.rows)}
     workloads = list(dict.fromkeys(turn.workload for turn in found.turns))
-    turns = sorted(found.turns, key=lambda t: (workloads.index(t.workload), order[t.front], t.seed))
+    return sorted(
+        found.turns,
+        key=lambda t: (workloads.index(t.workload), t.load, order[t.front], t.seed),
+    )
+
+
+def _document(options: PeersOptions, found: _Found) -> dict[str, Any]:
+    turns = _sorted(found)
     missing = [f"{name}: absent ({reason})" for name, reason in found.absent.items()]
-    command = command_of(options)
-    document = {
+    return {
         "title": f"Comparison with other proxies, {options.engines} replicas",
         "kind": options.engines,
         "source": "the data sets of the workloads, in [workloads](workloads.md)",
@@ -207,34 +265,36 @@ def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> Non
         "tables": report.tables(turns),
         "findings": [*report.findings(turns), *_notes(turns), *missing],
     }
-    page.show(document)
+
+
+def _write(options: PeersOptions, found: _Found) -> None:
+    """Write the figures. This happens after each play, so that a stop loses none."""
+    if not options.json_file:
+        return
+    turns = _sorted(found)
     means, widths = report.figures(turns)
     configuration: dict[str, Any] = {
-        **asdict(options),
+        **asdict(replace(options, data="DATA", json_file="", plot="")),
+        **found.earlier.configuration,
         "absent": found.absent,
         "session_headers": SESSION_HEADERS,
-        "fronts": [
-            {"name": row.name, "version": row.version or "ours", "order": row.order,
-             "reads": row.reads, "keyed": row.keyed, "told_of_ends": row.ends}
-            for row in rows.values()
-        ],
-    }  # fmt: skip
-    extra = {**document, "half_widths": widths, "turns": [asdict(turn) for turn in turns]}
-    finish(command.removeprefix("weft bench "), options.json_file, configuration, means, extra)
-    if options.plot:
-        report.draw(Path(options.plot), turns, f"{options.engines} replicas")
-    if options.page:
-        told = document | {"command": command, "machine": machine(), "date": f"{date.today()}"}
-        image = os.path.relpath(options.plot, Path(options.page).parent) if options.plot else ""
-        report.into_page(Path(options.page), options.engines, page.markdown(told, image))
+        "fronts": list(found.rows.values()),
+        "commands": [*found.earlier.commands, *([command_of(options)] if options.seeds else [])],
+    }
+    extra = {
+        **_document(options, found),
+        "half_widths": widths,
+        "turns": [asdict(turn) for turn in turns],
+    }
+    write_json(Path(options.json_file), command_of(options), configuration, means, extra)
 
 
 def _notes(turns: Sequence[Turn]) -> list[str]:
     """Return notes that qualify the figures."""
     found = []
     for turn in turns:
-        of, figures = f"{turn.workload}, {turn.front}, seed {turn.seed}", turn.slices["all"]
-        if figures["late"] > _MAY_BE_LATE:
+        of, figures = f"{turn.scene}, {turn.front}, seed {turn.seed}", turn.slices["all"]
+        if turn.late:
             late = f"{figures['late']:.1%}"
             found.append(f"{of}: the machine could not keep the replicas' pace: {late} late")
         if figures["untold"]:

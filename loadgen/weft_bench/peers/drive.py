@@ -27,7 +27,8 @@ class Script:
 
     bodies, blocks: of its calls, made by `contents`. gaps_s: after each call, real seconds.
     arrival_s: from the start. alone_s: duration of the program alone, real seconds. long_gaps:
-    whether its gaps were multiplied.
+    whether its gaps were multiplied. chat: whether this is a single call beside the programs,
+    without a session.
     """
 
     program: ReadyProgram
@@ -37,6 +38,7 @@ class Script:
     arrival_s: float
     alone_s: float
     long_gaps: bool
+    chat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ async def _program(
     played: Played,
     on_call: Callable[[], None],
 ) -> None:
-    headers = dict.fromkeys(SESSION_HEADERS, session) if front.keyed else {}
+    in_session = not script.chat
+    headers = dict.fromkeys(SESSION_HEADERS, session) if front.keyed and in_session else {}
     sent: set[int] = set()
 
     async def ask(number: int) -> bool:
@@ -112,7 +115,7 @@ async def _program(
         return not error
 
     await closed_loop(script.program, begun, script.gaps_s.__getitem__, ask)
-    if front.ends:
+    if front.ends and in_session:
         path = f"/finish_session?session_id={quote(session, safe='')}"
         # The front may ignore this call; the program is over in any case.
         await _answer(client, b"", {}, path)

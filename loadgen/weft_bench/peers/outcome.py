@@ -48,6 +48,7 @@ class Outcome:
     untold: int
     errors: tuple[str, ...]
     long_gaps: bool
+    chat: bool = False
 
     @property
     def slowdown(self) -> float:
@@ -96,6 +97,7 @@ def _outcome(
         untold=len(good) - len(told),
         errors=tuple(call.error for call in calls if call.error),
         long_gaps=script.long_gaps,
+        chat=script.chat,
     )
 
 

@@ -20,6 +20,8 @@ from weft_bench.stack.proxies import started
 ALL: Final = "all"
 REST: Final = "rest"
 LONG: Final = "long gaps"
+CHATS: Final = "chats"
+CHATS_ALONE: Final = "chats alone"
 _START_S: Final = 60.0
 # Sessions sent before the play, so that each front has met each replica.
 _PROBES: Final = 12
@@ -36,6 +38,8 @@ def play(
 ) -> dict[str, dict[str, float]]:
     """Play the programs through a front and return its figures by slice.
 
+    Chats are then played a second time, without the programs.
+
     Raises Absent if the front cannot be installed, NotReady if it does not start or answer.
     """
     name = front.name.replace("/", "-")
@@ -48,18 +52,27 @@ def play(
         busy_now_s, late_now_s = replicas.device_seconds()
         late = (late_now_s - late_s) / ((busy_now_s - busy_s) or 1.0)
         found = outcomes(scripts, played.calls, replicas.answers(), replicas.block_tokens)
-    return sliced(found, played, 1 / replicas.place.dilate, late)
+        chats = [script for script in scripts if script.chat]
+        alone: list[Outcome] = []
+        if chats:
+            replicas.reset(front.order)
+            beside = asyncio.run(drive(url, front, chats, uuid4().hex[:8], on_call))
+            alone = outcomes(chats, beside.calls, replicas.answers(), replicas.block_tokens)
+    figures = sliced(found, played, 1 / replicas.place.dilate, late)
+    return figures | ({CHATS_ALONE: summarise(alone, 1 / replicas.place.dilate)} if alone else {})
 
 
 def sliced(
     found: Sequence[Outcome], played: Played, scale: float, late: float
 ) -> dict[str, dict[str, float]]:
     """Return the figures of all programs, and of those with long gaps and the rest if there are
-    any.
+    any. Chats are a separate slice and not among all programs.
 
     scale: engine seconds per real second. late: share of their work by which emulated engines
     were late in the whole play.
     """
+    chats = [one for one in found if one.chat]
+    found = [one for one in found if not one.chat]
     figures = {ALL: summarise(found, scale)}
     answered = sum(not call.error for call in played.calls)
     figures[ALL]["calls_per_s"] = answered / played.duration_s if played.duration_s else 0.0
@@ -68,6 +81,8 @@ def sliced(
     if any(one.long_gaps for one in found):
         figures[REST] = summarise([one for one in found if not one.long_gaps], scale)
         figures[LONG] = summarise([one for one in found if one.long_gaps], scale)
+    if chats:
+        figures[CHATS] = summarise(chats, scale)
     return figures
 
 

@@ -109,6 +109,8 @@ def command_line(options: PeersOptions, scheduler: str) -> list[str]:
         line += ["--emulated", "--preset", options.preset, "--dilate", f"{options.dilate:g}"]
         line += ["--scheduler", scheduler]
     line += ["--", "--max-num-seqs", str(options.slots)]
+    if options.host_kv_gib:
+        line += ["--kv-offloading-size", f"{options.host_kv_gib:g}"]
     return [*line, "--num-gpu-blocks-override", str(options.kv_blocks), *ARGUMENTS]
 
 
@@ -129,9 +131,10 @@ def _at(base: str, options: PeersOptions, scheduler: str, secret: str) -> Replic
 
 
 def _empty_cache(url: str) -> None:
-    """Empty the cache of vLLM without the plugin, which refuses while a call holds blocks."""
+    """Empty the cache and the host memory of vLLM without the plugin, which refuses while a call
+    holds blocks."""
     deadline = time.monotonic() + _PATIENCE_S
-    while not _ask("POST", f"{url}/reset_prefix_cache")["success"]:
+    while not _ask("POST", f"{url}/reset_prefix_cache?reset_external=true")["success"]:
         if time.monotonic() > deadline:
             raise StackError(f"{url} does not empty its cache")
         time.sleep(0.1)

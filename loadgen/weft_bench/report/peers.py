@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil, log
 from pathlib import Path
 from typing import Any, Final
 
 from weft_bench.report import plots
 from weft_bench.report.figures import Figure
-from weft_bench.studies.cells import Cell, Estimate, Measured, estimate
+from weft_bench.studies.cells import Cell, Estimate, Measured, estimate, geometric
+from weft_bench.studies.experiment import Table
 from weft_bench.studies.show import Shown, each, mean, table
 
 OURS: Final = "weft/"
+# The default order. A table has its ratios to the other fronts.
+DEFAULT: Final = "weft/resident"
 BASELINE: Final = "weft/round_robin"
 ALL: Final = "all"
+# Share of the engines' work. Above it, the machine and not the cost model sets the pace.
+_MAY_BE_LATE: Final = 0.01
 _UNITS: Final = {
     "programs": "programs", "calls": "calls", "migrations": "calls", "recomputed_tokens": "tokens",
     "output_tokens": "tokens", "front_ms": "ms/call", "untold": "calls", "errors": "programs",
@@ -24,24 +30,42 @@ _UNITS: Final = {
 # The figures that findings compare, and whether less is better.
 _JUDGED: Final = {"mean": True, "p50": True, "p95": True, "p99": True, "jain": False}
 
+_RATIOS: Final = ("mean", "p50", "p95", "p99")
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One front's play of one workload with one seed. slices: figures by slice."""
+    """One front's play of one workload with one seed.
+
+    slices: figures by slice. load: rate of arrivals over `capacity`, 0 if the workload sets it.
+    rate: of arrivals, programs per engine second. capacity: what the replicas complete, 0 if
+    unknown.
+    """
 
     workload: str
     front: str
     seed: int
     slices: Mapping[str, Mapping[str, float]]
+    load: float = 0.0
+    rate: float = 0.0
+    capacity: float = 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether the machine, and not the cost model, set the pace of emulated engines."""
+        return self.slices[ALL].get("late", 0.0) > _MAY_BE_LATE
+
+    @property
+    def scene(self) -> str:
+        """The workload with its load."""
+        return f"{self.workload} at load {self.load:g}" if self.load else self.workload
 
 
 def measured(turns: Sequence[Turn]) -> Measured:
     """Return the turns as cells with the settings workload, front and slice."""
     return Measured(
         {
-            Cell(
-                (("front", turn.front), ("slice", part), ("workload", turn.workload)), turn.seed
-            ): v
+            Cell((("front", turn.front), ("slice", part), ("workload", turn.scene)), turn.seed): v
             for turn in turns
             for part, v in turn.slices.items()
         }
@@ -60,7 +84,8 @@ _COLUMNS: Final[Mapping[str, Shown]] = {
     "mean, s": mean("mean"), "p50, s": mean("p50"), "p95, s": mean("p95"), "p99, s": mean("p99"),
     "slowdown": mean("slowdown"), "Jain": mean("jain"), "migrated, %": _percent("migrated"),
     "computed again, %": _percent("recomputed"), "hit rate, %": _percent("hit_rate"),
-    "calls/s": mean("calls_per_s"), "front, ms": mean("front_ms"), "errors": _sum("errors"),
+    "calls/s": mean("calls_per_s"), "front, ms": mean("front_ms"), "late, %": _percent("late"),
+    "errors": _sum("errors"),
 }  # fmt: skip
 _OF_SLICES: Final[Mapping[str, Shown]] = {
     "programs": _sum("programs"),
@@ -70,8 +95,10 @@ _OF_SLICES: Final[Mapping[str, Shown]] = {
 }
 
 
-def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    """Return a table for each workload, and one for its slices if it has some."""
+def tables(turns: Sequence[Turn], ours: str = DEFAULT) -> list[dict[str, Any]]:
+    """Return a table for each workload, one of the ratios of `ours` to the other fronts, and one
+    for the workload's slices, if it has these.
+    """
     found = []
     for workload, at in each(measured(turns), "workload"):
         whole = at.where(slice=ALL)
@@ -82,10 +109,14 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         )
         columns = dict(_COLUMNS)
         if whole.where(front=BASELINE):
-            columns["mean / round robin"] = lambda one, group: _faultless(one).ratio(
-                "mean", _faultless(group.where(front=BASELINE))
+            columns["mean / round robin"] = lambda one, group: faultless(one).ratio(
+                "mean", faultless(group.where(front=BASELINE))
             )
         found.append(table(whole, f"{title}seeds {seeds}", {"front": "front"}, columns))
+        ratios = _ratios(faultless(whole), ours)
+        if ratios:
+            about = f"{workload}, {ours} over the others, on the same programs"
+            found.append(Table(about, ("over", "seeds", *_RATIOS), ratios, labels=1))
         sliced = table(
             at,
             f"{workload}, programs with long gaps and the rest",
@@ -95,6 +126,45 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         )
         found += [sliced] if sliced.rows else []
     return [asdict(one) for one in found]
+
+
+def _ratios(found: Measured, name: str) -> list[tuple[str, ...]]:
+    """Return rows with the ratios of one front to each other front, to the best peer of
+    each seed, and to the best other order of Weft of each seed.
+    """
+    ours = found.where(front=name)
+    others = [str(other) for other in found.levels("front") if other != name]
+    if not ours or not others:
+        return []
+    peers = [other for other in others if not other.startswith(OURS)]
+    # A row without sessions is not an order, and the baseline does not follow sessions either.
+    orders = [one for one in others if one.count("/") == 1 and one not in (*peers, BASELINE)]
+    groups = {other: [other] for other in others}
+    groups |= {"best peer of each seed": peers} if len(peers) > 1 else {}
+    groups |= {"best other order of each seed": orders} if len(orders) > 1 else {}
+    rows = []
+    for label, names in groups.items():
+        ratios = [over_best(ours, found, names, figure) for figure in _RATIOS]
+        count = len(ratios[0])
+        if count:
+            rows.append((label, str(count), *(str(geometric(logs)) for logs in ratios)))
+    return rows
+
+
+def over_best(
+    ours: Measured, found: Measured, names: Sequence[str], figure: str
+) -> Sequence[float]:
+    """Return the logarithms of our figure over the least of these fronts' figures.
+
+    Each seed has the fronts that played it. Seeds that none of them played are left out.
+    """
+    theirs = [found.where(front=name).series(figure) for name in names]
+    logs = []
+    for seed, value in ours.series(figure).items():
+        least = min((one[seed] for one in theirs if seed in one), default=0.0)
+        if value > 0 and least > 0:
+            logs.append(log(value / least))
+    return logs
 
 
 def figures(turns: Sequence[Turn]) -> tuple[list[Figure], dict[str, float]]:
@@ -120,7 +190,7 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     if len({turn.seed for turn in turns}) < 2:
         return ["one seed has no intervals, so there are no findings"]
     found = []
-    for workload, at in each(_faultless(measured(turns).where(slice=ALL)), "workload"):
+    for workload, at in each(faultless(measured(turns).where(slice=ALL)), "workload"):
         rows = dict(each(at, "front"))
         peers = [name for name in rows if not name.startswith(OURS)]
         ours = [name for name in rows if name not in peers and name != BASELINE]
@@ -136,7 +206,7 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     return found
 
 
-def _faultless(found: Measured) -> Measured:
+def faultless(found: Measured) -> Measured:
     """Return the plays without an error.
 
     Failed programs have no times, and the others are no longer the same set of programs.
@@ -166,9 +236,14 @@ def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
     found = measured(turns).where(slice=ALL)
     names = [str(name) for name in found.levels("front")]
     workloads = list(each(found, "workload"))
-    size = (4.2 * len(workloads), 1.5 + 0.36 * len(names))
-    picture, axes = plots.figure(1, len(workloads), size, sharey=True)
-    for axis, (workload, at) in zip(axes[0], workloads, strict=True):
+    columns = min(3, len(workloads))
+    rows = ceil(len(workloads) / columns)
+    size = (2.5 + 4.2 * columns, (1.2 + 0.36 * len(names)) * rows + 0.3)
+    picture, axes = plots.figure(rows, columns, size, sharey=True)
+    places = [axis for row in axes for axis in row]
+    for axis in places[len(workloads) :]:
+        axis.axis("off")
+    for axis, (workload, at) in zip(places, workloads, strict=False):
         for mark, name in zip("o^s", ("p50", "p95", "p99"), strict=True):
             of = [at.where(front=front).estimate(name) for front in names]
             axis.errorbar(
@@ -180,26 +255,7 @@ def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
                 label=name,
             )
         axis.set(title=workload, xlabel="program completion, s", xlim=(0, None))
-    axes[0][0].set_yticks(range(len(names)), names)
-    axes[0][0].invert_yaxis()
-    axes[0][0].legend(fontsize="small")
+    places[0].set_yticks(range(len(names)), names)
+    places[0].invert_yaxis()
+    places[columns - 1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0))
     plots.save(picture, path, title)
-
-
-def around_section(path: Path, kind: str) -> tuple[str, str]:
-    """Return the text of a page before and after the section of these engines, with its markers.
-
-    Raises ValueError if the page has no such markers, OSError if it cannot be read.
-    """
-    begin, end = f"<!-- {kind} -->", f"<!-- end of {kind} -->"
-    before, found, rest = path.read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ValueError(f"{path} has no {begin} followed by {end}")
-    return before + begin, end + after
-
-
-def into_page(path: Path, kind: str, text: str) -> None:
-    """Write the section of these engines into a page. Raises the errors of `around_section`."""
-    before, after = around_section(path, kind)
-    path.write_text(f"{before}\n\n{text.strip()}\n\n{after}")

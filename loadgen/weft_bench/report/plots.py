@@ -13,20 +13,28 @@ def figure(rows: int, columns: int, size: tuple[float, float], **options: Any) -
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    picture, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False, **options)
+    picture, axes = pyplot.subplots(
+        rows, columns, figsize=size, squeeze=False, layout="constrained", **options
+    )
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+        axis.set_axisbelow(True)
     return picture, axes
 
 
 def save(picture: Any, path: Path, title: str) -> None:
-    """Write and close the picture, in the format of the path's suffix."""
+    """Write and close the picture, in the format of the path's suffix.
+
+    The background is white, so that the picture is legible on light and dark pages.
+    """
     import matplotlib
     from matplotlib import pyplot
 
-    for axis in picture.axes:
-        axis.grid(alpha=0.3)
     picture.suptitle(title)
-    picture.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"svg.hashsalt": title}):
-        picture.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    # Text stays text. The hash salt makes the identifiers in the file the same in each run.
+    options = {"svg.hashsalt": title, "svg.fonttype": "none"}
+    metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else None
+    with matplotlib.rc_context(options):
+        picture.savefig(path, facecolor="white", metadata=metadata)
     pyplot.close(picture)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft_bench.studies.cells import Cell, Measured, cells
-from weft_bench.studies.experiment import Experiment, Headline, Plot, Table, less
-from weft_bench.studies.show import each, lines, mean, table, under
+from weft_bench.studies.experiment import Claim, Experiment, Headline, Plot, Table, less
+from weft_bench.studies.show import each, hit_rates, lines, mean, table, under
 from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure, systems
 
 
@@ -51,6 +51,21 @@ def _headline(found: Measured) -> Headline:
     return Headline("makespan over mlfq's; less is better", scores, "0.6 to 0.9 of all others'")
 
 
+def _claims(found: Measured) -> Sequence[Claim]:
+    return [
+        Claim(
+            f"sharegpt: makespan of {programs} programs, plas",
+            rival,
+            less("", at.where(system="plas").ratio("makespan", at.where(system=rival))),
+            "0.6 to 0.9",
+            0.9,
+            hit_rates(at, "plas", rival),
+        )
+        for programs, at in each(found, "programs")
+        for rival in ("vllm-opt", "mlfq")
+    ]
+
+
 FIGURE_16: Final = Experiment(
     name="agentix-16",
     title="Makespan of a batch of programs",
@@ -62,4 +77,5 @@ FIGURE_16: Final = Experiment(
     tables=_tables,
     plots=_plots,
     headline=_headline,
+    claims=_claims,
 )

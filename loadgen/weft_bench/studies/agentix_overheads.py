@@ -8,13 +8,15 @@ from typing import Final
 from weft_bench.costs.presets import preset
 from weft_bench.studies.agentix_single import load_cells
 from weft_bench.studies.cells import Cell, Measured, Setting, cells, estimate
-from weft_bench.studies.experiment import Experiment, Headline, Table, less
-from weft_bench.studies.show import each, mean, over, table
-from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure
+from weft_bench.studies.experiment import Claim, Experiment, Headline, Table, less
+from weft_bench.studies.show import each, hit_rates, mean, over, table
+from weft_bench.studies.simulating import EIGHTH, UNTOLD, agentix, measure
 
 _BLOCK_S: Final = preset("8b-a100").cost.swapped_block_s
 # Ratio of copying block by block to copying all blocks at once: the middle of the paper's 3 to 7.
 _SINGLE_COPIES: Final = 5.0
+# Section 6.5: up to 18 times fewer swaps.
+_FEWER_SWAPS: Final = 1 / 18
 # Treatments of preempted calls, as settings of cells.
 _WAYS: Final[dict[str, dict[str, Setting]]] = {
     "batched": {},
@@ -66,6 +68,19 @@ def _breakdown_headline(found: Measured) -> Headline:
             scores.append(less(name, ratio))
     what = "waiting per token over mlfq's at the heaviest load; less is better"
     return Headline(what, scores, "much less; no number")
+
+
+def _breakdown_claims(found: Measured) -> Sequence[Claim]:
+    claims = []
+    for workload, at in each(found, "workload"):
+        at = at.where(rate=at.levels("rate")[-1])
+        name = agentix(workload)
+        for rival in ("vllm-opt", "mlfq"):
+            ratio = at.where(system=name).ratio("waiting_per_token", at.where(system=rival))
+            rates = hit_rates(at, name, rival)
+            subject = f"{workload}: waiting per token, {name}"
+            claims.append(Claim(subject, rival, less("", ratio), "less", hit_rates=rates))
+    return claims
 
 
 def _swap_cells(quick: bool) -> Sequence[Cell]:
@@ -120,6 +135,17 @@ def _swap_headline(found: Measured) -> Headline:
     return Headline("blocks swapped per token over mlfq's; less is better", scores, "down to 1/18")
 
 
+def _swap_claims(found: Measured) -> Sequence[Claim]:
+    batched = found.named("way", _WAYS).where(way="batched")
+    claims = []
+    for _, at in each(batched, "workload", "rate"):
+        ratio = at.where(system="plas").ratio("swaps_per_token", at.where(system="mlfq"))
+        subject = f"{at.only('workload')} at {at.only('rate')}/s: swaps per token, plas"
+        rates = hit_rates(at, "plas", "mlfq")
+        claims.append(Claim(subject, "mlfq", less("", ratio), "down to 1/18", _FEWER_SWAPS, rates))
+    return claims
+
+
 FIGURE_17: Final = Experiment(
     name="agentix-17",
     title="Breakdown of a token's time, one engine",
@@ -134,6 +160,7 @@ FIGURE_17: Final = Experiment(
         "`weft bench scheduler` measures it",
     ),
     headline=_breakdown_headline,
+    claims=_breakdown_claims,
 )
 FIGURE_18: Final = Experiment(
     name="agentix-18",
@@ -145,4 +172,5 @@ FIGURE_18: Final = Experiment(
     measure=measure,
     tables=_swap_tables,
     headline=_swap_headline,
+    claims=_swap_claims,
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import log
 from typing import Final
 
 from weft_bench.studies.cells import Cell, Estimate, Measured, cells, estimate, geometric
-from weft_bench.studies.curves import bounded_load, curves, risen, throughput_ratio
+from weft_bench.studies.curves import bound_of, bounded_load, curves, risen, throughput_ratio
 from weft_bench.studies.experiment import Experiment, Headline, Plot, Series, Table, more
 from weft_bench.studies.show import Shown, each, lines, mean, table, under
 from weft_bench.studies.simulating import EIGHTH, measure
@@ -202,7 +203,10 @@ def _scaling_plots(found: Measured) -> Sequence[Plot]:
 
 def _scaling_headline(found: Measured) -> Headline:
     scores = [
-        more(f"SLO {slo} x, {max(at)} replicas", _share(at, max(at)))
+        replace(
+            more(f"SLO {slo} x, {max(at)} replicas", _share(at, max(at))),
+            bound=bound_of(at[max(at)][1], at[1][1]),
+        )
         for slo, at in _rates_within(found).items()
     ]
     what = "load of many replicas over linear scaling of one; more is better"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Final
 
 from weft_bench.studies.cells import Cell, Measured, cells
 from weft_bench.studies.curves import Throughput, doubled, throughput_ratio
-from weft_bench.studies.experiment import Experiment, Headline, Plot, Table
-from weft_bench.studies.show import Shown, across, each, lines, table
-from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure, systems
+from weft_bench.studies.experiment import Claim, Experiment, Headline, Plot, Table
+from weft_bench.studies.show import Shown, across, each, hit_rates, lines, table
+from weft_bench.studies.simulating import EIGHTH, UNTOLD, agentix, measure, systems
 
 # Workload to programs and rates, programs a second, from light load to beyond the capacity of
 # vllm-opt.
@@ -33,6 +34,10 @@ _PUBLISHED: Final[Mapping[str, Mapping[str, str]]] = {
     "lats": {"vllm": "5", "vllm-opt": "2", "mlfq": "2.5"},
     "mixed": {"vllm": "15", "vllm-opt": "5", "mlfq": "5.5"},
 }
+# Section 6.3: the highest published ratio of throughput at equal P95 or P99.
+_PUBLISHED_TAILS: Final = "1.7"
+# Systems of the claims; the paper's vllm has no prefix cache.
+_RIVALS: Final = ("vllm-opt", "mlfq")
 # Figures of the cells by their labels in tables.
 _MEAN: Final = {"mean": "token_latency"}
 _TAILS: Final = {"P95": "token_latency_p95", "P99": "token_latency_p99"}
@@ -74,8 +79,8 @@ def _bears(ours: str, figure: str) -> Shown:
     """
 
     def shown(other: Measured, group: Measured) -> Throughput:
-        agentix = "atlas" if "atlas" in group.levels("system") else "plas"
-        return _throughput(group, ours or agentix, other, figure)
+        name = ours or agentix(str(group.only("workload")))
+        return _throughput(group, name, other, figure)
 
     return shown
 
@@ -138,6 +143,24 @@ def _headline(found: Measured, label: str, figure: str, published: str) -> Headl
     return Headline(what, scores, published)
 
 
+def _claims(found: Measured, figures: Mapping[str, str]) -> Sequence[Claim]:
+    """Compare Agentix's own order with its rivals, without Weft."""
+    claims = []
+    for workload, at in each(found, "workload"):
+        name = agentix(workload)
+        heaviest = at.where(rate=at.levels("rate")[-1])
+        for (label, figure), rival in product(figures.items(), _RIVALS):
+            tail = figure in _TAILS.values()
+            published = _PUBLISHED_TAILS if tail else _PUBLISHED[workload][rival]
+            subject = f"{workload}: load at equal {label} token latency, {name}"
+            score = _throughput(at, name, at.where(system=rival), figure).score("")
+            rates = hit_rates(heaviest, name, rival)
+            claims.append(
+                Claim(subject, rival, score, f"up to {published}", float(published), rates)
+            )
+    return claims
+
+
 FIGURE_12: Final = Experiment(
     name="agentix-12",
     title="Program token latency against load, one engine",
@@ -150,6 +173,7 @@ FIGURE_12: Final = Experiment(
     tables=lambda found: _tables(found, _MEAN, published=True),
     plots=lambda found: _plots(found, _MEAN),
     headline=lambda found: _headline(found, "mean", "token_latency", "up to 2; mixed up to 5"),
+    claims=lambda found: _claims(found, _MEAN),
 )
 FIGURE_13: Final = Experiment(
     name="agentix-13",
@@ -162,4 +186,5 @@ FIGURE_13: Final = Experiment(
     tables=lambda found: _tables(found, _TAILS, published=False),
     plots=lambda found: _plots(found, _TAILS),
     headline=lambda found: _headline(found, "P95", "token_latency_p95", "up to 1.7, MLFQ too"),
+    claims=lambda found: _claims(found, _TAILS),
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, floor, isnan, log, log10, nan
 from typing import Any
 
 from weft_bench.stats import half_width, mean
+from weft_bench.studies.significance import p_value
 
 Setting = str | int | float | bool
 Settings = tuple[tuple[str, Setting], ...]
@@ -45,12 +46,13 @@ class Estimate:
     """An estimate over seeds with its 95% confidence interval.
 
     The interval equals the middle if nothing varies or only one seed is known. middle: nan without
-    values.
+    values. p: two-sided p-value of no difference, for a ratio of at least two seeds; otherwise nan.
     """
 
     middle: float
     low: float
     high: float
+    p: float = field(default=nan, compare=False, kw_only=True)
 
     def above(self, value: float) -> bool:
         """Return whether the whole interval is above a value."""
@@ -138,7 +140,7 @@ def geometric(logs: Sequence[float]) -> Estimate:
     1. nan without values.
     """
     of = estimate(logs)
-    return Estimate(exp(of.middle), exp(of.low), exp(of.high))
+    return Estimate(exp(of.middle), exp(of.low), exp(of.high), p=p_value(logs))
 
 
 class Measured:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from dataclasses import dataclass
@@ -12,8 +11,10 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from weft_bench.peers.fronts import Place, fronts
 from weft_bench.report import page as report
-from weft_bench.studies.cells import Measured
+from weft_bench.report.peers import OURS
+from weft_bench.report.results.site import draw_experiment, write_site
 from weft_bench.studies.experiment import Experiment
 from weft_bench.studies.registry import EXPERIMENTS
 from weft_bench.studies.runner import Run, default_jobs, run
@@ -21,16 +22,16 @@ from weft_bench.studies.store import ROOT, Store
 
 RESULTS: Final = ROOT / "results" / "experiments"
 _QUICK: Final = ROOT / ".weft" / "quick"
-IMAGES: Final = ROOT / "docs" / "images" / "results"
-_PAGE: Final = ROOT / "docs" / "results.md"
+DOCS: Final = ROOT / "docs"
+IMAGES: Final = DOCS / "images" / "results"
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOptions:
     """Options of the commands; see their --help.
 
-    jobs: 0 for one a core. page: also write `docs/results.md`. out: empty for the project's results
-    folder; the quick form never writes there.
+    jobs: 0 for one a core. page: also write the pages of results. out: empty for the project's
+    results folder; the quick form never writes there.
     """
 
     names: tuple[str, ...]
@@ -101,8 +102,8 @@ def _run_all(options: ExperimentOptions, console: Console) -> int:
             return 1
         _keep(experiment, found, options, console)
     if options.page and not options.quick and not options.out:
-        write_page()
-        console.print(f"written: {_PAGE}", highlight=False, soft_wrap=True)
+        for page in write_page():
+            console.print(f"written: {page}", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -133,38 +134,19 @@ def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, consol
     folder = Path(options.out) if options.out else _QUICK if options.quick else RESULTS
     file = folder / f"{experiment.name}.json"
     report.write(file, document)
-    plots = list(experiment.plots(found.measured))
-    image = (IMAGES if folder == RESULTS else folder) / f"{experiment.name}.svg"
-    if plots:
-        try:
-            report.draw(image, plots, f"{experiment.kind}: {experiment.title}")
-        except ImportError:
-            console.print("no plot: matplotlib is missing (pip install 'weft[bench]')")
+    try:
+        draw_experiment(
+            IMAGES if folder == RESULTS else folder, experiment.name, experiment, found.measured
+        )
+    except ImportError:
+        console.print("no plot: matplotlib is missing (pip install 'weft[bench]')")
     console.print(f"written: {file}", highlight=False, soft_wrap=True)
 
 
-def write_page() -> None:
-    """Write `docs/results.md` from the measured cells in the project's results.
+def write_page() -> list[Path]:
+    """Write `docs/results.md` and the pages behind it from the measured figures in `results`.
 
-    Files of other commands get a section if they contain `tables`, and a table row in any case.
+    Returns the written pages.
     """
-    documents, sections, missing = [], [], []
-    for name, experiment in EXPERIMENTS.items():
-        file = RESULTS / f"{name}.json"
-        if not file.is_file():
-            missing.append(name)
-        else:
-            image = IMAGES / f"{name}.svg"
-            beside = image.relative_to(_PAGE.parent).as_posix() if image.is_file() else ""
-            document = json.loads(file.read_text())
-            measured = Measured.of_json(document["cells"])
-            documents.append(document | report.views(experiment, measured))
-            sections.append(report.markdown(documents[-1], beside))
-    others = []
-    for file in sorted(RESULTS.parent.glob("*.json")):
-        found = json.loads(file.read_text())
-        if "tables" in found:
-            sections.append(report.markdown(found))
-        if "command" in found:
-            others.append({**found, "file": file.relative_to(ROOT).as_posix()})
-    _PAGE.write_text(report.page(sections, others, missing, documents))
+    peers = [name for name in fronts(Place("", 1), ()) if not name.startswith(OURS)]
+    return write_site(DOCS, RESULTS.parent, EXPERIMENTS, peers)

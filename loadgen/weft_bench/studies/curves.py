@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isnan, log, nan, sqrt
-from typing import Final, Literal
+from typing import Final
 
 from weft_bench.studies.cells import Estimate, Measured, geometric
-from weft_bench.studies.experiment import Score, more
+from weft_bench.studies.experiment import Bound, Score, more
 
 Curve = Sequence[tuple[float, float]]
-# Bound of a ratio: measured, a lower bound, an upper bound, or unknown.
-Bound = Literal["", "≥", "≤", "?"]
 _OF: Final[Mapping[tuple[str, str], Bound]] = {
     ("", ""): "",
     ("≥", ""): "≥",
@@ -23,6 +21,11 @@ _OF: Final[Mapping[tuple[str, str], Bound]] = {
     ("", "≥"): "≤",
     ("≤", "≥"): "≤",
 }
+
+
+def bound_of(ours: str, theirs: str) -> Bound:
+    """Return the bound of a ratio of two loads with these bounds; "" for none, "?" if unknown."""
+    return _OF.get((ours, theirs), "?")
 
 
 def load_at(latency: float, curve: Curve) -> float:
@@ -75,7 +78,8 @@ class Throughput:
         """Return the score. A bound only supports an outcome on its own side."""
         outcome = more("", self.ratio).outcome
         told = {"": ("won", "lost"), "≥": ("won",), "≤": ("lost",), "?": ()}[self.bound]
-        return Score(name, str(self), outcome if outcome in told else "open")
+        outcome = outcome if outcome in told else "open"
+        return Score(name, str(self), outcome, self.ratio, less=False, bound=self.bound)
 
 
 def throughput_ratio(
@@ -93,7 +97,7 @@ def throughput_ratio(
         ours_bears, ours_bound = bounded_load(latency[seed], mine[seed])
         they_bear, their_bound = bounded_load(latency[seed], theirs[seed])
         logs.append(log(ours_bears / they_bear))
-        bounds.add(_OF.get((ours_bound, their_bound), "?"))
+        bounds.add(bound_of(ours_bound, their_bound))
     bounds.discard("")
     bound: Bound = "?" if len(bounds) > 1 or not logs else next(iter(bounds), "")
     return Throughput(geometric(logs), bound)

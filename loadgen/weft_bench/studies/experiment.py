@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from math import isnan
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import nan
 from typing import Final, Literal
 
 from weft_bench.studies.cells import Cell, Estimate, Measured, Values
+from weft_bench.studies.simulating import OURS
 
 Outcome = Literal["won", "lost", "open"]
+# Bound of a ratio: measured, a lower bound, an upper bound, or unknown.
+Bound = Literal["", "≥", "≤", "?"]
+_UNKNOWN: Final = Estimate(nan, nan, nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +21,16 @@ class Score:
     """One comparison.
 
     name: its subject. shown: its figure as text. outcome: the conclusion of the whole interval, or
-    open.
+    open. ratio: ours over the other's. less: whether less than 1 is better. bound: set if the ratio
+    is not a value.
     """
 
     name: str
     shown: str
     outcome: Outcome
+    ratio: Estimate = _UNKNOWN
+    less: bool = True
+    bound: Bound = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +48,37 @@ class Headline:
     rival: bool = True
 
 
-def less(name: str, ratio: Estimate) -> Score:
-    """Score a ratio for which less than 1 is better."""
-    return Score(name, str(ratio), _outcome(ratio.below(1), ratio.above(1)))
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A paper's claim, and the same comparison on this project's implementation of its system.
+
+    subject: the figure and the paper's system. rival: the other system. ratio: without a name.
+    published: as text. target: the published ratio, nan if the paper has no number. hit_rates: of
+    both systems by name, to explain differences.
+    """
+
+    subject: str
+    rival: str
+    ratio: Score
+    published: str
+    target: float = nan
+    hit_rates: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def score(self) -> Score:
+        """Return the comparison with its name."""
+        return replace(self.ratio, name=f"{self.subject} over {self.rival}")
 
 
-def more(name: str, ratio: Estimate, than: float = 1.0, unit: str = "") -> Score:
-    """Score a figure for which more than `than` is better."""
-    shown = str(ratio) if isnan(ratio.middle) or not unit else _with(ratio, unit)
-    return Score(name, shown, _outcome(ratio.above(than), ratio.below(than)))
+def less(name: str, ratio: Estimate, shown: str = "") -> Score:
+    """Score a ratio for which less than 1 is better. shown: text instead of the ratio's."""
+    return Score(name, shown or str(ratio), _outcome(ratio.below(1), ratio.above(1)), ratio)
 
 
-def _with(ratio: Estimate, unit: str) -> str:
-    middle, _, ends = str(ratio).partition(" ")
-    return f"{middle}{unit} {ends}".strip()
+def more(name: str, ratio: Estimate) -> Score:
+    """Score a ratio for which more than 1 is better."""
+    outcome = _outcome(ratio.above(1), ratio.below(1))
+    return Score(name, str(ratio), outcome, ratio, less=False)
 
 
 def _outcome(won: bool, lost: bool) -> Outcome:
@@ -99,12 +124,35 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Panels in a row, each with a title and its lines. x, y: labels of the axes."""
+    """Panels in a row, each with a title and its lines.
+
+    x, y: labels of the axes. bars: whether to draw the intervals. file: plots with the same value
+    are drawn into one file, whose name ends with it.
+    """
 
     x: str
     y: str
     panels: Sequence[tuple[str, Sequence[Series]]]
     log_y: bool = False
+    bars: bool = True
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Panels in a row, each with a title and ratios with a note by their places (x, y).
+
+    Less than 1 is better. x, y: labels of the axes. shown: label of the ratios. file: as in `Plot`.
+    """
+
+    x: str
+    y: str
+    shown: str
+    panels: Sequence[tuple[str, Mapping[tuple[float, float], tuple[Estimate, str]]]]
+    file: str = ""
+
+
+Drawing = Plot | HeatMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +166,8 @@ class Experiment:
     process; a module-level function. tables, plots: views of the figures. notes: what readers must
     know. headline: the result in one line of the page's summary. code: files and folders, relative
     to the project's root, that determine the outcome. exclusive: measured in real time, so that no
-    other cell may run at the same time.
+    other cell may run at the same time. claims: of a paper about its own system. order: of Weft's
+    engines. first_seed: `measure` adds it to the seed of a cell.
     """
 
     name: str
@@ -128,9 +177,12 @@ class Experiment:
     cells: Callable[[bool], Sequence[Cell]]
     measure: Callable[[Cell], Values]
     tables: Callable[[Measured], Sequence[Table]]
-    plots: Callable[[Measured], Sequence[Plot]] = field(default=lambda found: ())
+    plots: Callable[[Measured], Sequence[Drawing]] = field(default=lambda found: ())
     notes: Sequence[str] = ()
     headline: Callable[[Measured], Headline] = field(default=lambda found: Headline("", ()))
+    claims: Callable[[Measured], Sequence[Claim]] = field(default=lambda found: ())
     kind: Kind = "simulated"
     code: Sequence[str] = SIMULATION
     exclusive: bool = False
+    order: str = OURS
+    first_seed: int = 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PRESET: Final = "14b-a100"
 STEP_TOKENS: Final = 256
-_ORDER: Final = "program_fifo"
+ORDER: Final = "program_fifo"
 BASELINE: Final = "baseline"
 SPLIT: Final = "+PS"
 DISPATCH: Final = "+PS+DS"
@@ -34,16 +34,16 @@ PINNED: Final = "TTL 6 s"
 # of section 6, which may pin the whole cache. Every row with prefills tags them, because the paper
 # gives them the highest priority already in 4.1.
 MODES: Final[Mapping[str, System]] = {
-    BASELINE: System(_ORDER, overlap=Overlap(tell_tags=False, forget=False)),
-    SPLIT: System(_ORDER, tags=True, overlap=Overlap(split=True, tell_tags=False, forget=False)),
+    BASELINE: System(ORDER, overlap=Overlap(tell_tags=False, forget=False)),
+    SPLIT: System(ORDER, tags=True, overlap=Overlap(split=True, tell_tags=False, forget=False)),
     DISPATCH: System(
-        _ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, tell_tags=False, forget=False)
+        ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, tell_tags=False, forget=False)
     ),
-    ALL: System(_ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, forget=False)),
-    TAGS: System(_ORDER, tags=True, overlap=Overlap(forget=False)),
-    FORGET: System(_ORDER, tags=True, overlap=Overlap(split=True, dispatch=True)),
+    ALL: System(ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, forget=False)),
+    TAGS: System(ORDER, tags=True, overlap=Overlap(forget=False)),
+    FORGET: System(ORDER, tags=True, overlap=Overlap(split=True, dispatch=True)),
     PINNED: System(
-        _ORDER,
+        ORDER,
         tags=True,
         plugin={"pin_share": 1.0},
         overlap=Overlap(tell_tags=False, retain_s=6.0, forget=False),

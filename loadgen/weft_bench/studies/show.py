@@ -26,6 +26,11 @@ def under(figure: str, **ours: Setting) -> Shown:
     return lambda one, group: group.where(**ours).ratio(figure, one)
 
 
+def hit_rates(found: Measured, *systems: str) -> dict[str, float]:
+    """Return the mean hit rates of these systems."""
+    return {name: found.where(system=name).estimate("hit_rate").middle for name in systems}
+
+
 def each(found: Measured, *settings: str) -> Iterator[tuple[str, Measured]]:
     """Yield each measured combination of these settings as text, with its cells."""
     if not settings:

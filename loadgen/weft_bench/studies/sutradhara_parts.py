@@ -14,6 +14,7 @@ from weft_bench.studies.orchestrated import (
     FORGET,
     HEAVY,
     LIGHT,
+    ORDER,
     PINNED,
     SHARES,
     SPLIT,
@@ -217,6 +218,7 @@ TABLE_2: Final = Experiment(
         "with it the time that overlap can hide",
     ),
     headline=_parts_headline,
+    order=ORDER,
 )
 FIGURE_11: Final = Experiment(
     name="sutradhara-11",
@@ -229,6 +231,7 @@ FIGURE_11: Final = Experiment(
     tables=_hit_tables,
     plots=_hit_plots,
     headline=_hit_headline,
+    order=ORDER,
 )
 FIGURE_12: Final = Experiment(
     name="sutradhara-12",
@@ -240,4 +243,5 @@ FIGURE_12: Final = Experiment(
     tables=_pin_tables,
     plots=_pin_plots,
     headline=_pin_headline,
+    order=ORDER,
 )

@@ -38,6 +38,7 @@ def request(status: str = "WAITING", adapter: int = 0, **changes: Any) -> Any:
     known = {
         "status": RequestStatus[status],
         "num_stale_output_tokens": 0,
+        "num_computed_tokens": 0,
         "drop_stale_output": False,
         "structured_output_request": None,
         "lora_request": SimpleNamespace(lora_int_id=adapter) if adapter else None,
@@ -66,13 +67,14 @@ def test_a_call_that_vllm_waits_for_is_not_ready():
     found = {
         "waits": request(),
         "was put back": request("PREEMPTED"),
+        "was loaded": request("WAITING", num_computed_tokens=64),
         "remote": request("WAITING_FOR_REMOTE_KVS"),
         "stream": request("WAITING_FOR_STREAMING_REQ"),
         "stale": request("PREEMPTED", num_stale_output_tokens=1),
     }
     readiness = Readiness(found, 0, set())
     assert [name for name in found if readiness(name)] == ["waits", "was put back"]
-    assert readiness.refused == 3
+    assert readiness.refused == 4
 
 
 def test_adapters_are_counted_with_those_that_run():

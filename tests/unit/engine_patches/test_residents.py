@@ -337,3 +337,23 @@ def test_known_remaining_work_orders_programs_only_in_the_clairvoyant_order():
         older = engine.come("older", 10, 1.0, remaining_s=9.0)
         short = engine.come("short", 10, 2.0, remaining_s=1.0)
         assert engine.admit() == ([older, short] if oldest_first else [short, older]), order
+
+
+def test_no_call_waits_for_memory_while_evicted_contexts_are_loaded_quickly():
+    engine = Engine()
+    engine.admit_only(engine.come("a", 60, 0.0))
+    loaded = engine.come("b", 50, 1.0, call="b/first")
+    assert engine.admit() == []
+    # A later call of a program loads its context in a hundredth of the time of computing it.
+    engine.come("a", 60, 0.0, call="a/again")
+    engine.residents.returned("a/again", computed=40, loaded=960, load_s=0.1)
+    engine.residents.freed()
+    assert engine.admit()[-1] == loaded
+
+
+def test_first_calls_do_not_say_what_an_evicted_context_costs():
+    engine = Engine()
+    first = engine.admit_only(engine.come("a", 60, 0.0))
+    engine.residents.returned(first, computed=0, loaded=1000, load_s=0.0)
+    engine.come("b", 50, 1.0)
+    assert engine.admit() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -39,6 +40,8 @@ def bench(monkeypatch, tmp_path):
 
     monkeypatch.setattr(command, "replicas", started)
     monkeypatch.setattr(command, "play", play)
+    # A child process would not have the scripted functions.
+    monkeypatch.setattr(command, "_apart", lambda call, *given, **named: call(*given, **named))
     monkeypatch.setattr(scenes, "ratio_of", lambda program, replicas: 4.0)
     monkeypatch.setattr(scenes, "alone_emulated", lambda replicas, ratio: lambda *_: 1.0)
     data = dialogues(tmp_path, 20, turns=4)
@@ -78,17 +81,10 @@ def test_weft_that_does_not_start_fails_the_bench_and_earlier_plays_are_shown(be
     assert played[-1][0] == "weft/plas"
 
 
-@pytest.mark.slow
-def test_page_gets_the_section_of_the_engines(bench, tmp_path):
+def test_plot_is_drawn(bench, tmp_path):
     go, _, _ = bench
-    page = tmp_path / "docs" / "p.md"
-    page.parent.mkdir()
-    page.write_text("# Peers\n<!-- emulated -->\n<!-- end of emulated -->\n")
-    assert go(page=str(page), plot=str(tmp_path / "p.svg")) == 0
-    text = page.read_text()
-    assert "## Comparison with other proxies, emulated replicas" in text
-    assert "| smg/manual " in text
-    assert "](../p.svg)" in text
+    assert go(plot=str(tmp_path / "p.svg")) == 0
+    assert "smg/manual" in (tmp_path / "p.svg").read_text()
 
 
 def test_errors_fail_the_bench_for_weft_but_not_for_peers(bench):
@@ -125,18 +121,6 @@ def test_too_slow_machine_is_reported(bench, capsys):
     output = " ".join(capsys.readouterr().out.split())
     assert "weft/plas, seed 0: the machine could not keep the replicas' pace: 5.0% late" in output
     assert "smg/manual, seed 0: no replica reports 2 answered calls" in output
-
-
-def test_unwritable_page_is_reported_before_the_plays(bench, capsys, tmp_path):
-    go, _, played = bench
-    page = tmp_path / "p.md"
-    assert go(page=str(page)) == 2
-    page.write_text("# No marks\n")
-    assert go(page=str(page)) == 2
-    output = capsys.readouterr().err
-    assert "cannot be read" in output
-    assert "<!-- emulated -->" in output
-    assert not played
 
 
 def test_figures_have_the_command_that_reproduces_them():
@@ -192,3 +176,9 @@ def test_command_line_refuses_unused_options(words):
 def test_missing_data_is_reported(capsys, tmp_path):
     assert run(PeersOptions(str(tmp_path / "nowhere"), workloads=("tau_airline",))) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_programs_are_prepared_in_a_child_process():
+    assert command._apart(os.getpid) != os.getpid()
+    with pytest.raises(ValueError, match="invalid literal"):
+        command._apart(int, "x")

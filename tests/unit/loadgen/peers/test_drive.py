@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import httpx
 import pytest
 from support.serving import serving
@@ -94,3 +96,10 @@ async def test_program_stops_after_an_error(server, body, error):
     found = await played(server, [script([b"a", body, b"c"], [[1]] * 3)])
     assert [call.error.endswith(error) for call in found.calls] == [False, True]
     assert b"c" not in [asked for _, asked, _ in server.asked]
+
+
+@pytest.mark.anyio
+async def test_chats_have_no_session(server):
+    chat = replace(script([b"a"], [[1]]), chat=True)
+    await played(server, [chat], ends=True)
+    assert server.asked == [("/v1/chat/completions", b"a", {})]

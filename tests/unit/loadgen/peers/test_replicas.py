@@ -25,7 +25,7 @@ def stacks(monkeypatch):
     """Replaces `weft up` and its engines. Returns the started stacks, and the requests."""
     lines: list[tuple[list[str], dict[str, str]]] = []
     asked: list[tuple[str, str]] = []
-    refused = f"{URLS[0]}/reset_prefix_cache"
+    refused = f"{URLS[0]}/reset_prefix_cache?reset_external=true"
 
     @contextmanager
     def started(line, environment):
@@ -72,6 +72,14 @@ def test_emulated_engines_of_both_kinds_are_started_with_the_same_sizes(stacks):
     assert "VLLM_SERVER_DEV_MODE" not in our_variables
 
 
+def test_all_engines_get_the_same_host_memory(stacks):
+    lines, _ = stacks
+    with replicas(PeersOptions("/x", host_kv_gib=2.5), ("weft", "stock")):
+        assert all("--kv-offloading-size 2.5 " in " ".join(line) for line, _ in lines)
+    with replicas(PeersOptions("/x"), ("weft",)):
+        assert "--kv-offloading-size" not in lines[-1][0]
+
+
 def test_real_engines_all_have_the_plugin(stacks):
     lines, _ = stacks
     with replicas(PeersOptions("/x", engines="real", kv_blocks=500), ("weft", "stock")) as by:
@@ -96,10 +104,10 @@ def test_a_reset_sets_the_order_of_the_plugin_and_empties_every_cache_and_log(st
         asked.clear()
         by["stock"].reset("fcfs")
     assert [url for _, url in asked] == [
-        f"{URLS[0]}/reset_prefix_cache",
-        f"{URLS[0]}/reset_prefix_cache",
+        f"{URLS[0]}/reset_prefix_cache?reset_external=true",
+        f"{URLS[0]}/reset_prefix_cache?reset_external=true",
         f"{URLS[0]}/loadgen/calls",
-        f"{URLS[1]}/reset_prefix_cache",
+        f"{URLS[1]}/reset_prefix_cache?reset_external=true",
         f"{URLS[1]}/loadgen/calls",
     ]
 

@@ -26,9 +26,9 @@ def measured(monkeypatch):
 @pytest.mark.usefixtures("measured")
 def test_programs_are_bounded_and_equal_for_the_same_seed(tmp_path):
     data = dialogues(tmp_path, 8)
-    one = scenes.scripts(SCENE, data, 0, replicas(), NONE)
-    again = scenes.scripts(SCENE, data, 0, replicas(), NONE)
-    other = scenes.scripts(SCENE, data, 1, replicas(), NONE)
+    one = scenes.cast(SCENE, data, 0, replicas(), NONE).scripts
+    again = scenes.cast(SCENE, data, 0, replicas(), NONE).scripts
+    other = scenes.cast(SCENE, data, 1, replicas(), NONE).scripts
     assert len(one) == 6
     assert {len(script.bodies) for script in one} == {2}
     assert [s.bodies for s in one] == [s.bodies for s in again]
@@ -42,8 +42,8 @@ def test_programs_are_bounded_and_equal_for_the_same_seed(tmp_path):
 @pytest.mark.usefixtures("measured")
 def test_times_are_multiplied_by_the_dilation(tmp_path):
     data = dialogues(tmp_path, 8)
-    slow = scenes.scripts(SCENE, data, 0, replicas(1.0), NONE)
-    fast = scenes.scripts(SCENE, data, 0, replicas(0.1), NONE)
+    slow = scenes.cast(SCENE, data, 0, replicas(1.0), NONE).scripts
+    fast = scenes.cast(SCENE, data, 0, replicas(0.1), NONE).scripts
     for one, other in zip(slow, fast, strict=True):
         assert one.arrival_s == pytest.approx(10 * other.arrival_s)
         assert one.gaps_s == pytest.approx([10 * gap for gap in other.gaps_s])
@@ -54,8 +54,8 @@ def test_times_are_multiplied_by_the_dilation(tmp_path):
 @pytest.mark.usefixtures("measured")
 def test_share_of_programs_has_long_gaps_and_the_others_are_unchanged(tmp_path):
     data = dialogues(tmp_path, 8)
-    plain = scenes.scripts(SCENE, data, 0, replicas(1.0), NONE)
-    some = scenes.scripts(SCENE, data, 0, replicas(1.0), LongGaps(0.5, 3.0, 2.0))
+    plain = scenes.cast(SCENE, data, 0, replicas(1.0), NONE).scripts
+    some = scenes.cast(SCENE, data, 0, replicas(1.0), LongGaps(0.5, 3.0, 2.0)).scripts
     assert sum(script.long_gaps for script in some) == 3
     for one, other in zip(plain, some, strict=True):
         times = 3.0 if other.long_gaps else 1.0
@@ -67,24 +67,74 @@ def test_share_of_programs_has_long_gaps_and_the_others_are_unchanged(tmp_path):
 @pytest.mark.usefixtures("measured")
 def test_program_without_gaps_has_no_long_gaps(tmp_path):
     scene = replace(SCENE, calls=1)
-    found = scenes.scripts(scene, dialogues(tmp_path, 8), 0, replicas(), LongGaps(1.0, 3.0, 2.0))
+    found = scenes.cast(
+        scene, dialogues(tmp_path, 8), 0, replicas(), LongGaps(1.0, 3.0, 2.0)
+    ).scripts
     assert not any(script.long_gaps for script in found)
 
 
 @pytest.mark.usefixtures("measured")
 def test_too_few_programs_are_an_error(tmp_path):
     with pytest.raises(TraceError, match="5 programs"):
-        scenes.scripts(SCENE, dialogues(tmp_path, 5), 0, replicas(), NONE)
+        scenes.cast(SCENE, dialogues(tmp_path, 5), 0, replicas(), NONE)
 
 
 @pytest.mark.usefixtures("measured")
 def test_programs_alone_are_computed_for_emulated_engines_and_measured_on_real_ones(tmp_path):
     data = dialogues(tmp_path, 8)
     for emulated, alone_s in ((True, 4.0), (False, 7.0)):
-        found = scenes.scripts(SCENE, data, 0, replicas(1.0, emulated=emulated), NONE)
+        found = scenes.cast(SCENE, data, 0, replicas(1.0, emulated=emulated), NONE).scripts
         assert {script.alone_s for script in found} == {alone_s}
 
 
 def test_scene_names_are_unique():
     for known in (EMULATED_SCENES, REAL_SCENES, QUICK_SCENES):
         assert len({scene.name for scene in known}) == len(known)
+
+
+@pytest.mark.usefixtures("measured")
+def test_load_sets_the_rate_relative_to_the_capacity_for_the_programs_with_their_gaps(
+    tmp_path, monkeypatch
+):
+    measured = []
+
+    def capacity(programs, replicas, ratio):
+        measured.append([c.call.gap_s for program in programs for c in program.calls])
+        return 4.0
+
+    monkeypatch.setattr(scenes, "capacity", capacity)
+    data, there = dialogues(tmp_path, 8), replicas(2.0)
+    own = scenes.cast(SCENE, data, 0, there, NONE)
+    assert (own.rate, own.capacity, measured) == (2.0, 0.0, [])
+    found = scenes.cast(SCENE, data, 0, there, NONE, load=0.75)
+    assert (found.rate, found.capacity) == (3.0, 4.0)
+    assert [g for s in found.scripts for g in s.gaps_s] == [2 * gap for gap in measured[0]]
+    for one, other in zip(own.scripts, found.scripts, strict=True):
+        assert other.arrival_s == pytest.approx(one.arrival_s * 2 / 3)
+    known = scenes.cast(SCENE, data, 0, there, NONE, load=0.75, rate=5.0)
+    assert (known.rate, known.capacity) == (5.0, pytest.approx(5 / 0.75))
+    assert len(measured) == 1
+
+
+@pytest.mark.usefixtures("measured")
+def test_chats_are_single_calls_while_programs_arrive(tmp_path):
+    data = dialogues(tmp_path, 8)
+    plain = scenes.cast(SCENE, data, 0, replicas(2.0), NONE)
+    found = scenes.cast(SCENE, data, 0, replicas(2.0), NONE, chats=20.0)
+    chats = [script for script in found.scripts if script.chat]
+    assert [s.bodies for s in found.scripts if not s.chat] == [s.bodies for s in plain.scripts]
+    assert 5 < len(chats) < 200
+    assert {len(chat.bodies) for chat in chats} == {1}
+    assert len({chat.bodies[0] for chat in chats}) == len(chats)
+    assert json.loads(chats[0].bodies[0])["max_tokens"] == 64
+    assert max(c.arrival_s for c in chats) < max(s.arrival_s for s in plain.scripts)
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_second_data_set_is_every_second_program(tmp_path):
+    data = dialogues(tmp_path, 8)
+    dialogues(tmp_path / "other", 8)
+    scene = replace(SCENE, beside="other/tau_airline")
+    plain = scenes.cast(SCENE, data, 0, replicas(), NONE).scripts
+    found = scenes.cast(scene, data, 0, replicas(), NONE).scripts
+    assert [s.bodies for s in found[::2]] == [s.bodies for s in plain[:3]]

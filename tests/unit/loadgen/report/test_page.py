@@ -1,4 +1,4 @@
-"""Experiments on a terminal, in Markdown, as JSON and as a plot."""
+"""Experiments on a terminal, in Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from weft_bench.report.figures import commit
-from weft_bench.report.page import document, draw, markdown, page, show, write
-from weft_bench.studies.cells import Cell, Estimate, Measured, Values, cells, measured
-from weft_bench.studies.experiment import Experiment, Headline, Plot, Score, Series, Table
+from weft_bench.report.page import document, markdown, show, write
+from weft_bench.studies.cells import Cell, Measured, Values, cells, measured
+from weft_bench.studies.experiment import Experiment, Headline, Score, Table
 from weft_bench.studies.store import ROOT
 
 
@@ -42,6 +42,7 @@ def test_document_has_every_cell_and_its_command(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "deep" / "one.json").read_text())
     assert found["command"] == "weft bench run one"
     assert found["kind"] == "simulated"
+    assert found["order"] == _EXPERIMENT.order
     assert found["headline"]["scores"][0]["outcome"] == "won"
     assert found["commit"] == commit(ROOT)
     assert [cell["values"]["x"] for cell in found["cells"]] == [1.0, 2.0, 3.0]
@@ -59,28 +60,16 @@ def test_terminal_shows_simulated_and_published_figures(
     assert "published (A paper, Figure 1): twice as much" in text
 
 
-def test_a_section_has_its_command_and_picture() -> None:
-    text = markdown(document(_EXPERIMENT, _RUN, "weft bench run one"), "images/one.svg")
+def test_a_section_has_its_command_and_tables() -> None:
+    text = markdown(document(_EXPERIMENT, _RUN, "weft bench run one"))
+    assert text.startswith("## One thing beside another\n")
     assert re.search(r"\| a\\\|b +\| 2.00 \[1.00 to 3.00\] \|", text)
     assert "`weft bench run one`, simulated" in text
-    assert "![One thing beside another](images/one.svg)" in text
-
-
-def test_the_page_names_figures_of_other_commands() -> None:
-    other = {"command": "weft bench x", "file": "x.json", "date": "2026-01-02T03", "machine": "m"}
-    text = page(["## A\n"], [other])
-    assert re.search(r"\| `weft bench x` +\| `x.json` +\| 2026-01-02 +\| m +\|", text)
+    assert markdown(document(_EXPERIMENT, _RUN, "weft bench run one"), level=1).startswith("# One")
 
 
 def test_cells_round_trip() -> None:
     assert Measured.of_json(_RUN.to_json()).values == _RUN.values
-
-
-def test_page_begins_with_the_summary() -> None:
-    one = document(_EXPERIMENT, _RUN, "weft bench run one")
-    text = page(["## A\n"], [], (), [one])
-    assert text.index("## Summary") < text.index("## A")
-    assert "over its own.\n  - published: 0.25\n  - **better:** x 0.5" in text
 
 
 def test_document_names_the_measured_commit(tmp_path: Path) -> None:
@@ -104,18 +93,3 @@ def test_document_names_the_measured_commit(tmp_path: Path) -> None:
     assert commit(tmp_path) == f"{name} with changes"
     found = {**document(_EXPERIMENT, _RUN, "weft bench run one"), "commit": f"{name} with changes"}
     assert f", commit {name} with changes, " in markdown(found)
-
-
-def test_page_lists_missing_measurements() -> None:
-    assert "Not measured yet: `one`, `two`." in page([], [], ["one", "two"])
-    assert "Not measured" not in page([], [])
-
-
-def test_equal_figures_give_equal_plots(tmp_path: Path) -> None:
-    line = Series("plas", [1.0, 2.0], [Estimate(1.0, 0.9, 1.3), Estimate(2.0, 1.8, 2.2)])
-    plots = [Plot("load", "latency, s", [("left", [line]), ("right", [line])])]
-    plots.append(Plot("load", "p95, s", [("alone", [line])], log_y=True))
-    for name in ("a.svg", "b.svg"):
-        draw(tmp_path / name, plots, "title")
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    assert "plas" in (tmp_path / "a.svg").read_text() or (tmp_path / "a.svg").stat().st_size > 5000

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from weft_bench.peers.outcome import summarise
-from weft_bench.report.peers import Turn, draw, figures, findings, into_page, tables
+from weft_bench.report.peers import Turn, draw, figures, findings, tables
 
 NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "late": 0.0}
 
@@ -93,12 +95,31 @@ def test_a_plot_is_an_svg(tmp_path):
     assert "<svg" in file.read_text()
 
 
-def test_only_the_section_of_a_page_is_replaced(tmp_path):
-    page = tmp_path / "p.md"
-    page.write_text("a\n<!-- real -->\nold\n<!-- end of real -->\n<!-- simulated -->\nb\n")
-    into_page(page, "real", "new\n")
-    into_page(page, "real", "newer")
-    text = "a\n<!-- real -->\n\nnewer\n\n<!-- end of real -->\n<!-- simulated -->\nb\n"
-    assert page.read_text() == text
-    with pytest.raises(ValueError, match="end of simulated"):
-        into_page(page, "simulated", "x")
+def test_default_order_is_compared_with_each_front_and_with_the_best_of_each_seed():
+    found = turns("weft/resident", [4.0, 9.0]) + turns("weft/fcfs", [8.0, 9.0])
+    found += turns("weft/plas", [16.0, 6.0]) + turns("a", [5.0, 20.0]) + turns("b", [8.0])
+    _, ratios = tables(found)
+    assert ratios["title"].startswith("w, weft/resident over the others")
+    means = {row[0]: (row[1], row[2].split(" ")[0]) for row in ratios["rows"]}
+    assert means == {
+        "weft/fcfs": ("2", "0.707"),
+        "weft/plas": ("2", "0.612"),
+        "a": ("2", "0.600"),
+        "b": ("1", "0.500"),
+        # 4 over 5, and 9 over 20.
+        "best peer of each seed": ("2", "0.600"),
+        # 4 over 8, and 9 over 6.
+        "best other order of each seed": ("2", "0.866"),
+    }
+
+
+def test_loads_of_a_workload_are_compared_separately():
+    found = turns("peer", [1.0, 1.0]) + [
+        replace(one, load=1.2) for one in turns("peer", [3.0, 3.0])
+    ]
+    titles = [one["title"] for one in tables(found)]
+    assert [title.partition(",")[0] for title in titles] == ["w", "w at load 1.2"]
+    means, _ = figures(found)
+    values = {one.name: one.value for one in means}
+    assert values["w/peer/all/mean"] == 1.0
+    assert values["w at load 1.2/peer/all/mean"] == 3.0

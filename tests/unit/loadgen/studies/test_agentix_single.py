@@ -31,6 +31,7 @@ def _values(cell: Cell, slower: Mapping[str, float]) -> dict[str, float]:
         "steady_token_latency": latency,
         "token_latency_p95": 2 * latency,
         "token_latency_p99": 3 * latency,
+        "hit_rate": 0.5,
     }
 
 
@@ -84,3 +85,16 @@ def test_plots_have_one_panel_per_workload(found: Measured) -> None:
 def test_headline_reports_losses_of_weft() -> None:
     scores = FIGURE_12.headline(_measured({**_SLOWER, "weft": 2.0, UNTOLD: 2.0})).scores
     assert {score.outcome for score in scores} == {"lost"}
+
+
+def test_claims_are_about_agentix_and_not_about_weft(found: Measured) -> None:
+    claims = {claim.score.name: claim for claim in FIGURE_12.claims(found)}
+    assert len(claims) == 8
+    claim = claims["lats: load at equal mean token latency, atlas over mlfq"]
+    assert (claim.published, claim.target) == ("up to 2.5", 2.5)
+    assert claim.hit_rates == {"atlas": 0.5, "mlfq": 0.5}
+    assert claim.ratio.ratio.middle == pytest.approx(1.2 / 1.05, rel=0.15)
+    single = claims["bfcl: load at equal mean token latency, plas over vllm-opt"]
+    assert single.ratio.ratio.middle == pytest.approx(1.5 / 1.1, rel=0.15)
+    tails = [claim.published for claim in FIGURE_13.claims(found)]
+    assert tails == ["up to 1.7"] * 16

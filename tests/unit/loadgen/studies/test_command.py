@@ -47,7 +47,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "RESULTS", tmp_path / "results" / "experiments")
     monkeypatch.setattr(command, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(command, "_QUICK", tmp_path / "quick")
-    monkeypatch.setattr(command, "_PAGE", tmp_path / "results.md")
+    monkeypatch.setattr(command, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr("weft_bench.studies.store.FOLDER", tmp_path / "store")
 
@@ -120,20 +120,25 @@ def test_all_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "results" / "x.json").write_text(json.dumps(other))
     done = CliRunner().invoke(cli.bench, ["all", "--fresh"])
     assert done.exit_code == 0, done.stdout
-    page = (tmp_path / "results.md").read_text()
-    assert "## One thing" in page
-    assert re.search(r"\| it +\| 3.00 ± 2.48 \|", page)
-    assert re.search(r"\| `weft bench x` +\| `results/x.json` +\| 2026-01-02 +\| m +\|", page)
+    page = (tmp_path / "docs/results.md").read_text()
+    assert "[One thing](results/one.md)" in page
+    one = (tmp_path / "docs/results/one.md").read_text()
+    assert "# One thing" in one
+    assert re.search(r"\| it +\| 3.00 ± 2.48 \|", one)
+    sources = (tmp_path / "docs/results/sources.md").read_text()
+    assert re.search(
+        r"\| `results/x.json` +\| `weft bench x` +\|.* 2026-01-02 +\|.* m +\|", sources
+    )
 
 
-def test_the_page_shows_the_tables_of_other_commands(tmp_path: Path) -> None:
+def test_the_tables_of_other_commands_have_pages(tmp_path: Path) -> None:
     table = {"title": "times", "labels": 1, "columns": ["what", "s"], "rows": [["it", "3"]]}
     conclude("weft bench x", "X", "real", [table], [], [], str(tmp_path / "results" / "x.json"))
     assert CliRunner().invoke(cli.bench, ["page"]).exit_code == 0
-    page = (tmp_path / "results.md").read_text()
-    assert "## X" in page
+    assert "[X](results/x.md)" in (tmp_path / "docs/results.md").read_text()
+    page = (tmp_path / "docs/results/x.md").read_text()
+    assert "# X" in page
     assert re.search(r"\| it +\| +3 \|", page)
-    assert re.search(r"\| `weft bench x` +\| `results/x.json` +\|", page)
 
 
 # Runs in a separate process that receives signals. Its first cell ends, the others never do.

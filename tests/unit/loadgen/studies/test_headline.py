@@ -26,11 +26,11 @@ def test_outcome_follows_from_the_interval(
     assert more("x", Estimate(*ends)).outcome == greater
 
 
-def test_saving_above_zero_is_won_and_shown_with_its_unit() -> None:
-    score = more("light", Estimate(22.3, 20.0, 24.5), 0.0, "%")
-    assert (score.shown, score.outcome) == ("22.3% (20.0 to 24.5)", "won")
-    assert more("light", Estimate(-3.0, -4.0, -2.0), 0.0, "%").outcome == "lost"
-    assert more("light", Estimate(nan, nan, nan), 0.0, "%").shown == "-"
+def test_score_has_the_ratio_and_its_direction() -> None:
+    ratio = Estimate(0.5, 0.4, 0.6)
+    assert (less("x", ratio).ratio, less("x", ratio).less) == (ratio, True)
+    assert (more("x", ratio).ratio, more("x", ratio).less) == (ratio, False)
+    assert less("x", ratio, "50%").shown == "50%"
 
 
 def test_outcomes_are_counted() -> None:

@@ -44,6 +44,8 @@ def test_no_measurements_give_empty_tables(experiment: Experiment) -> None:
     empty = Measured({})
     assert all(not table.rows for table in experiment.tables(empty))
     assert not experiment.headline(empty).scores
+    assert not experiment.claims(empty)
+    assert not experiment.plots(empty)
 
 
 class _Every(UserDict[str, float]):

@@ -1,0 +1,1 @@
+"""The results page: one short page with pictures, and the long tables on pages behind it."""
