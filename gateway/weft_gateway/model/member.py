@@ -9,7 +9,9 @@ from weft_gateway.model.record import record
 
 
 class MemberState(StrEnum):
-    """What a replica is for. REMOVED: a replica of the settings that was removed at run time."""
+    """The state of a replica as a member. REMOVED: the settings may contain it, but it was removed at
+    run time.
+    """
 
     SERVING = "serving"
     DRAINING = "draining"

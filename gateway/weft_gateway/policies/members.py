@@ -43,7 +43,7 @@ def forgotten(records: Mapping[str, Member]) -> list[str]:
 
 @record
 class Use:
-    """What still needs a replica. behind: gateways that have not confirmed the latest changes, None
+    """The use of a replica. behind: gateways that have not confirmed the latest changes, None
     if the store is away. homes: programs that have it as their home. dead: its process has ended,
     so no context is left there. background: a gateway knows a response in the background. running:
     its engine's requests, None if it does not report them.
