@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
 import httpx
@@ -213,7 +213,7 @@ class Membership:
         """Return the members, or the one of this name, and their use."""
         behind: int | None = None
         background: frozenset[str] = frozenset()
-        now_s = 0.0
+        now_s = time()
         try:
             latest = await self.sync()
             behind, background, now_s = latest.behind, latest.background, latest.now_s
@@ -222,11 +222,8 @@ class Membership:
         in_flight, homes = await self.table.count(), await self.table.homes()
         if self.table.local:
             behind = None
-        found = []
-        for member in list(self._members.values()):
-            replica = self.registry.get(member.name)
-            if replica is None or name not in ("", member.name):
-                continue
+
+        async def of(member: Member, replica: Replica) -> Status:
             calls, programs = in_flight.get(member.name, 0), homes.get(member.name, 0)
             dead, busy = replica.circuit.dead, member.name in background
             use = Use(calls, programs, behind, dead, busy)
@@ -236,8 +233,14 @@ class Membership:
                 # was killed.
                 use = replace(use, running=await self._running(replica))
                 reasons = obstacles(member, use, now_s)
-            found.append(Status(member, replica, calls, programs, reasons))
-        return found
+            return Status(member, replica, calls, programs, reasons)
+
+        wanted = [
+            of(member, replica)
+            for member in self._members.values()
+            if name in ("", member.name) and (replica := self.registry.get(member.name))
+        ]
+        return await asyncio.gather(*wanted)
 
     async def one(self, name: str) -> Status:
         """Return one member and its use. Raises ApiError 404."""

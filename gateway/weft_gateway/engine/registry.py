@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Final
 
 from weft_gateway.engine.circuit import Circuit
 from weft_gateway.engine.engine_request import ReplicaKind
@@ -20,6 +21,8 @@ from weft_gateway.model import Intake, ReplicaView
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 
 log = logging.getLogger(__name__)
+
+_ALL: Final = Intake.ALL
 
 
 @dataclass(slots=True)
@@ -61,7 +64,7 @@ class Replica:
 
     def view(self, in_flight: int) -> ReplicaView:
         """Return this replica as seen by policies; the same object while nothing has changed."""
-        view, intake = self._view, self.intake
+        view, intake = self._view, _ALL if self.homes_until is None else self.intake
         if (
             view is None
             or view.in_flight != in_flight

@@ -9,8 +9,8 @@ from weft_gateway.model.record import record
 
 
 class MemberState(StrEnum):
-    """The state of a replica as a member. REMOVED: the settings may contain it, but it was removed at
-    run time.
+    """The state of a replica as a member. REMOVED: it was removed at run time, even if the settings
+    contain it.
     """
 
     SERVING = "serving"

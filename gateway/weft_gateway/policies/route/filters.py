@@ -7,9 +7,6 @@ from typing import Final
 
 from weft_gateway.model import Intake, ReplicaView, RouteRequest
 
-# The name of `not_draining`.
-DRAINING: Final = "draining"
-
 Filter = Callable[[RouteRequest, ReplicaView], bool]
 
 
@@ -49,6 +46,4 @@ FILTERS: Final[dict[str, Filter]] = {
     "model": serves_model,
     "not_avoided": not_avoided,
     "holds_answer": holds_answer,
-    # The last one: a replica that it alone rejects may be the home of the call's program.
-    DRAINING: not_draining,
 }

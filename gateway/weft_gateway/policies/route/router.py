@@ -8,12 +8,14 @@ from random import Random
 from typing import Final
 
 from weft_gateway.model import Decision, Intake, RouteRequest
-from weft_gateway.policies.route.filters import DRAINING, Filter
+from weft_gateway.policies.route.filters import Filter, not_draining
 from weft_gateway.policies.route.pickers import Picker
 from weft_gateway.policies.route.scorers import Scorer
 
 SHARED: Final = "shared_prefix"
 LAST: Final = "last_replica"
+DRAINING: Final = "draining"
+_ALL: Final = Intake.ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,15 @@ class Router:
             for name, keeps in self.filters.items():
                 if not keeps(request, replica):
                     rejected[replica.name] = name
-                    if name == DRAINING and replica.intake is Intake.HOMES:
-                        homes |= {replica.name}
                     break
             else:
-                kept.append(replica)
+                # Not one of the filters: drains are rare, and a filter costs every call.
+                if replica.intake is _ALL or not_draining(request, replica):
+                    kept.append(replica)
+                    continue
+                rejected[replica.name] = DRAINING
+                if replica.intake is Intake.HOMES:
+                    homes |= {replica.name}
         if not kept:
             return Decision("", False, frozenset(), "no replica is eligible", {}, rejected)
         totals = dict.fromkeys([replica.name for replica in kept], 0.0)
