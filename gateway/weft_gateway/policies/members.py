@@ -9,8 +9,11 @@ from typing import Final
 from weft_gateway.model.member import Member, MemberState
 from weft_gateway.model.record import record
 
-# Maximum members with those of the settings, and maximum records of removed ones.
-MAX_MEMBERS: Final = 1024
+# Maximum members with those of the settings. Placing a call visits each, and so does each round of
+# health checks.
+MAX_MEMBERS: Final = 256
+# Maximum records of removed replicas.
+MAX_REMOVED: Final = 1024
 
 
 def effective(settings: Mapping[str, str], records: Mapping[str, Member]) -> dict[str, Member]:
@@ -38,7 +41,7 @@ def forgotten(records: Mapping[str, Member]) -> list[str]:
     """Return the names of removed replicas whose records must go: the oldest over the limit."""
     removed = [known for known in records.values() if known.state is MemberState.REMOVED]
     removed.sort(key=lambda known: known.since_s)
-    return [known.name for known in removed[: max(0, len(removed) - MAX_MEMBERS)]]
+    return [known.name for known in removed[: max(0, len(removed) - MAX_REMOVED)]]
 
 
 @record

@@ -112,9 +112,8 @@ async def test_a_page_cannot_change_replicas(engine: Any, weft: Any) -> None:
 async def test_the_number_of_replicas_is_limited(
     weft: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert policies.MAX_MEMBERS == manager.MAX_MEMBERS == 1024
-    for module in (policies, manager):
-        monkeypatch.setattr(module, "MAX_MEMBERS", 50)
+    monkeypatch.setattr(policies, "MAX_REMOVED", 50)
+    monkeypatch.setattr(manager, "MAX_MEMBERS", 50)
     async with weft() as gateway:
         members = gateway.parts.members
         for number in range(50):

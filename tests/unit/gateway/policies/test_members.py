@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from weft_gateway.model.member import Member, MemberState
-from weft_gateway.policies.members import MAX_MEMBERS, Use, effective, forgotten, obstacles
+from weft_gateway.policies.members import MAX_REMOVED, Use, effective, forgotten, obstacles
 
 A, B = "http://a:8000", "http://b:8000"
 DRAINING = Member("a", A, MemberState.DRAINING, 100.0, 60.0)
@@ -37,7 +37,7 @@ def test_a_gateway_keeps_its_own_url_of_a_replica() -> None:
 
 def test_the_oldest_records_of_removed_replicas_go_first() -> None:
     records = {
-        f"r{n}": Member(f"r{n}", A, MemberState.REMOVED, float(n)) for n in range(MAX_MEMBERS + 2)
+        f"r{n}": Member(f"r{n}", A, MemberState.REMOVED, float(n)) for n in range(MAX_REMOVED + 2)
     }
     assert forgotten(records) == ["r0", "r1"]
     records["r0"] = Member("r0", A, added=True)
