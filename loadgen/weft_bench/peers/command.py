@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from weft_bench.stack.proxies import Absent, why_absent
 from weft_bench.workloads.schema import TraceError
 
 _T = TypeVar("_T")
+_LOW_PRIORITY: Final = 19
 # Rows that `--quick` skips: the first starts slowly, the others are similar to remaining rows.
 _NOT_QUICK: Final = (
     "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
@@ -221,9 +223,10 @@ def _play(
 def _apart(function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
     """Call a function in a child process.
 
-    Virtual time imports vLLM, which would keep a gigabyte of memory during the plays.
+    Virtual time imports vLLM, which would keep a gigabyte of memory during the plays. The process
+    has a low priority, so that it does not delay the engines of another bench.
     """
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), os.nice, (_LOW_PRIORITY,)) as pool:
         return pool.submit(function, *arguments, **options).result()
 
 

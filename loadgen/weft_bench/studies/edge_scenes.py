@@ -148,8 +148,8 @@ EDGES: Final = (
         60.0,
         "program_fifo",
         _FIFO,
-        "among equals, the least served program goes first, so all take turns and end late; "
-        "one after the other, half of them would end early",
+        "before ends were observed, the least served program counts as the shortest, so equal "
+        "programs take turns at first",
     ),
     Edge(
         "equal programs, overload",
@@ -159,7 +159,7 @@ EDGES: Final = (
         1.6,
         "program_fifo",
         _FIFO,
-        "a new program has used the least service and goes before programs that are nearly done",
+        "before ends were observed, a new program goes before programs that are nearly done",
     ),
     Edge(
         "few long contexts, short cache",
@@ -169,8 +169,8 @@ EDGES: Final = (
         0.25,
         "program_fifo",
         _FIFO,
-        "programs take turns with more contexts than the cache holds, so each turn recomputes its "
-        "context",
+        "programs outside the cache run in the memory that is left, and each of their calls "
+        "computes its context again",
     ),
     Edge(
         "long first call, then short ones",
@@ -212,7 +212,7 @@ EDGES: Final = (
         4.0,
         "vllm-opt",
         _FCFS,
-        "a call with three steps left is preempted, and its blocks are moved twice",
+        "the calls are so short that any change of order costs more than it gains",
         slots=4,
     ),
     Edge(
@@ -236,7 +236,7 @@ EDGES: Final = (
         2.2,
         "atlas",
         replace(SYSTEMS["weft"], order="atlas"),
-        "the service of parallel threads adds up, though the path through them is short",
+        "the service of parallel threads counts as their sum, not as the path through them",
     ),
 )
 BY_NAME: Final = {edge.name: edge for edge in EDGES}
