@@ -19,7 +19,7 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 from weft_engine.metrics import EngineMetrics
 from weft_gateway.app import Gateway
-from weft_gateway.cli import MOUNTED, load
+from weft_gateway.cli import MOUNTED, OWN, load
 from weft_gateway.cli import app as commands
 from weft_gateway.config import Settings
 from weft_gateway.telemetry.metrics import Metrics
@@ -52,7 +52,7 @@ def settings() -> str:
 def cli() -> str:
     """Return the page of the commands and options of `weft`."""
     command: Any = get_command(commands)
-    command.commands.update({name: load(name) for name in MOUNTED})
+    command.commands.update({name: load(name) for name in (*OWN, *MOUNTED)})
     text = get_docs_for_click(obj=command, ctx=Context(command), name="weft", title="weft")
     return _page("Command line", "", text.partition("\n")[2].strip())
 

@@ -16,7 +16,7 @@ from fastapi_offline import FastAPIOffline
 
 from weft_gateway import slo as slo_file
 from weft_gateway import tenants as tenants_file
-from weft_gateway.api import admin, failures, hints, models, sessions, status, stories
+from weft_gateway.api import admin, failures, hints, models, replicas, sessions, status, stories
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
@@ -32,6 +32,7 @@ from weft_gateway.calls.call import call_ids
 from weft_gateway.calls.client import DisconnectMonitor
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.features.admission import AdmissionObserver
+from weft_gateway.calls.features.background import BackgroundObserver
 from weft_gateway.calls.features.learning import TokenLearning
 from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
@@ -44,6 +45,7 @@ from weft_gateway.calls.features.tools import ToolDispatchObserver
 from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.limits import TenantLimits
+from weft_gateway.calls.members import Membership
 from weft_gateway.calls.observers import Observers
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.placement import Placement, PromptCounter
@@ -62,6 +64,7 @@ from weft_gateway.model import Program
 from weft_gateway.model.limits import TenantRules
 from weft_gateway.model.options import Admission
 from weft_gateway.overlap.next_turn import NextTurnPredictor
+from weft_gateway.policies.retry_budget import RetryBudget
 from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.gateways import Gateways
 from weft_gateway.programs.handles import HandleStore
@@ -69,6 +72,7 @@ from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.store import LineageStore
 from weft_gateway.programs.lineage.tracker import Lineage
+from weft_gateway.programs.members import MemberStore
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
@@ -117,6 +121,7 @@ class Stores(NamedTuple):
     limiter: Limiter
     lineage: LineageStore
     gateways: Gateways
+    members: MemberStore
 
 
 def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
@@ -127,10 +132,12 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
             MemoryLimiter(),
             MemoryLineage(),
             Gateways(),
+            MemberStore(),
         )
     from weft_gateway.programs.lineage.redis import RedisLineage
     from weft_gateway.programs.redis_gateways import RedisGateways
     from weft_gateway.programs.redis_limits import RedisLimiter
+    from weft_gateway.programs.redis_members import RedisMembers
     from weft_gateway.programs.redis_response_store import RedisResponseStore
 
     return Stores(
@@ -138,6 +145,7 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
         RedisLimiter(link),
         RedisLineage(link),
         RedisGateways(link, settings.call_lease_s),
+        RedisMembers(link, settings.call_lease_s),
     )
 
 
@@ -181,6 +189,13 @@ class Gateway:
         self.background = background = BackgroundCalls(
             limits, registry, engine_client, s.first_byte_timeout_s
         )
+        self.health = health = HealthLoop(
+            registry, engine_client, s.health_interval_s, s.connect_timeout_s
+        )
+        self.members = members = Membership(
+            stores.members, registry, table, engine_client, background, s.replica_urls, self._gone
+        )
+        budget, count_retry = RetryBudget(s.retry_budget), metrics.retry
         receipts = Receipts(s.receipts, s.receipts_age_s)
         self.listeners = listeners = Listeners(
             s.listeners_per_session, s.listeners_per_tenant, s.listeners
@@ -218,6 +233,8 @@ class Gateway:
             next_call,
             metrics.error,
             attempts=s.attempts_per_call,
+            budget=budget,
+            count_retry=count_retry,
         )
         self.prefills = prefills = PrefillManager(
             HandleStore(table),
@@ -235,7 +252,8 @@ class Gateway:
         # The features, in the order of their hooks. Each line is optional.
         add = observers.add
         add(StoredAnswers(chains))
-        add(LimitsObserver(limits, counter, background) if tenants.limited else None)
+        add(LimitsObserver(limits, counter) if tenants.limited else None)
+        add(BackgroundObserver(background))
         add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
         add(self.slo)
         add(PrefillObserver(prefills, table))
@@ -251,17 +269,11 @@ class Gateway:
         # HTTP.
         answers = Failures(metrics.error, next_call, s.retry_after_s)
         calls = CallEndpoint(
-            auth,
-            identifier,
-            path,
-            observers,
-            disconnects,
-            turns,
-            answers,
-            next_call,
-            s,
+            auth, identifier, path, observers, disconnects, turns, answers, next_call, s
         )
-        passthrough = Passthrough(auth, registry, chains, limits, disconnects, turns, s)
+        passthrough = Passthrough(
+            auth, registry, chains, limits, disconnects, turns, s, budget, count_retry
+        )
         sockets = ResponsesSockets(s, auth, turns, metrics)
         pages = _fastapi(self)
         for routes in (
@@ -269,6 +281,7 @@ class Gateway:
             models.router(auth, registry),
             sessions.router(auth, table, lifecycle, receipts, turns, slos, s),
             admin.router(auth, table, registry, engine_client, gates, s),
+            replicas.router(auth, members, health, chains, s),
             stories.router(auth, table, receipts, listeners, turns),
             hints.prefill_router(
                 auth,
@@ -292,27 +305,23 @@ class Gateway:
     async def running(self) -> AsyncIterator[None]:
         """Run the background tasks, from before the first call until after the last one."""
         settings, table = self.settings, self.table
-        health = HealthLoop(
-            self.registry,
-            self.engine_client,
-            settings.health_interval_s,
-            settings.connect_timeout_s,
-        )
-        # The first call must find replicas with a known state.
+        health = self.health
+        # The first call must find the present members, with a known state.
+        with contextlib.suppress(TableUnavailable):
+            await self.members.sync()
         await health.check_all()
         timeouts = _timeouts(settings)
         notifier = EvictionNotifier(self.advisor, lambda key: table.peek(key) is not None)
-        upstreams = [replica.upstream for replica in self.registry]
         background: dict[str, Work] = {
             "health": health.run,
-            "deadlines": lambda: watch(upstreams, timeouts),
+            "deadlines": lambda: watch(self.registry.upstreams, timeouts),
             "departures": self.disconnects.run,
             "reap": lambda: self._reap(notifier),
             "program_ends": notifier.run,
             "sweep": self._sweep,
+            "members": self.members.run,
+            "background_calls": self.background.run,
         }
-        if self.tenants.limited:
-            background["background_calls"] = self.background.run
         for name, work in background.items():
             self.tasks.start(name, work)
         try:
@@ -325,12 +334,19 @@ class Gateway:
             await self.engine_client.aclose()
             await self.stores.limiter.aclose()
             await self.stores.gateways.leave()
+            await self.stores.members.leave()
             await table.aclose()
 
     def _program_ended(self, program: Program) -> None:
         """Handle the end of a program by its handle or its last call."""
         self.gates.program_ended(program.key)
         self.slo.program_ended(program)
+
+    def _gone(self, replica: str) -> None:
+        """Forget a replica that was removed."""
+        self.metrics.forget(replica)
+        self.gates.forget(replica)
+        self.health.forget(replica)
 
     async def _sweep(self) -> None:
         """Release expired prefills."""

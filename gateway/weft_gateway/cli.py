@@ -1,4 +1,4 @@
-"""The `weft` command: `weft serve`, and the commands that other packages mount.
+"""The `weft` command: `weft serve`, `weft replicas`, and the commands that other packages mount.
 
 A package mounts its command through the entry-point group `weft.commands`. The command is imported
 when it runs: `weft --help` is fast, and the gateway imports no other package of Weft.
@@ -22,8 +22,12 @@ MOUNTED: Final = {
 }
 
 
+# The gateway's own commands that are imported when they run.
+OWN: Final = {"replicas": "List, add, drain, resume and remove replicas of a running gateway."}
+
+
 class MountedCommand(TyperCommand):
-    """A command of another package. Parsing its arguments imports it."""
+    """A command of another package or module. Parsing its arguments imports it."""
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **more: Any) -> Any:
         """Parse the arguments with the real command."""
@@ -36,6 +40,8 @@ class Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
+        for name, summary in OWN.items():
+            self.add_command(MountedCommand(name, help=summary))
         for name, (summary, _) in MOUNTED.items():
             self.add_command(MountedCommand(name, help=summary))
 
@@ -46,6 +52,12 @@ def load(name: str) -> Any:
     """
     from importlib import metadata
 
+    if name in OWN:
+        from weft_gateway import cli_replicas
+
+        command = typer.main.get_command(cli_replicas.app)
+        command.name = name
+        return command
     extra = MOUNTED[name][1]
     missing = _missing(extra) if extra else []
     if not missing:

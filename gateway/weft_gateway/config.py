@@ -205,8 +205,10 @@ class Settings(BaseSettings):
         3,
         ge=1,
         le=100,
-        description="maximum replicas tried per request if connecting fails; a request is not "
-        "retried once a byte of it was sent",
+        description="maximum replicas tried per request, while none has read a byte of it",
+    )
+    retry_budget: float = Field(
+        0.1, ge=0, le=1, description="maximum share of requests that are retried; 0: no retries"
     )
     first_byte_timeout_s: float = Field(
         900.0, gt=0, description="timeout for the first byte of a replica's answer, seconds"
@@ -237,8 +239,7 @@ class Settings(BaseSettings):
         100_000,
         ge=1,
         le=10_000_000,
-        description="maximum named programs per tenant; at the limit, a new one evicts the "
-        "tenant's least recently active one",
+        description="maximum named programs per tenant; a new one evicts the least recently active",
     )
     lineage: bool = Field(
         True, description="calls without a key are assigned to programs by their content"

@@ -122,7 +122,8 @@ def run(settings: Settings) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if not settings.replicas:
         log.warning(
-            "no replica is configured (--replica or WEFT_REPLICAS): every call will get a 503"
+            "no replica is configured (--replica or WEFT_REPLICAS): calls get a 503 until one is "
+            "added through POST /weft/replicas"
         )
     gateway = Gateway(settings)
     edge = Edge(settings, gateway.metrics, _files_for(settings.max_connections))

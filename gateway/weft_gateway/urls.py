@@ -7,6 +7,7 @@ Every function raises ValueError with one line that describes the problem and co
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
@@ -38,6 +39,7 @@ def replica_url(text: str) -> str:
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
+@lru_cache(maxsize=4096)
 def address(url: str) -> tuple[str, str, int, str]:
     """Return the address of a replica's URL, the same for all spellings."""
     parts = urlsplit(url)
@@ -55,12 +57,17 @@ def named_replica(text: str) -> tuple[str, str]:
     if not equals or "/" in name:
         cleaned = replica_url(text)
         return _name_of(cleaned), cleaned
+    return replica_name(name), replica_url(url)
+
+
+def replica_name(name: str) -> str:
+    """Return the name of a replica if it is valid."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"{name[:_LONGEST_NAME]!r} is not a valid replica name: use 1 to {_LONGEST_NAME} "
             "letters, digits and . _ : -, beginning with a letter or a digit"
         )
-    return name, replica_url(url)
+    return name
 
 
 def _name_of(url: str) -> str:

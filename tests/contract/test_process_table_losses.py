@@ -58,6 +58,31 @@ def test_calls_in_flight_always_equal_opened_minus_closed(make_table, seed):
     scenario(make_table, steps)
 
 
+@pytest.mark.parametrize("then", ["call", "start", "expire"])
+def test_a_deleted_row_leaves_no_home(make_table, then):
+    async def steps(table):
+        memory = isinstance(table, MemoryTable)
+        for key in KEYS[:2]:
+            await table.open_call(o := opening(key, sticky=True))
+            await table.close_call(closing(o))
+        assert await table.homes() == {"r0": 2}
+        await delete_row(table, KEYS[0])
+        if then == "call":
+            await table.open_call(o := opening(KEYS[0], now=3.0))
+            await table.close_call(closing(o, now=3.0))
+        elif then == "start":
+            await table.start(KEYS[0], 3.0)
+        else:
+            await table.expire(100.0, 10.0)
+        left = 0 if then == "expire" else 1 + memory
+        assert await table.homes() == ({"r0": left} if left else {})
+        await table.end(KEYS[0], 4.0)
+        await table.end(KEYS[1], 4.0)
+        assert await table.homes() == {}
+
+    scenario(make_table, steps)
+
+
 def test_a_program_whose_row_was_deleted_is_created_again_while_its_calls_are_open(make_table):
     async def steps(table):
         key = KEYS[0]

@@ -8,11 +8,13 @@ from support.redis_rows import age_leases, monitored
 from support.redis_table import run
 from support.table import closing, opening
 from weft_gateway.model import ProgramAttribute, ProgramKey
+from weft_gateway.model.member import Member
 from weft_gateway.programs.lineage.marks import Entry, Mark
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.redis import RedisLineage
 from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.redis_gateways import RedisGateways
+from weft_gateway.programs.redis_members import RedisMembers
 from weft_gateway.programs.redis_response_store import RedisResponseStore
 
 
@@ -74,6 +76,12 @@ async def run_every_script(table, responses, lineage) -> None:
     gateways = RedisGateways(table.link, lease_s=100.0)
     await gateways.refresh()
     await gateways.leave()
+    members = RedisMembers(table.link, lease_s=100.0)
+    record = Member("r0", "http://r0")
+    await members.write({"r0": record}, (await members.read(frozenset())).version)
+    await members.write({"r0": None}, (await members.read(frozenset({"r0"}))).version)
+    await members.leave()
+    await table.homes()
     for number in range(5):
         await responses.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")
     await responses.forget("t0", "resp_4")

@@ -117,6 +117,7 @@ class Twin:
             assert [gone[:2] for gone in ours] == [gone[:2] for gone in theirs]
             for mine, other in zip(ours, theirs, strict=True):
                 same(mine.program, other.program)
+        assert await table.homes() == await self.table.homes()
 
 
 def same(ours, theirs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -41,6 +42,20 @@ class Policy(BaseModel):
         return policy
 
 
+def guard(
+    auth: Authenticator, settings: Settings, *, bodiless: bool = False
+) -> Callable[[Request], None]:
+    """Return a dependency of routes for administrators. bodiless: as in `check_admin`."""
+
+    def check(request: Request) -> None:
+        peer = request.client.host if request.client else ""
+        headers = dict(request.headers.raw)
+        auth.require_admin(headers, peer)
+        web.check_admin(request.method, headers, settings, bodiless=bodiless)
+
+    return check
+
+
 def router(
     auth: Authenticator,
     table: ProcessTable,
@@ -51,13 +66,8 @@ def router(
 ) -> APIRouter:
     """Create the routes POST /weft/policy and GET /weft/state, for administrators."""
 
-    def guard(request: Request) -> None:
-        peer = request.client.host if request.client else ""
-        headers = dict(request.headers.raw)
-        auth.require_admin(headers, peer)
-        web.check_admin(request.method, headers, settings)
-
-    api = APIRouter(prefix="/weft", tags=["administration"], dependencies=[Depends(guard)])
+    guarded = [Depends(guard(auth, settings))]
+    api = APIRouter(prefix="/weft", tags=["administration"], dependencies=guarded)
 
     async def ask(method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         async def one(replica: Replica) -> dict[str, Any]:

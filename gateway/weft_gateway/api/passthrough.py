@@ -8,6 +8,7 @@ is one of the few below, never a client's own bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,7 @@ from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.policies.retry_budget import RetryBudget
 from weft_gateway.programs.ids import is_response_id
 from weft_gateway.programs.response_store import ResponseStore
 
@@ -65,6 +67,8 @@ class Passthrough:
     disconnects: DisconnectMonitor
     turns: Turns
     settings: Settings
+    budget: RetryBudget
+    count_retry: Callable[[str], None]
 
     async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request with a path that has `methods`. Raises ApiError for answers of the
@@ -89,9 +93,11 @@ class Passthrough:
         stored = _RESPONSE.fullmatch(path)
         response_id = stored[1].decode("latin-1") if stored else ""
         holder = await self._holder(tenant, response_id) if stored else None
-        able = [replica for replica in self.registry.able() if holder in (None, replica.name)]
+        able = self.registry.able(draining=holder is not None)
+        able = [replica for replica in able if holder in (None, replica.name)]
         if not able:
             raise errors.of("no_replica", retry_after_s=self.settings.retry_after_s)
+        self.budget.add_call()
         client, unreachable = self.disconnects.expect(receive), 0
         try:
             for replica in able:
@@ -99,10 +105,14 @@ class Passthrough:
                 try:
                     status = await self._try(replica, target, scope, body, client, send, last=last)
                 except ConnectFailed:
-                    # No byte was sent, so another replica may take the request.
+                    # The replica read no byte, so another one may take the request.
                     unreachable += 1
                     if last or unreachable >= self.settings.attempts_per_call:
                         raise
+                    if not self.budget.take():
+                        self.count_retry("refused")
+                        raise
+                    self.count_retry("retried")
                     continue
                 if status is not None:
                     break

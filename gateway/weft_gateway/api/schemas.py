@@ -136,6 +136,7 @@ class ReplicaState(BaseModel):
     url: str = ""
     last_error: str | None = None
     healthy: bool
+    draining: bool = Field(description="whether it takes no new programs")
     failures: int
     kind: str = Field(description="weft: the engine runs Weft's plugin; vllm; stock; unknown")
     models: list[str]
@@ -218,6 +219,45 @@ class AppliedPolicy(BaseModel):
     policy: str
     applied: bool = Field(description="whether every replica applied it")
     replicas: dict[str, ReplicaAnswer]
+
+
+class Member(BaseModel):
+    """A replica as a member of the gateways. The counts cover all gateways."""
+
+    name: str
+    url: str
+    state: Literal["serving", "draining", "down"] = Field(
+        description="down: it serves, but does not pass its health checks at this gateway"
+    )
+    healthy: bool = Field(description="whether it passes the health checks of this gateway")
+    since: float | None = Field(
+        description="when it was added or its drain began or ended; null for a replica of the "
+        "settings that was not changed"
+    )
+    homes_until: float | None = Field(
+        description="when programs begin to move to other replicas; null if it does not drain"
+    )
+    models: list[str]
+    calls_in_flight: int
+    homes: int = Field(description="programs that have it as their home")
+    stored_answers: int = Field(
+        description="answers of the Responses API that exist only there, known to this gateway"
+    )
+    safe_to_delete: bool
+    waits_for: list[str] = Field(description="why it is not safe to delete; empty if it is")
+
+
+class MemberList(BaseModel):
+    """All replicas."""
+
+    replicas: list[Member]
+
+
+class RemovedMember(BaseModel):
+    """The replica is no member any more."""
+
+    name: str
+    removed: bool
 
 
 class TableIntegrity(BaseModel):

@@ -32,8 +32,12 @@ _EXPOSED: Final = b"x-request-id, x-weft-program, x-weft-replica, x-weft-saved-s
 _MAX_AGE_S: Final = b"600"
 
 
-def check_admin(method: str, headers: Mapping[bytes, bytes], settings: Settings) -> None:
+def check_admin(
+    method: str, headers: Mapping[bytes, bytes], settings: Settings, *, bodiless: bool = False
+) -> None:
     """Raise ApiError for a request to /weft/* that a foreign web page can make a browser send.
+    bodiless: the route accepts requests without a body, which need no content type: browsers send
+    the origin of every POST.
 
     Without an admin key, every process of this machine may administer, including browsers. So the
     Host must be a name of this machine, which a page behind a rebound DNS name cannot choose.
@@ -51,7 +55,7 @@ def check_admin(method: str, headers: Mapping[bytes, bytes], settings: Settings)
         raise ApiError(
             403, "origin_not_allowed", "Web pages of other origins may not administer the gateway."
         )
-    if method in _WITH_BODY:
+    if method in _WITH_BODY and not (bodiless and _is_empty(headers)):
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise ApiError(
@@ -77,6 +81,12 @@ def check_origin(scope: Scope, settings: Settings) -> None:
             "origin_not_allowed",
             "Web pages of other origins may not do that. Add the origin to WEFT_CORS_ORIGINS.",
         )
+
+
+def _is_empty(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request has no body and no content type. An empty form has a content type."""
+    length = headers.get(b"content-length", b"0")
+    return length == b"0" and headers.keys().isdisjoint((b"content-type", b"transfer-encoding"))
 
 
 def may_connect(headers: Mapping[bytes, bytes], settings: Settings) -> bool:

@@ -89,6 +89,10 @@ class Gates:
             gate.rules.end(name_of(key))
             gate.admit()
 
+    def forget(self, replica: str) -> None:
+        """Drop the gate of a replica that was removed and has no calls."""
+        self._gates.pop(replica, None)
+
     def state(self) -> dict[str, dict[str, Any]]:
         """Return the state of each gate, for administrators."""
         return {

@@ -83,14 +83,14 @@ class Lifecycle:
         """Open a call on the replica that the table chooses. Raises TableUnavailable without a
         change.
         """
-        identity = call.identity
+        identity, decision = call.identity, placed.decision
         opened = await self.table.open_call(
             Opening(
                 identity.key,
                 call.id,
                 identity.thread,
                 placed.replica,
-                placed.decision.eligible,
+                decision.eligible | decision.homes if decision.homes else decision.eligible,
                 placed.sticky,
                 time(),
                 identity.ephemeral,

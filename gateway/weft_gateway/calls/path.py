@@ -21,6 +21,7 @@ from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.response import Headers
 from weft_gateway.model import Outcome
+from weft_gateway.policies.retry_budget import RetryBudget
 
 # If a stream arrives faster than it is relayed, each piece takes a turn of the event loop. Smaller
 # pieces take none: a turn costs more than relaying the output of one engine step.
@@ -35,7 +36,8 @@ class CallPath:
     """Serves calls.
 
     next_call: generates call ids. count_error: for metrics, by code. attempts: maximum replicas
-    that a call tries.
+    that a call tries. budget: limits these attempts over all calls. count_retry: for metrics, by
+    result.
     """
 
     placement: Placement
@@ -44,14 +46,17 @@ class CallPath:
     next_call: Callable[[], str]
     count_error: Callable[[str], None]
     attempts: int
+    budget: RetryBudget
+    count_retry: Callable[[str], None]
 
     async def serve(self, call: Call, client: Disconnect, send: Send) -> None:
         """Serve a call that has been read. Raises ApiError, ReplicaError, TooDeep, UnsafeHead
         or TableUnavailable if the client has received nothing yet, ClientGone if it disconnected.
 
-        Another replica gets the call only if the connection to the previous one failed: then no
-        byte of the call was sent.
+        Another replica gets the call only if the previous one provably read nothing of it, and if
+        the retry budget allows it.
         """
+        self.budget.add_call()
         try:
             for arrived in call.hooks.arrived:
                 if (pending := arrived(call)) is not None:
@@ -103,6 +108,10 @@ class CallPath:
         failed = (*call.failed, (call.replica, error.code))
         if len(failed) >= self.attempts:
             raise error
+        if not self.budget.take():
+            self.count_retry("refused")
+            raise error
+        self.count_retry("retried")
         self.count_error(error.code)
         self.engines.failed(call, error)
         opened.supersede(self.next_call())

@@ -17,6 +17,10 @@ MAX_CARD_BYTES: Final = 16_384
 _MAX_DEPTH: Final = 8
 # The cache of each engine of a vLLM server, in its Prometheus metrics.
 _CACHE_INFO: Final = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
+# The requests in each engine of a vLLM server.
+_REQUESTS: Final = re.compile(
+    r"^vllm:num_requests_(?:running|waiting)(?:\{.*\})? (\d{1,9})(?:\.\d{0,9})?$", re.MULTILINE
+)
 _LABEL: Final = re.compile(r'\b(num_gpu_blocks|block_size|enable_prefix_caching)="(\w{0,12})"')
 # A larger capacity is an error, and its marks would use the gateway's memory.
 MAX_ROOM_TOKENS: Final = 100_000_000
@@ -102,3 +106,11 @@ def cache_sizes(metrics: str) -> list[int]:
             return []
         sizes.append(min(int(counts[0]) * int(counts[1]), MAX_ROOM_TOKENS))
     return sizes
+
+
+def engine_requests(metrics: str) -> int | None:
+    """Return the requests that run or wait in the engines whose vLLM metrics these are, None if
+    they report none.
+    """
+    counts = [int(count) for count in _REQUESTS.findall(metrics)]
+    return sum(counts) if counts else None

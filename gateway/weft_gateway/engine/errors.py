@@ -15,7 +15,7 @@ class ReplicaError(Exception):
 
 
 class ConnectFailed(ReplicaError):
-    """The connection failed before any byte was sent: another replica can take the call."""
+    """The connection failed before the replica read any byte: another one can take the call."""
 
     code = "replica_unreachable"
     status = 503

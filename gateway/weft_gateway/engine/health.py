@@ -55,9 +55,15 @@ class HealthLoop:
         """Check all replicas concurrently. Never raises."""
         learn = self._round % _LEARN_EVERY == 0
         self._round += 1
-        await asyncio.gather(*(self._check(replica, learn) for replica in self.registry))
+        await asyncio.gather(*(self.check(replica, learn=learn) for replica in self.registry))
 
-    async def _check(self, replica: Replica, learn: bool) -> None:
+    def forget(self, name: str) -> None:
+        """Forget a replica that was removed."""
+        self._unsure.discard(name)
+        self._warned.discard(name)
+
+    async def check(self, replica: Replica, *, learn: bool = True) -> None:
+        """Check one replica. Never raises."""
         before = replica.circuit
         error, sure, gone = "health_check", True, False
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -160,11 +160,11 @@ class Exchange:
     async def start(self, head: bytes, body: bytes) -> None:
         """Send the request and wait for status and headers. Raises ReplicaError.
 
-        ConnectFailed means that no byte was sent. In all other cases no other replica may receive
-        the call: a request that crashes one engine would crash the next. One exception exists: if
-        the replica had closed a reused connection before the request arrived, and the kernel proves
-        that it read nothing (`weft_gateway.engine.kernel`), the request is sent once more, to the
-        same replica.
+        ConnectFailed means that the replica read no byte. In all other cases no other replica may
+        receive the call: a request that crashes one engine would crash the next. If the replica had
+        closed a reused connection before the request arrived, and the kernel proves that it read
+        nothing (`weft_gateway.engine.kernel`), the request is sent once more to the same replica,
+        over a new connection. If it reads nothing there either, the error is ConnectFailed, too.
         """
         upstream = self._upstream
         connection = upstream.take_idle()
@@ -180,16 +180,14 @@ class Exchange:
             upstream.give(connection)
             self._connection = None
             upstream.drop_idle()
-            try:
-                connection = await upstream.connect()
-            except ConnectFailed as error:
-                raise ReplicaClosed(
-                    "The replica closed its connections and accepts no new ones."
-                ) from error
-        else:
-            connection = await upstream.connect()
+        connection = await upstream.connect()
         self._send(connection, head, body)
-        await connection.head()
+        try:
+            await connection.head()
+        except ReplicaClosed as error:
+            if not connection.unread:
+                raise
+            raise ConnectFailed("The replica closed its connections unread.") from error
 
     def _send(self, connection: Connection, head: bytes, body: bytes) -> None:
         self._connection = connection
@@ -269,9 +267,9 @@ class Exchange:
             self._upstream.give(connection)
 
 
-async def watch(upstreams: Iterable[Upstream], timeouts: Timeouts) -> None:
-    """Enforce the deadlines of `upstreams` until cancelled. Errors are late by at most one tick: an
-    eighth of the shortest timeout, between 20 ms and 1 s.
+async def watch(upstreams: Callable[[], Iterable[Upstream]], timeouts: Timeouts) -> None:
+    """Enforce the deadlines of all upstreams until cancelled. Errors are late by at most one tick:
+    an eighth of the shortest timeout, between 20 ms and 1 s.
     """
     shortest = min(timeouts.first_byte_s, timeouts.idle_s, timeouts.lost_s)
     tick = min(1.0, max(0.02, shortest / 8))
@@ -279,5 +277,5 @@ async def watch(upstreams: Iterable[Upstream], timeouts: Timeouts) -> None:
     while True:
         await asyncio.sleep(tick)
         now = loop.time()
-        for upstream in upstreams:
+        for upstream in upstreams():
             upstream.sweep(now)

@@ -1,4 +1,6 @@
-"""The replicas: their connections, served models and health."""
+"""The replicas: their connections, served models, health and drains. Replicas can be added and
+removed while calls run.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
 
 from weft_gateway.engine.circuit import Circuit
 from weft_gateway.engine.engine_request import ReplicaKind
@@ -13,10 +17,12 @@ from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.engine.headers import request_head
 from weft_gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
 from weft_gateway.engine.response import Headers
-from weft_gateway.model import ReplicaView
+from weft_gateway.model import Intake, ReplicaView
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 
 log = logging.getLogger(__name__)
+
+_ALL: Final = Intake.ALL
 
 
 @dataclass(slots=True)
@@ -24,7 +30,9 @@ class Replica:
     """One engine. models: served models by id, as the engine describes them; empty: not yet
     learned. refuses: the gateway's credentials that the engine last refused, `api_key` or
     `engine_secret`. cache_tokens: the size of its KV cache, if it reports one and does not run the
-    plugin, which admits programs by itself; otherwise 0.
+    plugin, which admits programs by itself; otherwise 0. homes_until: None if it serves; if it
+    drains, the time until which programs keep it as their home, on the monotonic clock. removed_at:
+    on the same clock.
     """
 
     name: str
@@ -38,6 +46,8 @@ class Replica:
     served: frozenset[str] = frozenset()
     refuses: frozenset[str] = frozenset()
     cache_tokens: int = 0
+    homes_until: float | None = None
+    removed_at: float = 0.0
     _view: ReplicaView | None = None
 
     def learn(self, cards: Sequence[Mapping[str, object]]) -> None:
@@ -45,16 +55,24 @@ class Replica:
         self.models = {str(card["id"]): card for card in cards}
         self.served = frozenset(self.models)
 
+    @property
+    def intake(self) -> Intake:
+        """The calls that it takes now."""
+        if self.homes_until is None:
+            return Intake.ALL
+        return Intake.HOMES if monotonic() < self.homes_until else Intake.NONE
+
     def view(self, in_flight: int) -> ReplicaView:
         """Return this replica as seen by policies; the same object while nothing has changed."""
-        view = self._view
+        view, intake = self._view, _ALL if self.homes_until is None else self.intake
         if (
             view is None
             or view.in_flight != in_flight
             or view.healthy is not self.circuit.healthy
             or view.models is not self.served
+            or view.intake is not intake
         ):
-            view = ReplicaView(self.name, self.served, self.circuit.healthy, in_flight)
+            view = ReplicaView(self.name, self.served, self.circuit.healthy, in_flight, intake)
             self._view = view
         return view
 
@@ -66,13 +84,16 @@ class Replica:
 
 
 class Registry:
-    """All replicas, in the order of the settings.
+    """All replicas, in the order of the settings, then of their addition.
 
-    urls: base URLs by name. All gateways use the same names (`weft_gateway.urls`), since homes and
-    counts in a shared process table refer to them. cache_tokens: prefix cache capacity of replicas
-    that do not report one. max_answer_bytes: size limit of an answer that is not a stream.
-    prefixes: prompt prefixes sent to each replica; call `forget` on it when a replica has lost its
-    cache.
+    A removed replica is no member any more, but its calls in flight continue: `registry[name]`
+    returns it until `drop_removed`.
+
+    urls: base URLs by name at the start. All gateways use the same names (`weft_gateway.urls`),
+    since homes and counts in a shared process table refer to them. cache_tokens: prefix cache
+    capacity of replicas that do not report one. max_answer_bytes: size limit of an answer that is
+    not a stream. prefixes: prompt prefixes sent to each replica; call `forget` on it when a replica
+    has lost its cache.
     """
 
     def __init__(
@@ -84,17 +105,66 @@ class Registry:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self.prefixes = PrefixAffinityIndex(cache_tokens)
+        self._timeouts = timeouts
+        self._api_key = api_key
+        self._max_answer_bytes = max_answer_bytes
         self._replicas: dict[str, Replica] = {}
+        self._removed: list[Replica] = []
         # Set when a call has failed, so that the next health check runs at once.
         self.suspicion = asyncio.Event()
         for name, url in urls.items():
-            upstream = Upstream(url, timeouts, max_answer_bytes=max_answer_bytes)
+            self.add(name, url)
+
+    def add(self, name: str, url: str) -> Replica:
+        """Add a replica, or take back a removed one that has not been dropped yet."""
+        for replica in self._removed:
+            if (replica.name, replica.url) == (name, url):
+                self._removed.remove(replica)
+                break
+        else:
+            upstream = Upstream(url, self._timeouts, max_answer_bytes=self._max_answer_bytes)
             head = b"host: %b\r\n" % upstream.authority.encode()
-            if api_key:
-                head += b"authorization: Bearer %b\r\n" % api_key.encode()
-            self._replicas[name] = Replica(
-                name=name, url=url, upstream=upstream, head=head, api_key=api_key
-            )
+            if self._api_key:
+                head += b"authorization: Bearer %b\r\n" % self._api_key.encode()
+            replica = Replica(name, url, upstream, head, self._api_key)
+        replica.homes_until = None
+        self._replicas[name] = replica
+        return replica
+
+    def remove(self, name: str) -> None:
+        """Remove a replica. New calls do not see it, and its calls in flight continue."""
+        replica = self._replicas.pop(name)
+        replica.removed_at = monotonic()
+        self._removed.append(replica)
+
+    def drop_removed(self, in_flight: Mapping[str, int], keep_s: float) -> list[str]:
+        """Close the connections of removed replicas without calls, `keep_s` seconds after their
+        removal or later: a call may be about to open there. Return the names that are gone.
+        """
+        gone = [
+            replica
+            for replica in self._removed
+            if monotonic() >= replica.removed_at + keep_s
+            and not replica.upstream.busy
+            and (replica.name in self._replicas or not in_flight.get(replica.name))
+        ]
+        for replica in gone:
+            self._removed.remove(replica)
+            replica.upstream.close()
+        names = {replica.name for replica in gone}
+        kept = self._replicas.keys() | {replica.name for replica in self._removed}
+        for name in names - kept:
+            self.prefixes.drop(name)
+        return sorted(names - kept)
+
+    @property
+    def removed(self) -> bool:
+        """Whether `drop_removed` may find something."""
+        return bool(self._removed)
+
+    def upstreams(self) -> list[Upstream]:
+        """Return the connections to all replicas, including removed ones."""
+        return [replica.upstream for replica in (*self, *self._removed)]
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(self._replicas.values())
@@ -103,22 +173,30 @@ class Registry:
         return len(self._replicas)
 
     def __getitem__(self, name: str) -> Replica:
-        return self._replicas[name]
+        replica = self._replicas.get(name)
+        if replica is not None:
+            return replica
+        for replica in self._removed:
+            if replica.name == name:
+                return replica
+        raise KeyError(name)
 
     def get(self, name: str) -> Replica | None:
-        """Return the replica of that name, None if the settings no longer contain it."""
+        """Return the replica of that name, None if it is not a member."""
         return self._replicas.get(name)
 
     def views(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
         """Return the replicas as seen by policies. `in_flight`: open calls per replica."""
         return tuple([r.view(in_flight.get(r.name, 0)) for r in self._replicas.values()])
 
-    def able(self) -> list[Replica]:
+    def able(self, *, draining: bool = False) -> list[Replica]:
         """Return the replicas that can receive calls: the healthy ones, otherwise those that are
-        alive.
+        alive. draining: include draining ones, even if others serve.
         """
         healthy = [replica for replica in self if replica.circuit.healthy]
-        return healthy or [replica for replica in self if replica.circuit.alive]
+        able = healthy or [replica for replica in self if replica.circuit.alive]
+        serving = [replica for replica in able if replica.homes_until is None]
+        return able if draining or not serving else serving
 
     def last_resort(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
         """Return the same as `views`, but count replicas that are alive as healthy. For a call that
@@ -126,7 +204,8 @@ class Registry:
         helps no client.
         """
         return tuple(
-            ReplicaView(r.name, r.served, r.circuit.alive, in_flight.get(r.name, 0)) for r in self
+            ReplicaView(r.name, r.served, r.circuit.alive, in_flight.get(r.name, 0), r.intake)
+            for r in self
         )
 
     def models(self) -> dict[str, Mapping[str, object]]:
@@ -148,7 +227,9 @@ class Registry:
 
     def failed(self, name: str, error: ReplicaError, tenant: str = "") -> None:
         """Record that a replica failed a call of `tenant`."""
-        replica = self._replicas[name]
+        replica = self._replicas.get(name)
+        if replica is None:
+            return
         before = replica.circuit
         replica.circuit = before.failed(error, tenant)
         if before.healthy and not replica.circuit.healthy:
@@ -158,10 +239,12 @@ class Registry:
 
     def succeeded(self, name: str, tenant: str = "") -> None:
         """Record that a replica answered a call of `tenant`."""
-        replica = self._replicas[name]
+        replica = self._replicas.get(name)
+        if replica is None:
+            return
         replica.circuit = replica.circuit.succeeded(tenant)
 
     def close(self) -> None:
         """Close every connection."""
-        for replica in self:
-            replica.upstream.close()
+        for upstream in self.upstreams():
+            upstream.close()

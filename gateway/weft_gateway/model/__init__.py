@@ -12,12 +12,20 @@ from weft_gateway.model.program import (
     ProgramKey,
     Thread,
 )
-from weft_gateway.model.routing import Decision, PromptPrefix, ReplicaView, RouteRequest, Shared
+from weft_gateway.model.routing import (
+    Decision,
+    Intake,
+    PromptPrefix,
+    ReplicaView,
+    RouteRequest,
+    Shared,
+)
 
 __all__ = [
     "Closing",
     "Decision",
     "EndedProgram",
+    "Intake",
     "Opened",
     "Opening",
     "Outcome",

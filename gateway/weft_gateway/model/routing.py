@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from enum import StrEnum
 
 from weft_gateway.model.program import Program
 from weft_gateway.model.record import record
+
+
+class Intake(StrEnum):
+    """The calls that a replica takes: all of them; those of programs that have it as their home,
+    while it drains; or none, after that. Stored answers can be continued in all cases.
+    """
+
+    ALL = "all"
+    HOMES = "homes"
+    NONE = "none"
 
 
 @record
@@ -19,6 +30,7 @@ class ReplicaView:
     models: frozenset[str]
     healthy: bool
     in_flight: int
+    intake: Intake = Intake.ALL
 
 
 @record
@@ -65,7 +77,8 @@ class Decision:
     """The chosen replica and the reasons. replica is "" if no replica is eligible. scores: scorer
     name to replica name to score in [0, 1], to explain the choice. rejected: replica name to the
     filter that removed it. new_home: the call is sticky, and its program has no eligible home: the
-    choice applies to all its long calls.
+    choice applies to all its long calls. homes: draining replicas that keep the call if they are
+    its program's home, which only the process table knows for certain.
     """
 
     replica: str
@@ -75,3 +88,4 @@ class Decision:
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     rejected: Mapping[str, str] = field(default_factory=dict)
     new_home: bool = False
+    homes: frozenset[str] = frozenset()

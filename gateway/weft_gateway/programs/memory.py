@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace, nsmallest
@@ -167,6 +167,10 @@ class MemoryTable:
     async def count(self) -> Mapping[str, int]:
         """See ProcessTable."""
         return self._in_flight
+
+    async def homes(self) -> Mapping[str, int]:
+        """See ProcessTable. Visits all programs."""
+        return Counter(program.home for program in self._programs.values() if program.home)
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """See ProcessTable. Visits only idle programs that are removed, and busy ones older than

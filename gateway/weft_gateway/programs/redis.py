@@ -144,6 +144,10 @@ class RedisTable:
         self._in_flight = await self._store.in_flight()
         return self._in_flight
 
+    async def homes(self) -> Mapping[str, int]:
+        """See ProcessTable."""
+        return await self._store.homes()
+
     async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """See ProcessTable. Also renews the leases of this gateway's calls, and closes calls with
         expired leases as aborted.

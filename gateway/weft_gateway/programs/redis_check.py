@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from weft_gateway.model import Program
@@ -41,6 +42,13 @@ async def violations(store: RedisStore) -> list[str]:
     kept = await store.hash(store.keys.in_flight)
     in_flight = {rows.decode(name): int(count) for name, count in kept.items()}
     found = [*missing, *rules.inconsistencies(programs, calls, in_flight, named, idle)]
+    indexed_homes = await store.hash(store.keys.homes)
+    homes = {rows.key_of(raw): rows.decode(name) for raw, name in indexed_homes.items()}
+    # Rows of an earlier release are indexed with their next long call.
+    if not homes.items() <= {program.key: program.home for program in programs}.items():
+        found.append("the index of homes differs from the programs' homes")
+    if await store.homes() != Counter(homes.values()):
+        found.append("the number of programs by home differs from the index of homes")
     held = set(await store.members(store.keys.leases))
     if held != leases.keys():
         found.append(f"leases differ from open calls: {sorted(held ^ leases.keys())}")

@@ -63,6 +63,7 @@ class RedisStore(RedisLink):
         self._renew, self._lapsed, self._count = (
             self.script("common", name) for name in ("renew", "lapsed", "count")
         )
+        self._homes = self.script("common", "homes")
 
     async def open(self, opening: Opening) -> OpenedRow:
         """Open a call. Raises ValueError, without a change, if it is already open."""
@@ -172,6 +173,11 @@ class RedisStore(RedisLink):
         async with self.reaching():
             return rows.counts(await self._count([self.keys.in_flight, self.keys.calls]))
 
+    async def homes(self) -> dict[str, int]:
+        """Read the number of programs by home. They are counted again if counts were deleted."""
+        async with self.reaching():
+            return rows.counts(await self._homes([self.keys.home_counts, self.keys.homes]))
+
     async def hash(self, key: bytes) -> dict[bytes, bytes]:
         """All fields of a hash."""
         async with self.reaching():
@@ -264,7 +270,7 @@ class RedisStore(RedisLink):
         ]
 
     def _closing(self, closing: Closing, lapsed_s: float | None = None) -> _Arguments:
-        return self._call_keys(closing.key)[:8], [
+        return self._call_keys(closing.key), [
             rows.member(closing.key),
             encode(closing.key.program),
             encode(closing.call),
@@ -291,14 +297,15 @@ class RedisStore(RedisLink):
         keys = self.keys
         return [
             keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant),
-            keys.idle(key.tenant), keys.leases, keys.totals, keys.calls,
+            keys.idle(key.tenant), keys.leases, keys.totals, keys.calls, keys.homes,
+            keys.home_counts,
         ]  # fmt: skip
 
     def _index_keys(self, key: ProgramKey) -> list[Any]:
         keys = self.keys
         return [
             keys.row(key), keys.activity, keys.names(key.tenant), keys.idle(key.tenant),
-            keys.totals,
+            keys.totals, keys.homes, keys.home_counts,
         ]  # fmt: skip
 
 

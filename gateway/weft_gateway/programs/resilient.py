@@ -173,6 +173,10 @@ class ResilientTable:
         """See ProcessTable. In local mode: this gateway's calls."""
         return await self._ask(lambda table: table.count())
 
+    async def homes(self) -> Mapping[str, int]:
+        """See ProcessTable. In local mode: of the programs in this gateway's view."""
+        return await self._ask(lambda table: table.homes())
+
     async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """See ProcessTable. In local mode, only this gateway's view is trimmed: another gateway may
         have calls of a program that is idle here.

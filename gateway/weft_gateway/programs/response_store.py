@@ -6,6 +6,7 @@ that stored it, even if an engine issues the id again.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -90,6 +91,10 @@ class ResponseStore:
         or belongs to another tenant. Raises TableUnavailable if the store is away.
         """
         return self._known(tenant, response_id)
+
+    def stored_at(self) -> Counter[str]:
+        """Return the number of answers that this process knows, by replica."""
+        return Counter(answer.replica for answer in self._answers.values() if answer.replica)
 
     async def forget(self, tenant: str, response_id: str) -> None:
         """Forget an answer."""

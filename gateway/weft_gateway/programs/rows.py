@@ -5,6 +5,8 @@
 | p:TENANT/PROGRAM | hash | the row; `t:CALL`: open calls, `h:NAME`: attributes, `goal` |
 | calls | hash | lease (call and TENANT/PROGRAM) of each open call to its replica |
 | in_flight | hash | replica to the number of its calls in `calls` |
+| homes | hash | TENANT/PROGRAM of each program that has a home to that replica |
+| home_counts | hash | replica to the number of programs with this home |
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
 | n:TENANT | sorted set | the tenant's named programs, all with score 0: ordered by id |
 | i:TENANT | sorted set | those without an open call, by the Unix time since when |
@@ -16,6 +18,9 @@
 | answer_order | sorted set | TENANT/time/RESPONSE, all with score 0: per tenant, oldest first |
 | answer_counts | sorted set | tenants by their number of answers |
 | answer_owners | hash | an answer's id to its tenant |
+| members | hash | name of a replica to its record: added, drained or removed at run time |
+| members_version | string | changes with each change of `members` |
+| members_confirmed | hash | gateway to its last sign, its version and its background responses |
 | table | string | a random name of this table; a new name means that the rows were lost |
 """
 
@@ -43,8 +48,8 @@ def decode(raw: bytes) -> str:
 
 class Keys:
     """The keys of one table, named as above. The prefix is a hash tag, so a cluster keeps a table
-    in one slot and a script can change a row, the counts and the indexes together. of_answers: all
-    keys of stored answers.
+    in one slot and a script can change a row, the counts and the indexes together. of_answers,
+    of_members: all keys of stored answers and of members.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -52,11 +57,16 @@ class Keys:
         self.base = base = b"{" + encode(prefix) + b"}:"
         self.calls = base + b"calls"
         self.in_flight = base + b"in_flight"
+        self.homes = base + b"homes"
+        self.home_counts = base + b"home_counts"
         self.activity = base + b"activity"
         self.leases = base + b"leases"
         self.gateways = base + b"gateways"
         self.totals = base + b"totals"
         self.table = base + b"table"
+        self.of_members = [
+            base + name for name in (b"members_version", b"members", b"members_confirmed")
+        ]
         self.answers = base + b"answers"
         self.of_answers = [
             self.answers,

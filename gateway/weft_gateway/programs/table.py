@@ -115,6 +115,10 @@ class ProcessTable(Protocol):
         """
         ...
 
+    async def homes(self) -> Mapping[str, int]:
+        """Read the number of programs by home, over all gateways, from the store."""
+        ...
+
     async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """Remove programs without open calls whose last activity (start, opening or closing) is
         older than `idle_s`. Returns the removed programs. One gateway of those that share the table

@@ -73,6 +73,11 @@ class Counters(Collector):
             part = self._parts[values] = Counter()
         return part
 
+    def forget(self, label: str, value: str) -> None:
+        """Remove the children with this value of a label."""
+        at = self._labels.index(label)
+        self._parts = {key: part for key, part in self._parts.items() if key[at] != value}
+
     def collect(self) -> Iterator[CounterMetricFamily]:
         """See Collector."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -111,6 +112,13 @@ class Metrics:
             ("replica",),
             r,
         )
+        self.retries = Counters(
+            "weft_retries",
+            "Calls whose replica read nothing of them: retried on another replica, or refused "
+            "because the retry budget was used up",
+            ("result",),
+            r,
+        )
         self.memory_waits = Counters(
             "weft_memory_waits",
             "Calls that waited in the gateway for KV memory, by the end of the wait",
@@ -160,10 +168,36 @@ class Metrics:
             registry=r,
         )
         self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)
+        self._of_replicas = (
+            self.calls,
+            self.service,
+            self.waiting,
+            self.memory_wait,
+            self.memory_waits,
+            self.prompt,
+            self.cached,
+            self.output,
+            self.preemptions,
+            self.dropped,
+        )
         self.bind = lru_cache(maxsize=4096)(self._bind)
 
     def _bind(self, endpoint: str, replica: str) -> CallMetrics:
         return CallMetrics(self, endpoint, replica)
+
+    def forget(self, replica: str) -> None:
+        """Remove the series of a replica that was removed."""
+        for counters in self._of_replicas:
+            counters.forget("replica", replica)
+        for gauge in (self.in_flight, self.healthy):
+            with suppress(KeyError):
+                gauge.remove(replica)
+        # It holds counters that no scrape would show any more.
+        self.bind.cache_clear()
+
+    def retry(self, result: str) -> None:
+        """Count a call that its replica did not read: `retried` elsewhere, or `refused`."""
+        self.retries.labels(result).inc()
 
     def error(self, code: str) -> None:
         """Count an error of the gateway."""

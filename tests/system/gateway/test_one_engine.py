@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -179,6 +180,35 @@ async def test_a_call_tries_a_limited_number_of_replicas(path: str, engine: Any,
         assert (got.status_code, got.json()["error"]["code"]) == (503, ConnectFailed.code)
         assert sum(not r.circuit.healthy for r in gateway.parts.registry) == 3
         assert stub.requests == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+async def test_retries_are_a_limited_share_of_the_calls(path: str, engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft("http://127.0.0.1:2", stub.url) as gateway:
+        dead, calls, codes = gateway.parts.registry["r0"], 0, Counter[int]()
+        while codes[503] < 3:
+            dead.circuit = dead.circuit.checked(True)
+            codes[(await gateway.call(path)).status_code] += 1
+            calls += 1
+        shown = (await gateway.client.get("/metrics")).text
+        (retried,) = re.findall(r'weft_retries_total{result="retried"} (\S+)', shown)
+        assert 100 < float(retried) <= 100 + calls / 10
+        assert 'weft_retries_total{result="refused"} 3.0' in shown
+        assert len(stub.requests) == codes[200]
+        assert gateway.in_flight() == 0
+
+
+@pytest.mark.anyio
+async def test_without_a_retry_budget_no_call_is_retried(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft("http://127.0.0.1:2", stub, retry_budget=0) as gateway:
+        for _ in range(2):
+            dead = gateway.parts.registry["r0"]
+            dead.circuit = dead.circuit.checked(True)
+            if (await gateway.call()).status_code == 503:
+                break
+        else:
+            pytest.fail("the unreachable replica got no call")
 
 
 @pytest.mark.anyio

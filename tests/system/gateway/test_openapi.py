@@ -20,7 +20,8 @@ STATEFUL = (
     "list_input_items", "cancel_response", "delete_response", "create_prefill", "get_prefill",
     "delete_prefill", "create_prefill", "extend_prefill", "tag_prompts", "set_priority",
     "set_policy", "get_session", "list_sessions", "get_story", "delete_session", "create_session",
-    "finish_session",
+    "finish_session", "add_replica", "drain_replica", "resume_replica", "drain_replica",
+    "remove_replica",
 )  # fmt: skip
 HEADERS = {"x-weft-program": "run-7", "x-request-id": "req-1"}
 
@@ -94,6 +95,7 @@ async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any) -
 
     canned = {"/weft/policy": {"engines": []}, "/weft/kv": {"engines": []}}
     names = {"session_id": "run-7", "model_id": "weft-demo", "request_id": "req-1"}
+    names["name"] = EXAMPLES["add_replica"]["response"]["name"]
     names["response_id"] = EXAMPLES["create_response"]["response"]["id"]
     async with (
         engine(models=("weft-demo",), script=answer, canned=canned) as stub,

@@ -32,6 +32,7 @@ FEATURES = {
     "token learning": "TokenLearning",
     "limits": "LimitsObserver",
     "admission": "AdmissionObserver",
+    "background responses": "BackgroundObserver",
 }
 
 

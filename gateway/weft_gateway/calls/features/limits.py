@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from weft_gateway.calls.background import BackgroundCalls
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.observers import CallObserver
@@ -12,12 +11,9 @@ from weft_gateway.calls.placement import PromptCounter
 class LimitsObserver(CallObserver):
     """Applies the limits of tenants to calls."""
 
-    def __init__(
-        self, limits: TenantLimits, counter: PromptCounter, background: BackgroundCalls
-    ) -> None:
+    def __init__(self, limits: TenantLimits, counter: PromptCounter) -> None:
         self._limits = limits
         self._counter = counter
-        self._background = background
 
     async def arrived(self, call: Call) -> None:
         """Admit the call. Raises ApiError 429 for a call over the limits."""
@@ -25,17 +21,10 @@ class LimitsObserver(CallObserver):
         call.admitted = await self._limits.admit(call.caller.tenant, tokens)
 
     def closed(self, call: Call) -> None:
-        """Correct the tokens by the engine's count. A call that continues in the background keeps
-        its place.
-        """
+        """Correct the tokens by the engine's count."""
         admitted = call.admitted
-        if admitted is None:
-            return
-        if call.report is not None:
+        if admitted is not None and call.report is not None:
             self._limits.used(admitted, call.report.prompt_tokens + call.report.output_tokens)
-        if call.body_out is not None and call.response_id and call.body.get("background") is True:
-            call.admitted = None
-            self._background.hold(call.response_id, call.replica, admitted)
 
     def ended(self, call: Call) -> None:
         """Release the call's place."""

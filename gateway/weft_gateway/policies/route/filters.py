@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from weft_gateway.model import ReplicaView, RouteRequest
+from weft_gateway.model import Intake, ReplicaView, RouteRequest
 
 Filter = Callable[[RouteRequest, ReplicaView], bool]
 
@@ -28,6 +28,16 @@ def not_avoided(request: RouteRequest, replica: ReplicaView) -> bool:
 def holds_answer(request: RouteRequest, replica: ReplicaView) -> bool:
     """Whether the replica stores the answer that the call continues, if it continues one."""
     return not request.holder or replica.name == request.holder
+
+
+def not_draining(request: RouteRequest, replica: ReplicaView) -> bool:
+    """Whether the replica takes the call although it may be draining. Stored answers exist only
+    there.
+    """
+    if replica.intake is Intake.ALL or request.holder == replica.name:
+        return True
+    home = "" if request.program is None else request.program.home
+    return replica.intake is Intake.HOMES and home == replica.name
 
 
 # By the name that explains a rejection.

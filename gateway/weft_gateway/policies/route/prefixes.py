@@ -112,6 +112,11 @@ class PrefixAffinityIndex:
         """Forget a replica's prefixes after it has lost its cache."""
         self._held.pop(replica, None)
 
+    def drop(self, replica: str) -> None:
+        """Forget a replica that was removed."""
+        self.forget(replica)
+        self._rooms.pop(replica, None)
+
     def _of(self, replica: str) -> _HeldPrefixes:
         held = self._held.get(replica)
         if held is None:

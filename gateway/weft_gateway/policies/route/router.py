@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from weft_gateway.model import Decision, RouteRequest
-from weft_gateway.policies.route.filters import Filter
+from weft_gateway.model import Decision, Intake, RouteRequest
+from weft_gateway.policies.route.filters import Filter, not_draining
 from weft_gateway.policies.route.pickers import Picker
 from weft_gateway.policies.route.scorers import Scorer
 
 SHARED: Final = "shared_prefix"
 LAST: Final = "last_replica"
+DRAINING: Final = "draining"
+_ALL: Final = Intake.ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,20 @@ class Router:
         """
         rejected: dict[str, str] = {}
         kept = []
+        homes: frozenset[str] = frozenset()
         for replica in request.replicas:
             for name, keeps in self.filters.items():
                 if not keeps(request, replica):
                     rejected[replica.name] = name
                     break
             else:
-                kept.append(replica)
+                # Not one of the filters: drains are rare, and a filter costs every call.
+                if replica.intake is _ALL or not_draining(request, replica):
+                    kept.append(replica)
+                    continue
+                rejected[replica.name] = DRAINING
+                if replica.intake is Intake.HOMES:
+                    homes |= {replica.name}
         if not kept:
             return Decision("", False, frozenset(), "no replica is eligible", {}, rejected)
         totals = dict.fromkeys([replica.name for replica in kept], 0.0)
@@ -64,8 +73,8 @@ class Router:
             reason = "last replica" if stays else self.name
             return Decision(chosen, False, eligible, reason, scores, rejected)
         if request.program is not None and request.program.home == chosen:
-            return Decision(chosen, True, eligible, "home", scores, rejected)
+            return Decision(chosen, True, eligible, "home", scores, rejected, False, homes)
         reason, shared = "last replica" if stays else "new home", request.shared
         if shared is not None and shared.tokens.get(chosen) and scores.get(SHARED, {}).get(chosen):
             reason = "shared prefix"
-        return Decision(chosen, True, eligible, reason, scores, rejected, True)
+        return Decision(chosen, True, eligible, reason, scores, rejected, True, homes)

@@ -2,11 +2,12 @@
 -- this call; no row if the call is not open in it. With `lapsed`, closes the call only if its lease
 -- is older, in seconds; returns false otherwise.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
---       open calls
+--       open calls, homes, programs by home
 -- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
 --       lease, lapsed or '', 1 for a call of the program's path
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
+local homes, home_counts = KEYS[9], KEYS[10]
 local member, program, call, now, service = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
 local lease, lapsed = ARGV[12], ARGV[13]
 
@@ -21,7 +22,7 @@ local packed = redis.call('HGET', row, 't:' .. call)
 if not packed then
   if redis.call('EXISTS', row) == 0 then
     -- The row was deleted by hand: remove it from the indexes.
-    forget(row, activity, names, idle, totals, member, program)
+    forget(row, activity, names, idle, totals, member, program, homes, home_counts)
   end
   local counts = open_by_replica(in_flight, calls)
   return pack({tostring(#counts)}, counts)
@@ -56,7 +57,7 @@ local counts = open_by_replica(in_flight, calls)
 local reply = pack({tostring(#counts)}, counts, redis.call('HGETALL', row))
 local open = tonumber(redis.call('HGET', row, 'calls')) - closed
 if open == 0 and (redis.call('HGET', row, 'ephemeral') == '1' or redis.call('HEXISTS', row, 'ended') == 1) then
-  forget(row, activity, names, idle, totals, member, program)
+  forget(row, activity, names, idle, totals, member, program, homes, home_counts)
 else
   touch(activity, member, now)
   if open == 0 then

@@ -76,8 +76,26 @@ local function remove_call(in_flight, calls, leases, lease)
   end
 end
 
+-- Set a program's home, or remove it (''). `homes` maps programs to their homes, and `home_counts`
+-- holds the sums, like `calls` and `in_flight`.
+local function set_home(homes, home_counts, member, replica)
+  local was = redis.call('HGET', homes, member)
+  if was == replica or (replica == '' and not was) then
+    return
+  end
+  if was then
+    leave_replica(home_counts, was)
+  end
+  if replica == '' then
+    redis.call('HDEL', homes, member)
+  else
+    redis.call('HSET', homes, member, replica)
+    redis.call('HINCRBY', home_counts, replica, 1)
+  end
+end
+
 -- Set a row's arrival if it has none. Returns 1 if the program is new, else 0.
-local function arrive(row, activity, totals, member, arrival)
+local function arrive(row, activity, totals, member, arrival, homes, home_counts)
   if redis.call('HSETNX', row, 'arrival', arrival) == 0 then
     return 0
   end
@@ -85,13 +103,15 @@ local function arrive(row, activity, totals, member, arrival)
   if redis.call('ZSCORE', activity, member) then
     -- The row of an earlier program with this name was deleted by hand: count it as ended.
     redis.call('HINCRBY', totals, 'ended', 1)
+    set_home(homes, home_counts, member, '')
   end
   return 1
 end
 
 -- Remove a program that is in the activity index.
-local function forget(row, activity, names, idle, totals, member, program)
+local function forget(row, activity, names, idle, totals, member, program, homes, home_counts)
   redis.call('DEL', row)
+  set_home(homes, home_counts, member, '')
   redis.call('ZREM', names, program)
   redis.call('ZREM', idle, program)
   if redis.call('ZREM', activity, member) == 1 then
@@ -158,8 +178,8 @@ end
 
 -- Create or keep a named program. Returns 1 if it is new, else 0, and the tenant's programs above
 -- its limit.
-local function begin(row, activity, names, idle, totals, member, program, now, limit)
-  local created, over = arrive(row, activity, totals, member, now), {}
+local function begin(row, activity, names, idle, totals, member, program, now, limit, homes, counts)
+  local created, over = arrive(row, activity, totals, member, now, homes, counts), {}
   redis.call('HSET', row, 'ephemeral', '0')
   redis.call('HDEL', row, 'ended')
   if redis.call('ZADD', names, 0, program) == 1 then

@@ -1,11 +1,12 @@
 -- Open a call in one atomic change. All checks come before the first write.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
---       open calls
+--       open calls, homes, programs by home
 -- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, parent,
 --       limit of programs per tenant, the ask (deadline or '', scope, class, explicit, turn),
 --       eligible...
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
+local homes, home_counts = KEYS[9], KEYS[10]
 local member, program, call, thread, candidate = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local sticky, now, ephemeral, lease = ARGV[6] == '1', ARGV[7], ARGV[8] == '1', ARGV[9]
 
@@ -26,7 +27,10 @@ if sticky then
   redis.call('HSET', row, 'home', replica)
 end
 
-local created, over = arrive(row, activity, totals, member, now), {}
+local created, over = arrive(row, activity, totals, member, now, homes, home_counts), {}
+if sticky then
+  set_home(homes, home_counts, member, replica)
+end
 if ephemeral then
   redis.call('HSETNX', row, 'ephemeral', '1')
 elseif redis.call('HGET', row, 'ephemeral') ~= '0' then

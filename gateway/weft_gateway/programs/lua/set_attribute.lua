@@ -1,13 +1,15 @@
 -- Set an attribute of a program, which is created if missing; an empty text removes the attribute.
--- KEYS: row, activity, tenant's names, tenant's idle programs, totals
+-- KEYS: row, activity, tenant's names, tenant's idle programs, totals, homes,
+--       programs by home
 -- ARGV: member, program, now, limit of programs per tenant, name, text, expiry
 local row, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local totals = KEYS[5]
+local totals, homes, home_counts = KEYS[5], KEYS[6], KEYS[7]
 local now, field, text = ARGV[3], 'h:' .. ARGV[5], ARGV[6]
 
 local over, _ = {}
 if text ~= '' then
-  _, over = begin(row, activity, names, idle, totals, ARGV[1], ARGV[2], now, ARGV[4])
+  _, over = begin(row, activity, names, idle, totals, ARGV[1], ARGV[2], now, ARGV[4],
+    homes, home_counts)
   redis.call('HSET', row, field, ARGV[7] .. '\n' .. text)
 elseif redis.call('EXISTS', row) == 1 then
   redis.call('HDEL', row, field)

@@ -14,10 +14,17 @@ pytestmark = pytest.mark.anyio
 JSON = {b"content-type": b"application/json"}
 
 
-def refused(method: str = "GET", headers: dict[bytes, bytes] | None = None, **settings: Any) -> str:
+def refused(
+    method: str = "GET",
+    headers: dict[bytes, bytes] | None = None,
+    *,
+    bodiless: bool = False,
+    **settings: Any,
+) -> str:
     """Return the error code of the refusal, "" if the request is allowed."""
     try:
-        check_admin(method, {b"host": b"127.0.0.1:8080", **(headers or {})}, load(**settings))
+        given = {b"host": b"127.0.0.1:8080", **(headers or {})}
+        check_admin(method, given, load(**settings), bodiless=bodiless)
     except ApiError as error:
         return error.code
     return ""
@@ -61,6 +68,23 @@ def test_own_origin_is_allowed() -> None:
 @pytest.mark.parametrize("kind", [None, b"text/plain", b"application/x-www-form-urlencoded", b"a"])
 def test_form_content_types_are_refused(kind: bytes | None) -> None:
     assert refused("POST", {b"content-type": kind} if kind else {}) == "json_required"
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, ""),
+        ({b"content-length": b"0"}, ""),
+        ({b"content-length": b"2"}, "json_required"),
+        ({b"transfer-encoding": b"chunked"}, "json_required"),
+        ({b"content-type": b"text/plain"}, "json_required"),
+        ({b"origin": b"https://evil.example"}, "origin_not_allowed"),
+    ],
+)
+def test_a_route_without_a_body_needs_no_content_type(
+    headers: dict[bytes, bytes], code: str
+) -> None:
+    assert refused("POST", headers, bodiless=True) == code
 
 
 def test_json_with_a_charset_is_allowed() -> None:

@@ -13,6 +13,7 @@ from weft_gateway.engine.described import (
     MAX_ROOM_TOKENS,
     cache_room,
     cache_sizes,
+    engine_requests,
     models_of,
     owners,
     runs_plugin,
@@ -154,6 +155,23 @@ def info(**labels: str) -> str:
 )
 def test_cache_sizes_are_read_from_the_metrics_of_vllm(text: str, sizes: list[int]) -> None:
     assert cache_sizes(text) == sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", None),
+        ("# HELP vllm:num_requests_running x\n", None),
+        ('vllm:num_requests_running{engine="0"} 2.0\n', 2),
+        ('vllm:num_requests_running{a="}"} 2\nvllm:num_requests_waiting{a="1"} 3.0\n', 5),
+        ("vllm:num_requests_running 0.0\n", 0),
+        ('vllm:num_requests_waiting_by_reason{reason="x"} 4.0\n', None),
+        ("vllm:num_requests_running NaN\nvllm:num_requests_running 9e999\n", None),
+        ("vllm:num_requests_running " + "9" * 400, None),
+    ],
+)
+def test_requests_are_read_from_the_metrics_of_vllm(text: str, count: int | None) -> None:
+    assert engine_requests(text) == count
 
 
 @given(st.text(), st.text())

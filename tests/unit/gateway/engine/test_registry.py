@@ -1,10 +1,12 @@
 """The replicas as policies and clients see them."""
 
+from time import monotonic
+
 import pytest
 from weft_gateway.engine.errors import ConnectFailed, ReplicaFault
 from weft_gateway.engine.pool import Timeouts
 from weft_gateway.engine.registry import Registry
-from weft_gateway.model import PromptPrefix
+from weft_gateway.model import Intake, PromptPrefix
 
 URLS = {"r0": "http://127.0.0.1:8001", "r1": "http://127.0.0.1:8002/engine"}
 
@@ -100,3 +102,57 @@ def test_unreachable_replica_loses_its_recorded_prefixes(registry: Registry) -> 
     assert shared.tokens == {"r0": 1024, "r1": 0}
     registry.failed("r0", ConnectFailed())
     assert registry.prefixes.shared(prefix, ["r0", "r1"]) is None
+
+
+def test_a_removed_replica_is_found_by_its_calls_until_it_is_dropped(registry: Registry) -> None:
+    old = registry["r0"]
+    registry.remove("r0")
+    assert [replica.name for replica in registry] == ["r1"]
+    assert registry.get("r0") is None
+    assert registry["r0"] is old
+    assert old.upstream in registry.upstreams()
+    # It has calls, or was removed just now.
+    assert registry.drop_removed({"r0": 1}, 0.0) == []
+    assert registry.drop_removed({}, 3600.0) == []
+    assert registry.drop_removed({}, 0.0) == ["r0"]
+    assert not registry.removed
+    with pytest.raises(KeyError):
+        registry["r0"]
+    # Late outcomes of its calls change nothing.
+    registry.failed("r0", ConnectFailed())
+    registry.succeeded("r0")
+
+
+def test_a_replica_that_returns_keeps_its_connections_and_another_one_does_not(
+    registry: Registry,
+) -> None:
+    old = registry["r0"]
+    old.homes_until = 0.0
+    registry.remove("r0")
+    assert registry.add("r0", old.url) is old
+    assert old.homes_until is None
+    registry.remove("r0")
+    other = registry.add("r0", "http://127.0.0.1:9000")
+    assert registry["r0"] is other is not old
+    # The name is still in use.
+    assert registry.drop_removed({"r0": 1}, 0.0) == []
+    assert registry.upstreams() == [registry["r1"].upstream, other.upstream]
+
+
+def test_views_tell_which_calls_a_replica_takes(registry: Registry) -> None:
+    first = registry.views({})[0]
+    assert first.intake is Intake.ALL
+    assert registry.views({})[0] is first
+    registry["r0"].homes_until = monotonic() + 3600
+    assert registry.views({})[0].intake is Intake.HOMES
+    assert registry.last_resort({})[0].intake is Intake.HOMES
+    registry["r0"].homes_until = monotonic()
+    assert registry.views({})[0].intake is Intake.NONE
+
+
+def test_a_draining_replica_is_able_if_no_other_is(registry: Registry) -> None:
+    registry["r0"].homes_until = 0.0
+    assert [replica.name for replica in registry.able()] == ["r1"]
+    assert [replica.name for replica in registry.able(draining=True)] == ["r0", "r1"]
+    registry["r1"].homes_until = 0.0
+    assert [replica.name for replica in registry.able()] == ["r0", "r1"]

@@ -33,3 +33,22 @@ def test_labelled_children_are_cached() -> None:
     metrics = Metrics()
     assert metrics.bind("chat", "r0") is metrics.bind("chat", "r0")
     assert metrics.bind("chat", "r1") is not metrics.bind("chat", "r0")
+
+
+def test_a_removed_replica_has_no_series() -> None:
+    metrics = Metrics()
+    for name in ("r0", "r1"):
+        metrics.bind("chat", name).outcomes["ok"].inc()
+        metrics.memory_waits.labels(name, "fits").inc()
+        metrics.dropped.labels(name).inc()
+        metrics.healthy.labels(name).set(1)
+        metrics.in_flight.labels(name).set(0)
+    metrics.forget("r0")
+    metrics.forget("unknown")
+    text = metrics.render().decode()
+    assert 'replica="r0"' not in text
+    assert text.count('replica="r1"') > 5
+    # A later replica of this name starts at zero.
+    metrics.bind("chat", "r0").outcomes["ok"].inc()
+    text = metrics.render().decode()
+    assert 'weft_calls_total{endpoint="chat",outcome="ok",replica="r0"} 1.0' in text

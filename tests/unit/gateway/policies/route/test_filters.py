@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from weft_gateway.model import ReplicaView, RouteRequest
-from weft_gateway.policies.route.filters import healthy, holds_answer, not_avoided, serves_model
+from weft_gateway.model import Intake, Program, ProgramKey, ReplicaView, RouteRequest
+from weft_gateway.policies.route.filters import (
+    healthy,
+    holds_answer,
+    not_avoided,
+    not_draining,
+    serves_model,
+)
 
 
 def replica(models=("m",), up=True):
@@ -43,3 +49,24 @@ def test_continued_answer_pins_its_call_to_the_storing_replica(holder, kept):
     replicas = (replica(), ReplicaView("r1", frozenset({"m"}), True, 0))
     asked = RouteRequest("m", 1, None, replicas, frozenset(), holder=holder)
     assert {r.name for r in replicas if holds_answer(asked, r)} == kept
+
+
+@pytest.mark.parametrize(
+    ("intake", "home", "holder", "keeps"),
+    [
+        (Intake.ALL, "", "", True),
+        (Intake.HOMES, "r0", "", True),
+        (Intake.HOMES, "r1", "", False),
+        (Intake.HOMES, "", "", False),
+        (Intake.NONE, "r0", "", False),
+        (Intake.NONE, "", "r0", True),  # A stored answer exists only there.
+        (Intake.NONE, "", "r1", False),
+    ],
+)
+def test_draining_replica_takes_calls_of_its_programs_and_stored_answers(
+    intake, home, holder, keeps
+):
+    view = ReplicaView("r0", frozenset(), True, 0, intake)
+    program = Program(ProgramKey("t", "p"), 0.0, home=home)
+    asked = RouteRequest("m", 1, program, (view,), frozenset(), holder=holder)
+    assert not_draining(asked, view) is keeps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from weft_gateway.model import Program, ProgramKey, ReplicaView, RouteRequest, Shared
+from weft_gateway.model import Intake, Program, ProgramKey, ReplicaView, RouteRequest, Shared
 from weft_gateway.policies.route.registry import build
 
 
@@ -171,3 +171,19 @@ def test_balancers_without_homes_ignore_shared_prefixes():
     replicas = [replica("a", 3), replica("b", 1)]
     decision = route("least_used", replicas, tokens=9000, sent={"a": 8000})
     assert (decision.replica, set(decision.scores)) == ("b", {"least_used"})
+
+
+def test_the_table_may_keep_a_long_call_on_a_draining_home():
+    """The router may not know the home of a program that another gateway serves."""
+    replicas = [
+        ReplicaView("a", frozenset({"m"}), True, 0, Intake.HOMES),
+        ReplicaView("b", frozenset({"m"}), False, 0, Intake.HOMES),
+        ReplicaView("c", frozenset({"m"}), True, 0, Intake.NONE),
+        replica("d", 9),
+    ]
+    decision = route("locality", replicas, tokens=5000)
+    assert (decision.replica, decision.eligible, decision.homes) == ("d", {"d"}, {"a"})
+    assert decision.rejected == {"a": "draining", "b": "healthy", "c": "draining"}
+    decision = route("locality", replicas, tokens=5000, home="a")
+    assert (decision.replica, decision.reason) == ("a", "home")
+    assert not route("locality", replicas).homes  # A short call has no home.
