@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import httpx
@@ -77,6 +78,18 @@ def counters(url: str) -> dict[str, float]:
             name, value = line.removeprefix("weft_emulated_").split()
             found[name.removesuffix("_total")] = float(value)
     return found
+
+
+def settled(url: str) -> dict[str, float]:
+    """Return the totals once they stop changing. The engine may still run a step that it scheduled
+    before it knew that a call was over."""
+    before = counters(url)
+    while True:
+        sleep(0.2)
+        after = counters(url)
+        if after == before:
+            return after
+        before = after
 
 
 def total(url: str, name: str) -> float:

@@ -16,7 +16,7 @@ from weft_bench.costs.engines import shapes
 from weft_bench.peers.fronts import STOCK, WEFT, Place, fronts
 from weft_bench.peers.plays import play
 from weft_bench.peers.replicas import Replicas
-from weft_bench.peers.scenes import LongGaps, Scene, scripts
+from weft_bench.peers.scenes import LongGaps, Scene, cast
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
@@ -112,7 +112,7 @@ def replicas(stack: Stack, swapping: EmulatedEngine) -> Iterator[Replicas]:
 def test_peers_compares_round_robin_and_weft_over_the_same_replicas(replicas, tmp_path):
     scene = Scene("tau_airline", "tau_airline", programs=8, rate=40.0, calls=4, longest_gap_s=0.2)
     data = dialogues(tmp_path / "data", 20, turns=4)
-    played = scripts(scene, data, 0, replicas, LongGaps(0.25, 2.0, 0.4))
+    played = cast(scene, data, 0, replicas, LongGaps(0.25, 2.0, 0.4)).scripts
     rows = fronts(replicas.place, ("plas",))
     turns = {
         name: play(rows[name], played, replicas, tmp_path, lambda: None, install=False)

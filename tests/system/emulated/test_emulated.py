@@ -8,7 +8,16 @@ import re
 
 import httpx
 import pytest
-from support.emulated import MODEL, complete, counters, engine_state, prompt, together, total
+from support.emulated import (
+    MODEL,
+    complete,
+    counters,
+    engine_state,
+    prompt,
+    settled,
+    together,
+    total,
+)
 from support.stack import engine_load, until
 from weft_bench.costs.presets import preset
 from weft_bench.drive.client import Client
@@ -59,7 +68,7 @@ def test_the_service_of_a_program_grows_with_each_call(stack):
 def test_a_lone_call_takes_the_time_of_the_cost_model(engine, request):
     started = request.getfixturevalue(engine)
     url = started.replicas[0] if engine == "stack" else started.url
-    before = counters(url)
+    before = settled(url)
     # All calls of an engine come from one tenant: the plugin shortens prefills beside another one.
     answer = complete(started.url, f"{engine} " * 40, 30)
     after = counters(url)

@@ -127,7 +127,7 @@ def _front(site: Site, known_peers: Sequence[str]) -> str:
         "index": _index(material),
         "correction": sections.correction(material),
     }
-    template = (Path(__file__).parent / "results.md.in").read_text()
+    template = (Path(__file__).parent / "results.txt").read_text()
     return _compact(template.format(**values))
 
 
