@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from time import perf_counter, time
@@ -31,9 +32,12 @@ class _Unit:
 
 
 class Budgets:
-    """Knows the units in progress through this gateway, and learns from ended calls."""
+    """Knows the units in progress through this gateway, and learns from ended calls. clock: Unix
+    time, seconds.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: time()) -> None:
+        self._clock = clock
         self._units: OrderedDict[ProgramKey, _Unit] = OrderedDict()
         self._lengths = PathLengths()
         self._costs = Costs()
@@ -66,7 +70,7 @@ class Budgets:
         if call.endpoint is PREFILL:
             return None
         goal, own_s = call.program.goal, call.hints.deadline_s
-        now_s = time()
+        now_s = self._clock()
         if goal.scope is Scope.CALL and goal.deadline_s:
             own_s = goal.deadline_s if own_s is None else own_s
         elif goal.target_s:

@@ -136,8 +136,9 @@ def play_programs(
     engines: Sequence[EngineShape],
     system: System,
     seed: int,
+    deadlines: Mapping[str, float] | None = None,
 ) -> Simulation:
-    """Simulate these programs. Raises the errors of `play`."""
+    """Simulate these programs. deadlines: as in `Setup`. Raises the errors of `play`."""
     from weft_bench.virtual.engine import EngineSettings
     from weft_bench.virtual.workload import BYTES_PER_TOKEN
     from weft_bench.virtual.world import Setup, simulate
@@ -157,6 +158,7 @@ def play_programs(
         seed=seed,
         bytes_per_token=BYTES_PER_TOKEN,
         overlap=system.overlap,
+        deadlines=deadlines or {},
     )
     found = simulate(programs, arrivals, setup)
     if found.violations:

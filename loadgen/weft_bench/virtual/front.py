@@ -6,13 +6,14 @@ They are called in the same order as in `weft_gateway.calls`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypeVar
 
 from weft_engine.tags import Tag, flatten
 from weft_engine.wire import CallContext, CallReport
+from weft_gateway.calls.call import Placed
 from weft_gateway.model import (
     Closing,
     Decision,
@@ -28,6 +29,7 @@ from weft_gateway.policies.route.registry import build
 from weft_gateway.programs.memory import MemoryTable
 
 from weft_bench.virtual.prefix_tree import PrefixTree
+from weft_bench.virtual.targets import Targets
 from weft_bench.workloads.parts import tag_spans
 from weft_bench.workloads.schema import Part
 
@@ -66,7 +68,7 @@ class Front:
 
     balancer: a router's name; ValueError lists the valid ones. threshold_tokens: calls longer than
     this go to the program's home replica, if the balancer has homes. tree: restricts the router's
-    choice by prompt content.
+    choice by prompt content. deadlines: of programs that have one, seconds from their first call.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Front:
         threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS,
         tree: PrefixTree | None = None,
         sent: PrefixAffinityIndex | None = None,
+        deadlines: Mapping[str, float] | None = None,
     ) -> None:
         self.table = MemoryTable()
         self._router = build(balancer, threshold_tokens)
@@ -86,6 +89,8 @@ class Front:
         self._sent = sent or PrefixAffinityIndex(0)
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
+        self._now_s = 0.0
+        self._targets = Targets(deadlines or {}, lambda: self._now_s)
 
     def begin(self, program: str, now: float) -> None:
         """Start the program's session."""
@@ -110,6 +115,7 @@ class Front:
         parts: the prompt's content, for a tree. prefilled: the replica that computed the prompt's
         prefix ahead of the call. Raises RuntimeError if no replica is eligible.
         """
+        self._now_s = now
         key = ProgramKey(_TENANT, program)
         in_flight = self.table.in_flight()
         views = tuple(
@@ -135,10 +141,22 @@ class Front:
             proposed = decision.replica
         opened = at_once(
             self.table.open_call(
-                Opening(key, call, thread, proposed, decision.eligible, sticky, now)
+                Opening(
+                    key,
+                    call,
+                    thread,
+                    proposed,
+                    decision.eligible,
+                    sticky,
+                    now,
+                    ask=self._targets.ask(program),
+                )
             )
         )
         self._keys[call] = key
+        placed = Placed(opened.replica, sticky, decision, prompt_tokens, "", prefix)
+        # A prefill has no budget.
+        budget = self._targets.opened(call, opened.program, placed, parts) if parts else None
         if prefix is not None:
             self._sent.sent(opened.replica, prefix)
         if self._tree:
@@ -151,7 +169,9 @@ class Front:
             row.waiting_s,
             row.arrival_s,
             row.critical_path_s,
-            remaining_s=remaining_s,
+            None if budget is None else budget.budget_s,
+            None if budget is None else budget.cost_s or None,
+            remaining_s,
             tags=None if tags is None else tuple(tags),
             retain_s=retain_s,
         )
@@ -182,11 +202,15 @@ class Front:
             report.preemptions,
         )
         at_once(self.table.close_call(closing))
+        self._targets.closed(report, outcome)
 
     def end(self, program: str, now: float) -> tuple[str, ...]:
         """End the program's session. Returns the replicas that the gateway notifies."""
         ended = at_once(self.table.end(ProgramKey(_TENANT, program), now))
-        return ended.replicas if ended is not None and not ended.threads else ()
+        if ended is None or ended.threads:
+            return ()
+        self._targets.ended(ended)
+        return ended.replicas
 
     def violations(self) -> list[str]:
         """Return the violated invariants of a table whose programs have all ended."""

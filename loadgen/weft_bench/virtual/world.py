@@ -61,6 +61,7 @@ class Setup:
     router, and draws the delays. bytes_per_token: the ratio that estimated the lengths of programs
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
+    deadlines: of programs that have one, seconds from their first call.
     """
 
     shapes: Sequence[EngineShape]
@@ -71,6 +72,7 @@ class Setup:
     bytes_per_token: float = 4.0
     overlap: Overlap = field(default_factory=Overlap)
     delay_s: float = 0.0
+    deadlines: Mapping[str, float] = field(default_factory=dict)
 
 
 def simulate(
@@ -346,7 +348,7 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
     if balancer == PREFIX_TREE:
         tree, balancer = PrefixTree(room), "least_used"
     rng = stream(setup.seed, "router")
-    return Front(list(replicas), balancer, rng, setup.threshold_tokens, tree, sent)
+    return Front(list(replicas), balancer, rng, setup.threshold_tokens, tree, sent, setup.deadlines)
 
 
 @contextmanager

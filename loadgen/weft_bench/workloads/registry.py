@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from weft_bench.workloads import agentix, sutradhara
+from weft_bench.workloads import agentix, sutradhara, text2sql
 from weft_bench.workloads.synthetic import program
 from weft_bench.workloads.workload import Workload
 
 _ALL: Final = (
     *agentix.WORKLOADS,
     *sutradhara.WORKLOADS,
+    *text2sql.WORKLOADS,
     Workload(
         "dialogues",
         "Agentix, section 6.1: calls as BFCL's, with texts",

@@ -9,7 +9,8 @@ from weft_bench.costs.presets import GPUS, MODELS, PRESETS, derive, preset
 
 
 def test_every_model_has_a_preset_for_every_gpu():
-    assert set(PRESETS) == {f"{m}-{g}" for m in ("8b", "14b", "32b", "70b") for g in GPUS}
+    derived = {f"{m}-{g}" for m in ("8b", "14b", "32b", "70b") for g in GPUS}
+    assert set(PRESETS) == derived | {"hexgen-a100", "hexgen-a6000", "hexgen-l40"}
     assert {"a100", "h100", "h200", "l40", "a6000"} == set(GPUS)
 
 
@@ -71,6 +72,23 @@ def test_faster_gpu_has_lower_costs_throughout(model):
     fast, slow = preset(f"{model}-h100").cost, preset(f"{model}-a6000").cost
     for name in ("weights_s", "prefill_token_s", "context_token_s", "swapped_block_s"):
         assert getattr(fast, name) < getattr(slow, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt_s", "answer_s", "room"),
+    [
+        ("hexgen-a100", 330e-6, 21.2e-3, 443_000),
+        ("hexgen-a6000", 966e-6, 33.8e-3, 84_000),
+        ("hexgen-l40", 576e-6, 38.2e-3, 84_000),
+    ],
+)
+def test_instances_of_hexgen_flow_take_the_times_of_their_tables(name, prompt_s, answer_s, room):
+    shape = preset(name)
+    # A chunk of a prompt, and one token of one answer at the mean context.
+    chunk_s = shape.cost.step(2048, 0, 0) - shape.cost.step_s
+    assert chunk_s / 2048 == pytest.approx(prompt_s, rel=1e-4)
+    assert shape.cost.step(0, 1, 8_000) == pytest.approx(answer_s, rel=1e-4)
+    assert 0 <= room - shape.kv_blocks * shape.block_tokens < shape.block_tokens
 
 
 def test_several_gpus_pay_for_communication():

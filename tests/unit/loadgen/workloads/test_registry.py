@@ -26,6 +26,10 @@ LOOSE = {
     "prompt before tools p10": (0.0, 0.07),
     "prompt before tools p90": (0.0, 0.07),
     "prompt p50": (0.1, 0.0),
+    # A variance of 1,500 draws, and tails whose shape is not published.
+    "calls variance": (0.08, 0.0),
+    "revise output p95": (0.1, 0.0),
+    "query output p95": (0.25, 0.0),
 }
 
 
@@ -74,6 +78,47 @@ def test_program_depends_only_on_seed_and_number(name):
     assert list(workload.generate(3, 4)) != list(workload.generate(4, 4))
     ids = [program.id for program in workload.generate(3, 40)]
     assert len(set(ids)) == 40
+
+
+def test_a_query_has_its_stages_in_order_and_at_most_ten_revisions():
+    programs, _ = drawn("text2sql-3")
+    order = [
+        "retriever", "keywords", "candidate 0", "candidate 1", "revise", "unit tester",
+        "unit test", "evaluate",
+    ]  # fmt: skip
+    counts = {name: 0 for name in order}
+    for program in programs:
+        stages = [call.parts[0].name.removeprefix("text2sql/") for call in program.calls]
+        firsts = [stages.index(name) for name in order if name in stages]
+        firsts.remove(stages.index("retriever"))
+        assert firsts == sorted(firsts)
+        assert stages.count("revise") <= 10
+        for name in order:
+            counts[name] += stages.count(name)
+    means = {name: count / len(programs) for name, count in counts.items()}
+    expected = (4, 0.8, 1, 1, 5.0, 3, 0.96, 5.1)
+    assert list(means.values()) == pytest.approx(expected, rel=0.05)
+    assert any("revise" not in str(program.calls) for program in programs)
+
+
+def test_candidates_and_evaluations_of_a_query_run_at_the_same_time():
+    for program in drawn("text2sql-3")[0][:30]:
+        stages = [call.parts[0].name.removeprefix("text2sql/") for call in program.calls]
+        waits = [call.needs(number) for number, call in enumerate(program.calls)]
+        first = stages.index("candidate 0")
+        assert waits[first] == waits[first + 1]
+        assert waits[first + 2] == (first, first + 1)
+        judged = stages.index("evaluate")
+        assert len(set(waits[judged:])) == 1
+        assert waits[judged] == (judged - 1,)
+
+
+@pytest.mark.parametrize(("name", "added"), [("text2sql-5", 0.25), ("text2sql-6", 0.5)])
+def test_single_calls_are_a_quarter_or_half_of_the_calls_of_queries(name, added):
+    programs, _ = drawn(name)
+    singles = sum(len(program.calls) == 1 for program in programs)
+    calls = sum(len(program.calls) for program in programs if len(program.calls) > 1)
+    assert singles / calls == pytest.approx(added, rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["sharegpt", "bfcl", "web_search", "swe"])
