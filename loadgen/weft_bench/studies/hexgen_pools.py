@@ -7,7 +7,7 @@ from functools import partial
 from math import log
 from typing import Final
 
-from weft_bench.studies.cells import Cell, Estimate, Measured, cells, geometric
+from weft_bench.studies.cells import Cell, Estimate, Measured, Setting, cells, geometric
 from weft_bench.studies.experiment import (
     SIMULATION,
     Experiment,
@@ -49,7 +49,7 @@ NOTES: Final = (
 
 def _scenes(
     traces: Sequence[str], pools: Sequence[str], quick: bool
-) -> Iterator[dict[str, object]]:
+) -> Iterator[dict[str, Setting]]:
     if quick:
         yield {"trace": traces[-1], "pool": pools[0], "rate": 0.5, "cache": True, "queries": 30}
         return

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 from weft_engine.tags import Tag, flatten
 from weft_engine.wire import CallContext, CallReport
-from weft_gateway.calls.call import Placed
 from weft_gateway.model import (
     Closing,
     Decision,
@@ -29,7 +28,7 @@ from weft_gateway.policies.route.registry import build
 from weft_gateway.programs.memory import MemoryTable
 
 from weft_bench.virtual.prefix_tree import PrefixTree
-from weft_bench.virtual.targets import Targets
+from weft_bench.virtual.targets import MODEL, Targets
 from weft_bench.workloads.parts import tag_spans
 from weft_bench.workloads.schema import Part
 
@@ -59,7 +58,6 @@ def prompt_prefix(parts: Sequence[Part]) -> PromptPrefix | None:
 _T = TypeVar("_T")
 
 LOCALITY_THRESHOLD_TOKENS: Final = 2048
-_MODEL: Final = "simulated"
 _TENANT: Final = "tenant"
 
 
@@ -126,7 +124,7 @@ class Front:
         )
         away = self._tree.away(parts) if self._tree else frozenset()
         question = RouteRequest(
-            _MODEL, prompt_tokens, self.table.peek(key), views, away, next(self._placed)
+            MODEL, prompt_tokens, self.table.peek(key), views, away, next(self._placed)
         )
         decision = self._router.route(question, self._rng)
         if not decision.replica:
@@ -154,9 +152,8 @@ class Front:
             )
         )
         self._keys[call] = key
-        placed = Placed(opened.replica, sticky, decision, prompt_tokens, "", prefix)
         # A prefill has no budget.
-        budget = self._targets.opened(call, opened.program, placed, parts) if parts else None
+        budget = self._targets.opened(call, opened, decision, parts) if parts else None
         if prefix is not None:
             self._sent.sent(opened.replica, prefix)
         if self._tree:

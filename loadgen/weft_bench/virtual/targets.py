@@ -9,12 +9,13 @@ from weft_engine.wire import CallReport
 from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import Call, Hooks, Placed
 from weft_gateway.engine.endpoints import BY_PATH
-from weft_gateway.model import Outcome, Program
+from weft_gateway.model import Decision, Opened, Outcome, Program
 from weft_gateway.model.slo import Ask, CallBudget, Goal, Scope
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
 
 from weft_bench.workloads.schema import Part
 
+MODEL: Final = "simulated"
 _CHAT: Final = BY_PATH["/v1/chat/completions"]
 
 
@@ -38,18 +39,20 @@ class Targets:
         return self._asks.get(program)
 
     def opened(
-        self, call: str, program: Program, placed: Placed, parts: Sequence[Part]
+        self, call: str, opened: Opened, decision: Decision, parts: Sequence[Part]
     ) -> CallBudget | None:
         """Follow a call that has opened. Returns its budget, None without a deadline. parts: its
         prompt.
         """
+        program = opened.program
         if not program.goal.target_s:
             return None
+        prompt = sum(part.tokens for part in parts)
         sent = Call(call, _CHAT, [], b"", 0.0, Hooks())
         sent.identity = Identity(program.key, MAIN_THREAD, "", "session", False)
         sent.body = body_of(parts)
-        sent.model, sent.placed, sent.replica = "simulated", placed, placed.replica
-        sent.program = program
+        sent.placed = Placed(opened.replica, decision.sticky, decision, prompt, "", None)
+        sent.model, sent.replica, sent.program = MODEL, opened.replica, program
         if program.calls_closed:
             sent.expected_s = program.service_s / program.calls_closed
         self._calls[call] = sent
