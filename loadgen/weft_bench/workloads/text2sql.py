@@ -32,8 +32,8 @@ _VARIED: Final = 0.3
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A stage of a workflow. prompt, answer: mean tokens. long: a share of answers that are longer,
-    and their mean. repeats: whether the calls of a query begin alike; otherwise each has a prompt
-    of its own kind.
+    and their mean. repeats: whether the calls of a query begin alike; otherwise each has another
+    beginning.
     """
 
     name: str

@@ -86,7 +86,7 @@ def test_a_query_has_its_stages_in_order_and_at_most_ten_revisions():
         "retriever", "keywords", "candidate 0", "candidate 1", "revise", "unit tester",
         "unit test", "evaluate",
     ]  # fmt: skip
-    counts = {name: 0 for name in order}
+    counts = dict.fromkeys(order, 0)
     for program in programs:
         stages = [call.parts[0].name.removeprefix("text2sql/") for call in program.calls]
         firsts = [stages.index(name) for name in order if name in stages]
