@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from weft_gateway.model.options import Balancer
+
 GROUP: Final = "weft.commands"
 # The mounted commands: summary for `weft --help`, and the extra that the command needs.
 MOUNTED: Final = {
@@ -154,7 +156,7 @@ def serve(
     ] = None,
     balancer: Annotated[
         str | None,
-        typer.Option(help="routing policy: locality, round_robin or least_used (WEFT_BALANCER)"),
+        typer.Option(help=f"routing policy: {', '.join(Balancer)} (WEFT_BALANCER)"),
     ] = None,
     slo: Annotated[
         str | None, typer.Option(help="YAML file with SLO classes (WEFT_SLO_FILE)")

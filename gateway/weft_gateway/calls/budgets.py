@@ -13,7 +13,8 @@ from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.model import Outcome, ProgramKey
 from weft_gateway.model.slo import CallBudget, Goal, Scope
 from weft_gateway.policies.budget import budget, is_late
-from weft_gateway.policies.forecast import ALL, Costs, PathLengths
+from weft_gateway.policies.costs import Costs
+from weft_gateway.policies.forecast import ALL, PathLengths
 
 _MAX_UNITS: Final = 16_384
 _LIMITS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
