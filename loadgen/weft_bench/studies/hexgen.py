@@ -40,8 +40,9 @@ REPRODUCTION: Final = "hexgen"
 SYSTEMS: Final[Mapping[str, System]] = {
     "vllm": System("fcfs", balancer="round_robin"),
     "vtc": System("vtc", balancer="round_robin"),
-    REPRODUCTION: System("urgency", balancer="least_used"),
-    OURS: System("urgency", balancer="locality", tags=True),
+    "ray": System("fcfs", balancer="power_of_two"),
+    REPRODUCTION: System("urgency", balancer="work"),
+    OURS: System("urgency", balancer="soonest", tags=True),
     "weft": System("resident", balancer="locality", tags=True),
 }
 # Orders and balancers that read deadlines.

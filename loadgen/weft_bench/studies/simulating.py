@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class System:
     """An engine, its router and its orchestrators' features.
 
-    order, tags, swap, prefix_cache: as in `EngineSettings`.
+    order, tags, swap, prefix_cache: as in `EngineSettings`. options: of the order, beside
+    `experiments`. alpha, forecast_error: as in `Setup`; an alpha below 0 is the gateway's own.
     """
 
     order: str
@@ -31,6 +32,9 @@ class System:
     balancer: str = "locality"
     plugin: Mapping[str, Any] = field(default_factory=dict)
     overlap: Overlap = field(default_factory=Overlap)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    alpha: float = -1.0
+    forecast_error: float = 1.0
 
 
 # The default order of the engines.
@@ -145,7 +149,7 @@ def play_programs(
 
     settings = EngineSettings(
         policy=system.order,
-        options={"experiments": True},
+        options={"experiments": True, **system.options},
         tags=system.tags,
         swap_gib=SWAP_GIB if system.swap else 0.0,
         prefix_cache=system.prefix_cache,
@@ -159,7 +163,10 @@ def play_programs(
         bytes_per_token=BYTES_PER_TOKEN,
         overlap=system.overlap,
         deadlines=deadlines or {},
+        forecast_error=system.forecast_error,
     )
+    if system.alpha >= 0:
+        setup = replace(setup, alpha=system.alpha)
     found = simulate(programs, arrivals, setup)
     if found.violations:
         raise RuntimeError(f"{system} {seed}: {'; '.join(found.violations[:3])}")

@@ -24,11 +24,11 @@ from weft_gateway.model import (
     RouteRequest,
 )
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
-from weft_gateway.policies.route.registry import build
+from weft_gateway.policies.route.registry import ALPHA, BY_COST, build
 from weft_gateway.programs.memory import MemoryTable
 
 from weft_bench.virtual.prefix_tree import PrefixTree
-from weft_bench.virtual.targets import MODEL, Targets
+from weft_bench.virtual.targets import MODEL, Call, Targets, in_microseconds
 from weft_bench.workloads.parts import tag_spans
 from weft_bench.workloads.schema import Part
 
@@ -67,6 +67,7 @@ class Front:
     balancer: a router's name; ValueError lists the valid ones. threshold_tokens: calls longer than
     this go to the program's home replica, if the balancer has homes. tree: restricts the router's
     choice by prompt content. deadlines: of programs that have one, seconds from their first call.
+    alpha: of the balancer `work`. forecast_error: a factor on learned times and answers.
     """
 
     def __init__(
@@ -78,9 +79,11 @@ class Front:
         tree: PrefixTree | None = None,
         sent: PrefixAffinityIndex | None = None,
         deadlines: Mapping[str, float] | None = None,
+        alpha: float = ALPHA,
+        forecast_error: float = 1.0,
     ) -> None:
         self.table = MemoryTable()
-        self._router = build(balancer, threshold_tokens)
+        self._router = build(balancer, threshold_tokens, alpha)
         self._replicas = tuple(replicas)
         self._rng = rng
         self._tree = tree
@@ -88,7 +91,14 @@ class Front:
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
         self._now_s = 0.0
-        self._targets = Targets(deadlines or {}, lambda: self._now_s)
+        self._predicts = balancer in BY_COST
+        self._targets = Targets(
+            self.table,
+            deadlines or {},
+            lambda: self._now_s,
+            every=self._predicts,
+            error=forecast_error,
+        )
 
     def begin(self, program: str, now: float) -> None:
         """Start the program's session."""
@@ -123,9 +133,10 @@ class Front:
             ]
         )
         away = self._tree.away(parts) if self._tree else frozenset()
-        question = RouteRequest(
-            MODEL, prompt_tokens, self.table.peek(key), views, away, next(self._placed)
-        )
+        row, arrived = self.table.peek(key), self._targets.call(key, call, parts)
+        question = RouteRequest(MODEL, prompt_tokens, row, views, away, next(self._placed))
+        if self._predicts and parts:
+            question = self._targets.predicted(arrived, question)
         decision = self._router.route(question, self._rng)
         if not decision.replica:
             raise RuntimeError(f"no replica for {call}: {decision.reason}")
@@ -135,7 +146,7 @@ class Front:
         else:
             if decision.new_home:
                 prefix = prompt_prefix(parts)
-                decision = self._choose_home(question, decision, prefix)
+                decision = self._choose_home(arrived, question, decision, prefix)
             proposed = decision.replica
         opened = at_once(
             self.table.open_call(
@@ -147,13 +158,17 @@ class Front:
                     decision.eligible,
                     sticky,
                     now,
-                    ask=self._targets.ask(program),
+                    ask=arrived.ask if parts else None,
+                    costs=in_microseconds(decision.costs),
                 )
             )
         )
         self._keys[call] = key
-        # A prefill has no budget.
-        budget = self._targets.opened(call, opened, decision, parts) if parts else None
+        budget = None
+        if parts:
+            # A prefill has no budget, and nothing is learned from it.
+            self._targets.opened(arrived, opened, decision, prompt_tokens)
+            budget = arrived.budget
         if prefix is not None:
             self._sent.sent(opened.replica, prefix)
         if self._tree:
@@ -174,14 +189,21 @@ class Front:
         )
 
     def _choose_home(
-        self, question: RouteRequest, decision: Decision, prefix: PromptPrefix | None
+        self,
+        call: Call,
+        question: RouteRequest,
+        decision: Decision,
+        prefix: PromptPrefix | None,
     ) -> Decision:
         if prefix is None:
             return decision
         shared = self._sent.shared(prefix, decision.eligible)
         if shared is None:
             return decision
-        return self._router.route(replace(question, shared=shared), self._rng)
+        question = replace(question, shared=shared)
+        if self._predicts:
+            question = self._targets.predicted(call, question)
+        return self._router.route(question, self._rng)
 
     def close(self, report: CallReport, now: float, outcome: Outcome = Outcome.OK) -> None:
         """Close a call that was answered or stopped."""

@@ -17,6 +17,7 @@ from typing import Final
 from weft_engine.wire import CallReport
 from weft_gateway.model import Outcome
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
+from weft_gateway.policies.route.registry import ALPHA
 
 from weft_bench.costs.model import on_tick
 from weft_bench.costs.presets import EngineShape
@@ -61,7 +62,8 @@ class Setup:
     router, and draws the delays. bytes_per_token: the ratio that estimated the lengths of programs
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
-    deadlines: of programs that have one, seconds from their first call.
+    deadlines: of programs that have one, seconds from their first call. alpha, forecast_error: as
+    in `Front`.
     """
 
     shapes: Sequence[EngineShape]
@@ -73,6 +75,8 @@ class Setup:
     overlap: Overlap = field(default_factory=Overlap)
     delay_s: float = 0.0
     deadlines: Mapping[str, float] = field(default_factory=dict)
+    alpha: float = ALPHA
+    forecast_error: float = 1.0
 
 
 def simulate(
