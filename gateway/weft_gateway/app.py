@@ -31,6 +31,7 @@ from weft_gateway.calls.client import DisconnectMonitor
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.features.admission import AdmissionObserver
 from weft_gateway.calls.features.background import BackgroundObserver
+from weft_gateway.calls.features.costs import CostObserver
 from weft_gateway.calls.features.learning import TokenLearning
 from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
@@ -45,6 +46,7 @@ from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.members import Membership
 from weft_gateway.calls.observers import Observers
+from weft_gateway.calls.outlook import Outlook
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.placement import Placement, PromptCounter
 from weft_gateway.calls.prefills import PrefillManager
@@ -128,11 +130,15 @@ class Gateway:
 
         # The path of a call.
         observers = Observers()
-        router = routers.build(s.balancer, s.locality_threshold_tokens)
+        router = routers.build(s.balancer, s.locality_threshold_tokens, s.balancer_alpha)
         counter = PromptCounter(TokenCounter(), estimator, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
-        placement = Placement(router, registry, table, counter, s.retry_after_s)
-        slos, budgets = slo_file.load(s.slo_file), Budgets()
+        slos, self.budgets = slo_file.load(s.slo_file), Budgets()
+        budgets = self.budgets
+        # Costs are predicted for balancers that use them, and for targets.
+        predicts = s.balancer in routers.BY_COST or bool(slos.classes)
+        outlook = Outlook(budgets, table) if predicts else None
+        placement = Placement(router, registry, table, counter, s.retry_after_s, outlook)
         self.slo = SloObserver(slos, budgets, metrics)
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
@@ -176,6 +182,7 @@ class Gateway:
         add(LimitsObserver(limits, counter) if tenants.limited else None)
         add(BackgroundObserver(background))
         add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
+        add(CostObserver(budgets, table, predicts))
         add(self.slo)
         add(PrefillObserver(prefills, table))
         add(ToolDispatchObserver(listeners))
@@ -267,6 +274,7 @@ class Gateway:
         """Forget a replica that was removed."""
         self.metrics.forget(replica)
         self.gates.forget(replica)
+        self.budgets.costs.forget(replica)
         self.health.forget(replica)
 
     async def _sweep(self) -> None:

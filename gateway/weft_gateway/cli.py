@@ -13,8 +13,6 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from weft_gateway.model.options import Balancer
-
 GROUP: Final = "weft.commands"
 # The mounted commands: summary for `weft --help`, and the extra that the command needs.
 MOUNTED: Final = {
@@ -156,7 +154,10 @@ def serve(
     ] = None,
     balancer: Annotated[
         str | None,
-        typer.Option(help=f"routing policy: {', '.join(Balancer)} (WEFT_BALANCER)"),
+        typer.Option(
+            help="routing policy: locality, round_robin, least_used, power_of_two, work or soonest "
+            "(WEFT_BALANCER)"
+        ),
     ] = None,
     slo: Annotated[
         str | None, typer.Option(help="YAML file with SLO classes (WEFT_SLO_FILE)")

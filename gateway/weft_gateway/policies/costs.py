@@ -162,7 +162,7 @@ class Costs:
         # By model and replica, until a sample changes it.
         self._steps: dict[tuple[str, str], StepCosts] = {}
 
-    def tell(self, replica: str, costs: EngineCosts | None) -> None:
+    def set_engine(self, replica: str, costs: EngineCosts | None) -> None:
         """Set the fit that an engine reports; None if it reports none any more."""
         if costs is None:
             self._engines.pop(replica, None)
@@ -173,7 +173,7 @@ class Costs:
 
     def forget(self, replica: str) -> None:
         """Forget a replica that was removed."""
-        self.tell(replica, None)
+        self.set_engine(replica, None)
         for key in [key for key in self._calls if key[1] == replica]:
             del self._calls[key]
 

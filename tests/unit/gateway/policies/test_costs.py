@@ -81,8 +81,8 @@ def unequal() -> Costs:
     and 90 to 110 answer tokens.
     """
     costs = learned(*[("a", "k", 1000, 500, n, 1.0) for n in range(90, 111)])
-    costs.tell("a", EngineCosts(A100))
-    costs.tell("b", EngineCosts(L40))
+    costs.set_engine("a", EngineCosts(A100))
+    costs.set_engine("b", EngineCosts(L40))
     return costs
 
 
@@ -117,7 +117,7 @@ def test_open_calls_wait_at_the_throughput_of_the_batch() -> None:
 
 def test_calls_run_together_if_their_contexts_fit() -> None:
     costs = unequal()
-    costs.tell("a", EngineCosts(A100, kv_tokens=1100))
+    costs.set_engine("a", EngineCosts(A100, kv_tokens=1100))
     assert on(costs, "a", work={"a": 2_000_000})["a"].wait_s == pytest.approx(2.0)
 
 
@@ -126,9 +126,9 @@ def test_an_engine_without_a_fit_is_fitted_by_its_calls() -> None:
     steps = costs.steps("m", "r")
     assert steps is not None
     assert (steps.prefill_token_s, steps.step_s) == (pytest.approx(0.001), pytest.approx(0.01))
-    costs.tell("r", EngineCosts(A100))
+    costs.set_engine("r", EngineCosts(A100))
     assert costs.steps("m", "r") == A100
-    costs.tell("r", None)
+    costs.set_engine("r", None)
     assert costs.steps("m", "r") == steps
     costs.forget("r")
     assert costs.steps("m", "r") is None
