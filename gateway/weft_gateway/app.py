@@ -211,7 +211,8 @@ class Gateway:
         counter = PromptCounter(TokenCounter(), estimator, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         placement = Placement(router, registry, table, counter, s.retry_after_s)
-        slos, budgets = slo_file.load(s.slo_file), Budgets()
+        slos = slo_file.load(s.slo_file)
+        budgets = Budgets(slos)
         self.slo = SloObserver(slos, budgets, metrics)
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
