@@ -40,9 +40,11 @@ REPRODUCTION: Final = "hexgen"
 SYSTEMS: Final[Mapping[str, System]] = {
     "vllm": System("fcfs", balancer="round_robin"),
     "vtc": System("vtc", balancer="round_robin"),
+    "qlm": System("qlm", balancer="round_robin"),
+    "llf": System("llf", balancer="round_robin"),
     "ray": System("fcfs", balancer="power_of_two"),
     REPRODUCTION: System("urgency", balancer="work"),
-    OURS: System("urgency", balancer="soonest", tags=True),
+    OURS: System("slack", balancer="soonest", tags=True),
     "weft": System("resident", balancer="locality", tags=True),
 }
 # Orders and balancers that read deadlines.

@@ -174,19 +174,27 @@ class Front:
         if self._tree:
             self._tree.sent(opened.replica, parts)
         row = opened.program
-        return opened.replica, CallContext(
+        context = CallContext(
             call,
             program,
             row.service_s,
             row.waiting_s,
             row.arrival_s,
             row.critical_path_s,
-            None if budget is None else budget.budget_s,
-            None if budget is None else budget.cost_s or None,
-            remaining_s,
+            remaining_s=remaining_s,
             tags=None if tags is None else tuple(tags),
             retain_s=retain_s,
         )
+        if budget is not None:
+            context = replace(
+                context,
+                budget_s=budget.budget_s,
+                cost_s=budget.cost_s or None,
+                left_s=budget.left_s,
+                path_s=budget.path_s or None,
+                deadline_s=budget.deadline_s,
+            )
+        return opened.replica, context
 
     def _choose_home(
         self,

@@ -55,7 +55,7 @@ class Targets:
         self._table = table
         self._deadlines = deadlines
         self._every, self._error = every, error
-        self._budgets = Budgets(clock)
+        self._budgets = Budgets(clock=clock)
         self._outlook = Outlook(self._budgets, table)
         self._calls: dict[str, Call] = {}
 
