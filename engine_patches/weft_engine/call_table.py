@@ -217,6 +217,10 @@ class CallTable:
         """The call of a sequence."""
         return self._of.get(sequence)
 
+    def sequences(self) -> Iterable[str]:
+        """All sequences."""
+        return self._of
+
     def rank(self, sequence: str) -> Rank:
         """The sort key of a sequence, the lowest first. Unknown sequences come first."""
         call = self._of.get(sequence)

@@ -210,7 +210,7 @@ def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
     sort."""
     options = {"first_quantum_s": 2.0, "beta": 5.0}
     e = engine(policy=policy, options=options, max_num_seqs=4, blocks=200, step_tokens=640)
-    scheduler, sort = e.scheduler, e.scheduler._sort
+    scheduler, decisions, sort = e.scheduler, e.scheduler._decisions, e.scheduler._decisions.sort
 
     def sorting() -> None:
         sort()
@@ -218,7 +218,7 @@ def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
             ranks = [scheduler.calls.rank(request.request_id) for request in queue]
             assert ranks == sorted(ranks)
 
-    monkeypatch.setattr(scheduler, "_sort", sorting)
+    monkeypatch.setattr(decisions, "sort", sorting)
     random = Random(3)
     for number in range(120):
         for sibling in range(random.choice([1, 1, 2, 4])):
