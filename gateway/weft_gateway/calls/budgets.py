@@ -9,10 +9,13 @@ from time import perf_counter, time
 from typing import Any, Final
 
 from weft_gateway.calls.call import PREFILL, Call
-from weft_gateway.model import Outcome, ProgramKey
-from weft_gateway.model.slo import CallBudget, Goal, Scope, Slos
+from weft_gateway.calls.usage import usage_of
+from weft_gateway.model import Outcome, Program, ProgramKey
+from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope, Slos
 from weft_gateway.policies.budget import budget, is_late
-from weft_gateway.policies.forecast import ALL, Costs, PathLengths
+from weft_gateway.policies.costs import Costs, Shape
+from weft_gateway.policies.forecast import ALL, PathLengths
+from weft_gateway.programs.rules import fresh, pursued
 
 _MAX_UNITS: Final = 16_384
 _LIMITS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -39,14 +42,14 @@ class Budgets:
         self._classes = {} if slos is None else slos.classes
         self._units: OrderedDict[ProgramKey, _Unit] = OrderedDict()
         self._lengths = PathLengths()
-        self._costs = Costs()
+        self.costs = Costs()
 
     def opened(self, call: Call) -> bool:
         """Follow the path of a program with a target. Call it when a call has opened. Returns
         whether the call begins a unit although the one before has not ended.
         """
         goal = call.program.goal
-        position = _position(call)
+        position = _position(call.program, goal)
         unit = self._units.get(call.key)
         given_up = False
         if unit is None or unit.begun_s != goal.begun_s:
@@ -66,14 +69,32 @@ class Budgets:
         """Return the budget of a call that is sent now, None without a target. A prefill has none:
         it is advance work.
         """
+        assert call.placed is not None
+        return self._budget(call, call.program, call.program.goal, call.placed.prompt_tokens)
+
+    def ahead(self, call: Call, program: Program | None, prompt: int) -> CallBudget | None:
+        """Return the budget of a call that is placed now. program: the local view of its row, None
+        for a new one. prompt: tokens.
+        """
+        asks = call.ask is not None and call.ask.goal is not NO_GOAL
+        known = program is not None and program.goal is not NO_GOAL
+        if not (asks or known or call.hints.deadline_s is not None):
+            return None
+        row = program or fresh(call.key, time(), call.identity.ephemeral)
+        return self._budget(call, row, pursued(row, call.ask, time()), prompt)
+
+    def expected(self, call: Call, prompt: int) -> Shape | None:
+        """Return a call as expected; None if nothing is known yet. prompt: tokens."""
+        return self.costs.shape(self._kind(call), prompt, _max_tokens(call.body))
+
+    def _budget(self, call: Call, program: Program, goal: Goal, prompt: int) -> CallBudget | None:
         if call.endpoint is PREFILL:
             return None
-        goal, own_s = call.program.goal, call.hints.deadline_s
-        now_s = time()
+        own_s, now_s, position = call.hints.deadline_s, time(), _position(program, goal)
         if goal.scope is Scope.CALL and goal.deadline_s:
             own_s = goal.deadline_s if own_s is None else own_s
         elif goal.target_s:
-            found = self._of(call, goal, goal.target_s, now_s)
+            found = self._of(call, goal, goal.target_s, now_s, position, prompt)
             if own_s is not None:
                 part_s = min(found.budget_s, max(0.0, own_s - _elapsed(call)))
                 return replace(found, budget_s=part_s)
@@ -81,24 +102,28 @@ class Budgets:
         if own_s is None:
             return None
         target_s = now_s + own_s - _elapsed(call)
-        return self._of(call, Goal(goal.slo, Scope.CALL, own_s), target_s, now_s)
+        return self._of(call, Goal(goal.slo, Scope.CALL, own_s), target_s, now_s, position, prompt)
 
-    def closed(self, call: Call) -> None:
-        """Learn the cost of a call that had a budget."""
+    def closed(self, call: Call, beside: int = 1) -> None:
+        """Learn the cost of an answered call. An engine without a report is timed from the sending
+        to the last byte, if the answer has a usage. beside: open calls on its replica.
+        """
         report = call.report
-        if report is None or call.outcome is not Outcome.OK or not report.service_s:
+        if call.outcome is not Outcome.OK or not call.endpoint.is_text:
             return
-        unit = self._units.get(call.key)
-        kind = ALL if unit is None else unit.kind
-        self._costs.learn(
-            call.model,
-            call.replica,
-            kind,
-            report.prompt_tokens,
-            report.cached_tokens,
-            report.output_tokens,
-            report.service_s,
-        )
+        if report is not None:
+            prompt, cached, output = (
+                report.prompt_tokens,
+                report.cached_tokens,
+                report.output_tokens,
+            )
+            service_s = report.service_s
+        else:
+            (prompt, output), cached = usage_of(call, call.claim), 0
+            service_s = _elapsed(call) - call.overhead_s - call.memory_wait_s
+        if prompt and service_s > 0:
+            model, kind = call.model, self._kind(call)
+            self.costs.learn(model, call.replica, kind, prompt, cached, output, service_s, beside)
 
     def ended(self, key: ProgramKey) -> bool:
         """Record the end of a program's unit. Returns whether it was in progress here."""
@@ -113,15 +138,17 @@ class Budgets:
         """Forget a program that has ended."""
         self._units.pop(key, None)
 
-    def _of(self, call: Call, goal: Goal, target_s: float, now_s: float) -> CallBudget:
+    def _kind(self, call: Call) -> str:
         unit = self._units.get(call.key)
-        kind = ALL if unit is None else unit.kind
-        remaining = 0
+        return ALL if unit is None else unit.kind
+
+    def _of(
+        self, call: Call, goal: Goal, target_s: float, now_s: float, position: int, prompt: int
+    ) -> CallBudget:
+        kind, remaining = self._kind(call), 0
         if goal.scope is not Scope.CALL:
-            remaining = self._lengths.remaining(kind, _position(call))
-        assert call.placed is not None
-        prompt = call.placed.prompt_tokens
-        found = self._costs.predict(call.model, kind, prompt, _max_tokens(call.body))
+            remaining = self._lengths.remaining(kind, position)
+        found = self.costs.predict(call.model, kind, prompt, _max_tokens(call.body))
         cost_s = found.cost_s or call.expected_s or 0.0
         later_s = found.later_s or cost_s
         left_s = target_s - now_s
@@ -146,10 +173,9 @@ def _elapsed(call: Call) -> float:
     return perf_counter() - call.begun
 
 
-def _position(call: Call) -> int:
-    """Return the call's position on its unit's path, from 1."""
-    program = call.program
-    return program.path_calls - program.goal.begun_calls + 1
+def _position(program: Program, goal: Goal) -> int:
+    """Return the position of a program's next call on its unit's path, from 1."""
+    return program.path_calls - goal.begun_calls + 1
 
 
 def _max_tokens(body: dict[str, Any]) -> int | None:

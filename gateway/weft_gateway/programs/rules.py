@@ -204,14 +204,16 @@ def violations(program: Program) -> list[str]:
 
 def inconsistencies(
     programs: Iterable[Program],
-    calls: Mapping[tuple[ProgramKey, str], str],
+    calls: Mapping[tuple[ProgramKey, str], tuple[str, int]],
     in_flight: Mapping[str, int],
+    work: Mapping[str, int],
     named: Mapping[str, set[str]],
     idle: Mapping[str, set[str]],
 ) -> list[str]:
     """Return the violated invariants of all rows, and differences between the rows and a table's
-    indexes, as messages. calls: the replica of each open call. in_flight: calls by replica. named,
-    idle: named programs by tenant, and those without a call.
+    indexes, as messages. calls: the replica and the predicted cost of each open call. in_flight:
+    calls by replica. work: their summed costs. named, idle: named programs by tenant, and those
+    without a call.
     """
     found: list[str] = []
     threads: dict[tuple[ProgramKey, str], str] = {}
@@ -225,11 +227,17 @@ def inconsistencies(
             names.setdefault(tenant, set()).add(name)
             if not program.threads:
                 quiet.setdefault(tenant, set()).add(name)
-    if calls != threads:
-        differing = sorted(calls.items() ^ threads.items())
+    at = {name: replica for name, (replica, _) in calls.items()}
+    if at != threads:
+        differing = sorted(at.items() ^ threads.items())
         found.append(f"open calls differ from threads: {differing}")
-    if in_flight != (counts := Counter(calls.values())):
+    if in_flight != (counts := Counter(at.values())):
         found.append(f"in flight {in_flight}, but open calls give {dict(counts)}")
+    costs: Counter[str] = Counter()
+    for replica, cost in calls.values():
+        costs[replica] += cost
+    if work != (summed := {replica: cost for replica, cost in costs.items() if cost}):
+        found.append(f"work {work}, but open calls give {summed}")
     if named != names:
         found.append("the lists of names differ from the programs that have one")
     if idle != quiet:

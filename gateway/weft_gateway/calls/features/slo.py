@@ -52,11 +52,10 @@ class SloObserver(CallObserver):
             call.record(MAX_ANSWER_BYTES)
 
     def closed(self, call: Call) -> None:
-        """Learn from the call, and count it if it ends a unit."""
+        """Count the call if it ends a unit."""
         found = call.budget
         if found is None or call.superseded:
             return
-        self.budgets.closed(call)
         self.metrics.slo_slack.labels(found.slo).observe(found.budget_s - found.cost_s)
         good = call.outcome is Outcome.OK and call.good
         if found.scope is Scope.CALL:

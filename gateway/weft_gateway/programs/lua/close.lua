@@ -2,12 +2,12 @@
 -- this call; no row if the call is not open in it. With `lapsed`, closes the call only if its lease
 -- is older, in seconds; returns false otherwise.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
---       open calls, homes, programs by home
+--       open calls, homes, programs by home, work
 -- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
 --       lease, lapsed or '', 1 for a call of the program's path
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
-local homes, home_counts = KEYS[9], KEYS[10]
+local homes, home_counts, work = KEYS[9], KEYS[10], KEYS[11]
 local member, program, call, now, service = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
 local lease, lapsed = ARGV[12], ARGV[13]
 
@@ -17,18 +17,18 @@ if lapsed ~= '' then
     return false
   end
 end
-remove_call(in_flight, calls, leases, lease)
+remove_call(in_flight, calls, leases, lease, work)
 local packed = redis.call('HGET', row, 't:' .. call)
 if not packed then
   if redis.call('EXISTS', row) == 0 then
     -- The row was deleted by hand: remove it from the indexes.
     forget(row, activity, names, idle, totals, member, program, homes, home_counts)
   end
-  local counts = open_by_replica(in_flight, calls)
-  return pack({tostring(#counts)}, counts)
+  local counts, costs = open_by_replica(in_flight, calls, work), redis.call('HGETALL', work)
+  return pack({tostring(#counts), tostring(#costs)}, counts, costs)
 end
 -- arrival, the program's critical path and its calls at opening, and the fields that `renew` reads
-local path_then, steps_then = string.match(packed, '^[^\n]*\n([^ \n]*) (%d+)\n')
+local path_then, steps_then = string.match(packed, '^[^\n]*\n([^ \n]*) (%d+)[ %d]*\n')
 redis.call('HDEL', row, 't:' .. call)
 redis.call('HINCRBYFLOAT', row, 'service', service)
 redis.call('HINCRBYFLOAT', row, 'waiting', ARGV[7])
@@ -53,8 +53,9 @@ if not last or tonumber(now) > tonumber(last) then
   redis.call('HSET', row, 'last_completion', now)
 end
 
-local counts = open_by_replica(in_flight, calls)
-local reply = pack({tostring(#counts)}, counts, redis.call('HGETALL', row))
+local counts, costs = open_by_replica(in_flight, calls, work), redis.call('HGETALL', work)
+local head = {tostring(#counts), tostring(#costs)}
+local reply = pack(head, counts, costs, redis.call('HGETALL', row))
 local open = tonumber(redis.call('HGET', row, 'calls')) - closed
 if open == 0 and (redis.call('HGET', row, 'ephemeral') == '1' or redis.call('HEXISTS', row, 'ended') == 1) then
   forget(row, activity, names, idle, totals, member, program, homes, home_counts)

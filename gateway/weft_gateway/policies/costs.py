@@ -1,0 +1,330 @@
+"""The cost of a call on each replica, and of the mean call for budgets. Pure.
+
+The step costs of a replica are those that its engine reports, else a fit to the calls that this
+gateway has sent there. Answer lengths and cached shares are learned by kind, a text; the kind ""
+stands for all programs, and is used for kinds with few samples.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Final
+
+from weft_gateway.model import Program, ReplicaCost, Shared
+from weft_gateway.policies.forecast import ALL, MIN_SAMPLES
+
+_WINDOW: Final = 64
+_MAX_KINDS: Final = 1024
+# The weight of a sample after the next one.
+_FADE: Final = 0.99
+_HIGH: Final = 0.9
+_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """An engine's step in seconds: step_s, and for each prompt token, decoding sequence and token
+    of context. together: the calls that share a step when it has many.
+    """
+
+    step_s: float = 0.0
+    prefill_token_s: float = 0.0
+    decode_s: float = 0.0
+    context_token_s: float = 0.0
+    together: float = 1.0
+
+    def token_s(self, context: float) -> float:
+        """Return the time per answer token of a call by itself."""
+        return self.step_s + self.decode_s + context * self.context_token_s
+
+    def shared_token_s(self, context: float) -> float:
+        """Return the time per answer token that each call costs in a full batch."""
+        return self.token_s(context) - self.step_s * (1 - 1 / self.together)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCosts:
+    """The fit of an engine to its own steps. together: as in StepCosts, by its slots alone;
+    kv_tokens: room for contexts, 0 if unknown.
+    """
+
+    steps: StepCosts
+    kv_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A call as expected. prompt: tokens; cached_share: of the prompt, on replicas that have the
+    program's context. answer: tokens, the median, and answer_high, the 90th percentile. service_s:
+    the engine time of such calls.
+    """
+
+    prompt: float
+    cached_share: float
+    answer: float
+    answer_high: float
+    service_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A call's prediction. cost_s: prefill_s plus answer_s, mean over replicas (equation 6); 0 if
+    no engine has reported. later_s: cost of each later call.
+    """
+
+    cost_s: float = 0.0
+    prefill_s: float = 0.0
+    answer_s: float = 0.0
+    later_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _CallFit:
+    """A fit of service = prefill x uncached prompt tokens + decode x output tokens to the calls of
+    a replica. beside: mean number of open calls on the replica.
+    """
+
+    pp: float = 0.0
+    po: float = 0.0
+    oo: float = 0.0
+    ps: float = 0.0
+    os: float = 0.0
+    beside: float = 1.0
+
+    def add(self, prompt: int, output: int, service_s: float, beside: int) -> None:
+        self.pp = self.pp * _FADE + prompt * prompt
+        self.po = self.po * _FADE + prompt * output
+        self.oo = self.oo * _FADE + output * output
+        self.ps = self.ps * _FADE + prompt * service_s
+        self.os = self.os * _FADE + output * service_s
+        self.beside = self.beside * _FADE + max(1, beside) * (1 - _FADE)
+
+    def fit(self) -> StepCosts:
+        """Return seconds per prompt token and per output token, neither negative."""
+        prefill, decode = self._solve()
+        return StepCosts(decode, prefill, together=self.beside)
+
+    def _solve(self) -> tuple[float, float]:
+        determinant = self.pp * self.oo - self.po * self.po
+        if determinant > 1e-9 * self.pp * self.oo:
+            prefill = (self.ps * self.oo - self.os * self.po) / determinant
+            decode = (self.os * self.pp - self.ps * self.po) / determinant
+            if prefill >= 0 and decode >= 0:
+                return prefill, decode
+            if prefill < 0 < self.oo:
+                return 0.0, self.os / self.oo
+        if self.oo:
+            return 0.0, self.os / self.oo
+        return (self.ps / self.pp if self.pp else 0.0), 0.0
+
+
+@dataclass(slots=True)
+class _Recent:
+    """The last calls of a kind."""
+
+    prompts: deque[int] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    outputs: deque[int] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    uncached: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    service_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    shape: Shape | None = None
+
+    def add(self, prompt: int, uncached: int, output: int, service_s: float) -> None:
+        self.prompts.append(prompt)
+        self.outputs.append(output)
+        self.uncached.append(uncached / prompt if prompt else 1.0)
+        self.service_s.append(service_s)
+        self.shape = None
+
+    def usual(self) -> Shape:
+        """Return the usual call. It is computed once for each sample: calls ask more often."""
+        if self.shape is None:
+            outputs = sorted(self.outputs)
+            self.shape = Shape(
+                median(self.prompts),
+                1 - median(self.uncached),
+                median(outputs),
+                outputs[min(int(_HIGH * len(outputs)), len(outputs) - 1)],
+                median(self.service_s),
+            )
+        return self.shape
+
+
+class Costs:
+    """The costs of calls, learned from engines and calls."""
+
+    def __init__(self) -> None:
+        self._engines: dict[str, EngineCosts] = {}
+        self._calls: OrderedDict[tuple[str, str], _CallFit] = OrderedDict()
+        self._kinds: OrderedDict[str, _Recent] = OrderedDict()
+        # By model and replica, until a sample changes it.
+        self._steps: dict[tuple[str, str], StepCosts] = {}
+
+    def set_engine(self, replica: str, costs: EngineCosts | None) -> None:
+        """Set the fit that an engine reports; None if it reports none any more."""
+        if costs is None:
+            self._engines.pop(replica, None)
+        else:
+            self._engines[replica] = costs
+        for key in [key for key in self._steps if key[1] == replica]:
+            del self._steps[key]
+
+    def forget(self, replica: str) -> None:
+        """Forget a replica that was removed."""
+        self.set_engine(replica, None)
+        for key in [key for key in self._calls if key[1] == replica]:
+            del self._calls[key]
+
+    def learn(
+        self, model: str, replica: str, kind: str, prompt: int, cached: int, output: int,
+        service_s: float, beside: int = 1,
+    ) -> None:  # fmt: skip
+        """Learn from an answered call: tokens, and seconds of engine time. beside: open calls on
+        the replica, with this one.
+        """
+        uncached = max(prompt - cached, 0)
+        fit = self._calls.setdefault((model, replica), _CallFit())
+        fit.add(uncached, output, service_s, beside)
+        self._steps.pop((model, replica), None)
+        if len(self._calls) > _MAX_KINDS:
+            self._steps.pop(self._calls.popitem(last=False)[0], None)
+        for name in {kind, ALL}:
+            self._kinds.setdefault(name, _Recent()).add(prompt, uncached, output, service_s)
+            self._kinds.move_to_end(name)
+        self._kinds.move_to_end(ALL)
+        if len(self._kinds) > _MAX_KINDS:
+            self._kinds.popitem(last=False)
+
+    def shape(self, kind: str, prompt: int, max_tokens: int | None) -> Shape | None:
+        """Return a call as expected, None before the first sample. max_tokens: the request's limit
+        of its answer.
+        """
+        recent = self._kinds.get(kind)
+        if recent is None or len(recent.outputs) < MIN_SAMPLES:
+            recent = self._kinds.get(ALL)
+        if recent is None:
+            return None
+        usual = recent.usual()
+        most = usual.answer_high if max_tokens is None else max_tokens
+        answer, high = min(usual.answer, most), min(usual.answer_high, most)
+        return Shape(prompt, usual.cached_share, answer, high, usual.service_s)
+
+    def steps(self, model: str, replica: str) -> StepCosts | None:
+        """Return the step costs of a replica: by its engine, else by its calls, else None."""
+        found = self._steps.get((model, replica))
+        if found is not None:
+            return found
+        engine, calls = self._engines.get(replica), self._calls.get((model, replica))
+        if engine is not None:
+            found = self._limited(engine)
+        elif calls is not None:
+            found = calls.fit()
+        else:
+            return None
+        self._steps[model, replica] = found
+        return found
+
+    def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
+        """Predict a call on the mean replica (equations 2 and 6)."""
+        known = {key[1] for key in self._calls if key[0] == model} | self._engines.keys()
+        fits = [fit for fit in (self.steps(model, name) for name in known) if fit is not None]
+        call = self.shape(kind, prompt, max_tokens)
+        if not fits or call is None:
+            return Predicted()
+        uncached, context = prompt * (1 - call.cached_share), prompt + call.answer / 2
+        prefill_s = sum(fit.prefill_token_s for fit in fits) / len(fits) * uncached
+        answer_s = sum(fit.token_s(context) for fit in fits) / len(fits) * call.answer
+        return Predicted(prefill_s + answer_s, prefill_s, answer_s, call.service_s)
+
+    def by_replica(
+        self,
+        model: str,
+        names: Collection[str],
+        call: Shape,
+        cached: Mapping[str, int],
+        work: Mapping[str, int],
+    ) -> Mapping[str, ReplicaCost] | None:
+        """Return the cost of a call on each of these replicas; None if nothing is known of any.
+
+        A replica of which nothing is known costs as much as the mean of the others. cached: tokens
+        of the prompt by replica. work: the predicted costs of open calls by replica, microseconds.
+        """
+        fits = {name: self.steps(model, name) for name in names}
+        known = [fit for fit in fits.values() if fit is not None]
+        usual = self._kinds.get(ALL)
+        if not known:
+            return None
+        mean = None if len(known) == len(fits) else _mean(known)
+        every = call if usual is None else usual.usual()
+        return {
+            name: _on(fit or mean or known[0], call, cached.get(name, 0), every, work.get(name, 0))
+            for name, fit in fits.items()
+        }
+
+    def _limited(self, engine: EngineCosts) -> StepCosts:
+        """Return an engine's costs with the number of usual calls that fit into its memory."""
+        usual = self._kinds.get(ALL)
+        if usual is None or not engine.kv_tokens:
+            return engine.steps
+        shape = usual.usual()
+        fit = engine.kv_tokens / max(1.0, shape.prompt + shape.answer)
+        return replace(engine.steps, together=max(1.0, min(engine.steps.together, fit)))
+
+
+def cached_tokens(
+    program: Program | None, prompt: int, share: float, shared: Shared | None = None
+) -> dict[str, int]:
+    """Return the tokens of a prompt that replicas have cached, as far as known. share: of the
+    prompt, on the program's home and the replica of its last call. shared: known copies of the
+    prompt's beginning.
+    """
+    found = dict(shared.tokens) if shared is not None else {}
+    if program is not None and program.calls_closed:
+        own = int(prompt * share)
+        for name in (program.home, program.last_replica):
+            if name:
+                found[name] = max(own, found.get(name, 0))
+    return found
+
+
+def _mean(fits: Collection[StepCosts]) -> StepCosts:
+    count = len(fits)
+    return StepCosts(
+        sum(fit.step_s for fit in fits) / count,
+        sum(fit.prefill_token_s for fit in fits) / count,
+        sum(fit.decode_s for fit in fits) / count,
+        sum(fit.context_token_s for fit in fits) / count,
+        sum(fit.together for fit in fits) / count,
+    )
+
+
+def _on(steps: StepCosts, call: Shape, cached: int, every: Shape, work_us: int) -> ReplicaCost:
+    """Return the cost of a call on a replica. every: the usual call, which the replica's batch
+    consists of.
+    """
+    prefill_s = max(0.0, call.prompt - cached) * steps.prefill_token_s
+    context = call.prompt + call.answer / 2
+    token_s = steps.token_s(context)
+    mean_s, mean_busy_s = _alone(steps, every), _in_batch(steps, every)
+    queue_s = work_us / _US
+    return ReplicaCost(
+        prefill_s + call.answer * token_s,
+        prefill_s + call.answer_high * token_s,
+        queue_s,
+        queue_s * mean_busy_s / mean_s if mean_s else queue_s,
+        prefill_s + call.answer * steps.shared_token_s(context),
+        mean_s,
+        min(cached, int(call.prompt)),
+    )
+
+
+def _alone(steps: StepCosts, call: Shape) -> float:
+    uncached, context = call.prompt * (1 - call.cached_share), call.prompt + call.answer / 2
+    return uncached * steps.prefill_token_s + call.answer * steps.token_s(context)
+
+
+def _in_batch(steps: StepCosts, call: Shape) -> float:
+    uncached, context = call.prompt * (1 - call.cached_share), call.prompt + call.answer / 2
+    return uncached * steps.prefill_token_s + call.answer * steps.shared_token_s(context)

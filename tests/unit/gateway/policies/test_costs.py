@@ -1,0 +1,156 @@
+"""Costs of calls: by an engine's own fit, by a fit to calls, and for the mean replica."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft_gateway.model import Program, ProgramKey, Shared
+from weft_gateway.policies.costs import (
+    Costs,
+    EngineCosts,
+    Predicted,
+    StepCosts,
+    cached_tokens,
+)
+from weft_gateway.policies.forecast import MIN_SAMPLES
+
+
+def learned(*calls: tuple[str, str, int, int, int, float]) -> Costs:
+    costs = Costs()
+    for replica, kind, prompt, cached, output, service_s in calls:
+        costs.learn("m", replica, kind, prompt, cached, output, service_s)
+    return costs
+
+
+def test_no_cost_without_a_report() -> None:
+    assert Costs().predict("m", "k", 100, None) == Predicted()
+
+
+def test_cost_is_the_mean_over_replicas() -> None:
+    """A fast replica takes 1 ms per prompt token and 10 ms per output token, a slow one twice."""
+    calls = [("fast", "k", 1000, 0, n, 1.0 + 0.01 * n) for n in (10, 20, 30, 40)]
+    calls += [("slow", "k", 1000, 0, n, 2.0 + 0.02 * n) for n in (10, 20, 30, 40)]
+    predicted = learned(*calls).predict("m", "k", 2000, None)
+    assert predicted.prefill_s == pytest.approx(3.0)
+    assert predicted.answer_s == pytest.approx(0.015 * 25)
+    assert predicted.cost_s == predicted.prefill_s + predicted.answer_s
+
+
+def test_answer_is_at_most_max_tokens() -> None:
+    costs = learned(*[("r", "k", 1000, 0, n, 1.0 + 0.01 * n) for n in (100, 200, 300)])
+    assert costs.predict("m", "k", 1000, 10).answer_s == pytest.approx(0.1)
+
+
+def test_cached_tokens_cost_no_prefill() -> None:
+    costs = learned(*[("r", "k", 1000, 900, n, 0.1 + 0.01 * n) for n in (10, 20, 30)])
+    assert costs.predict("m", "k", 2000, None).prefill_s == pytest.approx(0.2)
+
+
+def test_kind_learns_only_from_itself_once_it_has_samples() -> None:
+    calls = [("r", "long", 10, 0, 900, 9.0)] * MIN_SAMPLES
+    calls += [("r", "short", 10, 0, 10, 0.1)] * MIN_SAMPLES
+    costs = learned(*calls)
+    assert costs.predict("m", "short", 10, None).later_s == 0.1
+    assert costs.predict("m", "long", 10, None).later_s == 9.0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 100_000), st.integers(0, 100_000), st.integers(0, 10_000),
+            st.floats(0, 1e4),
+        ),
+        max_size=20,
+    ),
+    st.integers(0, 1_000_000),
+)  # fmt: skip
+def test_costs_are_never_negative(calls, prompt) -> None:
+    predicted = learned(*[("r", "k", *call) for call in calls]).predict("m", "k", prompt, None)
+    assert predicted.prefill_s >= 0
+    assert predicted.answer_s >= 0
+    assert predicted.later_s >= 0
+
+
+A100 = StepCosts(0.01, 0.0001, 0.0001, 1e-7, together=10)
+L40 = StepCosts(0.03, 0.0003, 0.0001, 2e-7, together=10)
+
+
+def unequal() -> Costs:
+    """Two engines that have reported their step costs; calls of 1,000 tokens, half of them cached,
+    and 90 to 110 answer tokens.
+    """
+    costs = learned(*[("a", "k", 1000, 500, n, 1.0) for n in range(90, 111)])
+    costs.set_engine("a", EngineCosts(A100))
+    costs.set_engine("b", EngineCosts(L40))
+    return costs
+
+
+def on(costs: Costs, *names: str, prompt=1000, cached=None, work=None, max_tokens=None):
+    shape = costs.shape("k", prompt, max_tokens)
+    assert shape is not None
+    return costs.by_replica("m", names, shape, cached or {}, work or {})
+
+
+def test_cost_on_a_replica_is_by_its_engines_own_fit() -> None:
+    found = on(unequal(), "a", "b")
+    token_a, token_b = 0.01 + 0.0001 + 1050 * 1e-7, 0.03 + 0.0001 + 1050 * 2e-7
+    assert found["a"].cost_s == pytest.approx(0.1 + 100 * token_a)
+    assert found["b"].cost_s == pytest.approx(0.3 + 100 * token_b)
+    assert found["a"].high_s == pytest.approx(0.1 + 108 * token_a)
+
+
+def test_prefill_counts_uncached_tokens_only() -> None:
+    found = on(unequal(), "a", "b", cached={"b": 1000})
+    assert found["b"].cost_s == pytest.approx(100 * (0.0301 + 1050 * 2e-7))
+    assert (found["a"].cached_tokens, found["b"].cached_tokens) == (0, 1000)
+
+
+def test_open_calls_wait_at_the_throughput_of_the_batch() -> None:
+    """Ten calls decode together, so a second of open calls takes less than a second."""
+    found = on(unequal(), "a", work={"a": 2_000_000})["a"]
+    token_s = 0.01 + 0.0001 + 1050 * 1e-7
+    alone, busy = 0.05 + 100 * token_s, 0.05 + 100 * (token_s - 0.009)
+    assert (found.queue_s, found.mean_s) == (2.0, pytest.approx(alone))
+    assert found.wait_s == pytest.approx(2.0 * busy / alone)
+
+
+def test_calls_run_together_if_their_contexts_fit() -> None:
+    costs = unequal()
+    costs.set_engine("a", EngineCosts(A100, kv_tokens=1100))
+    assert on(costs, "a", work={"a": 2_000_000})["a"].wait_s == pytest.approx(2.0)
+
+
+def test_an_engine_without_a_fit_is_fitted_by_its_calls() -> None:
+    costs = learned(*[("r", "k", 1000, 0, n, 1.0 + 0.01 * n) for n in (10, 20, 30, 40)])
+    steps = costs.steps("m", "r")
+    assert steps is not None
+    assert (steps.prefill_token_s, steps.step_s) == (pytest.approx(0.001), pytest.approx(0.01))
+    costs.set_engine("r", EngineCosts(A100))
+    assert costs.steps("m", "r") == A100
+    costs.set_engine("r", None)
+    assert costs.steps("m", "r") == steps
+    costs.forget("r")
+    assert costs.steps("m", "r") is None
+
+
+def test_an_unknown_replica_costs_the_mean_of_the_others() -> None:
+    found = on(unequal(), "a", "b", "new")
+    assert found["new"].cost_s == pytest.approx((found["a"].cost_s + found["b"].cost_s) / 2)
+    assert on(unequal(), "new") is None
+
+
+def test_budgets_use_the_mean_over_replicas() -> None:
+    costs, found = unequal(), on(unequal(), "a", "b", cached={"a": 500, "b": 500})
+    predicted = costs.predict("m", "k", 1000, None)
+    assert predicted.cost_s == pytest.approx((found["a"].cost_s + found["b"].cost_s) / 2)
+
+
+def test_replicas_of_the_program_have_its_context() -> None:
+    key = ProgramKey("t", "p")
+    new = Program(key, 0.0, home="a")
+    later = Program(key, 0.0, home="a", last_replica="b", calls_closed=1)
+    assert cached_tokens(None, 1000, 0.5) == cached_tokens(new, 1000, 0.5) == {}
+    assert cached_tokens(later, 1000, 0.5) == {"a": 500, "b": 500}
+    shared = Shared({"a": 700, "c": 100})
+    assert cached_tokens(later, 1000, 0.5, shared) == {"a": 700, "b": 500, "c": 100}
