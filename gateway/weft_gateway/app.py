@@ -134,7 +134,7 @@ class Gateway:
         counter = PromptCounter(TokenCounter(), estimator, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         slos = slo_file.load(s.slo_file)
-        self.budgets = budgets = Budgets(slos)
+        budgets = self.budgets = Budgets(slos)
         # Costs are predicted for balancers that use them, and for targets.
         predicts = s.balancer in routers.BY_COST or bool(slos.classes)
         outlook = Outlook(budgets, table) if predicts else None

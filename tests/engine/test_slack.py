@@ -180,12 +180,39 @@ def test_a_large_call_is_not_passed_over_for_ever_by_due_calls(engine):
     assert waited[1e6] > 200
 
 
+def watched(e: Any) -> list[str]:
+    """Check that no call is preempted for due calls that would then miss its target, and return the
+    preempted ones."""
+    preemption, found = e.scheduler._decisions._preemption, []
+    decide = preemption.decide_for_due
+
+    def checked(now: float, due: Any) -> Any:
+        victims, coming = decide(now, due)
+        calls = e.scheduler.calls
+        costs = [calls.of(name).context.cost_s for name in coming]
+        for name in victims:
+            call = calls.of(name)
+            assert call.running
+            assert not call.due
+            if call.context.budget_s is not None:
+                takes = max(call.context.cost_s or 0.0, call.service_s)
+                slack = call.context.budget_s - call.waiting_s - takes
+                # It waits at least as long as the call that takes its slot runs.
+                assert slack < 0 or (None not in costs and slack >= max(costs))
+        found.extend(victims)
+        return victims, coming
+
+    preemption.decide_for_due = checked
+    return found
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_any_budgets_end_every_call_with_its_tokens(engine, seed):
     """Random and wrong budgets and costs, several tenants, siblings, aborts, switches of the order:
     no call starves, and nothing is left behind."""
     e = engine(policy="slack", options=MARGIN, max_num_seqs=4, blocks=60)
     random, wanted = Random(seed), {}
+    victims = watched(e)
     wrong = [float("nan"), -1.0, 0.0, 1e12, "7", float("inf"), True, [1]]
     for number in range(150):
         name = f"c{number}"
@@ -213,3 +240,4 @@ def test_any_budgets_end_every_call_with_its_tokens(engine, seed):
             e.scheduler.obey(Command(policy=random.choice(["slack", "slack", "qlm", "resident"])))
     e.run()
     assert {name: len(e.tokens[name]) for name in wanted} == wanted
+    assert victims

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from weft_engine.call_state import CallState
 from weft_engine.call_table import CallTable
@@ -257,6 +257,7 @@ COSTS = [None, 0.0, 0.5, 2.0, 8.0, 1e12]
 
 
 @settings(max_examples=150, deadline=None)
+@example(0)
 @given(st.integers(0, 2**32))
 def test_any_course_of_events_leads_the_calls_that_a_look_at_all_calls_would(seed):
     """Siblings, preempted calls, aborts, two tenants, and any budgets and costs. A late call never
