@@ -6,7 +6,7 @@ They are called in the same order as in `weft_gateway.calls`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypeVar
@@ -32,6 +32,8 @@ from weft_bench.virtual.targets import MODEL, Call, Targets, in_microseconds
 from weft_bench.workloads.parts import tag_spans
 from weft_bench.workloads.schema import Part
 
+# The default of the gateway's setting `health_interval_s`.
+HEALTH_INTERVAL_S: Final = 2.0
 # About the gateway's step at four bytes a token.
 STEP_TOKENS: Final = 512
 
@@ -67,7 +69,8 @@ class Front:
     balancer: a router's name; ValueError lists the valid ones. threshold_tokens: calls longer than
     this go to the program's home replica, if the balancer has homes. tree: restricts the router's
     choice by prompt content. deadlines: of programs that have one, seconds from their first call.
-    alpha: of the balancer `work`. forecast_error: a factor on learned times and answers.
+    alpha: of the balancer `work`. forecast_error: a factor on learned times and answers. states:
+    the engines' answers to `GET /weft/state`, by replica.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Front:
         deadlines: Mapping[str, float] | None = None,
         alpha: float = ALPHA,
         forecast_error: float = 1.0,
+        states: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
     ) -> None:
         self.table = MemoryTable()
         self._router = build(balancer, threshold_tokens, alpha)
@@ -91,7 +95,8 @@ class Front:
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
         self._now_s = 0.0
-        self._predicts = balancer in BY_COST
+        self._predicts = balancer in BY_COST or bool(deadlines)
+        self._states, self._checked_s = states or {}, -HEALTH_INTERVAL_S
         self._targets = Targets(
             self.table,
             deadlines or {},
@@ -136,6 +141,7 @@ class Front:
         row, arrived = self.table.peek(key), self._targets.call(key, call, parts)
         question = RouteRequest(MODEL, prompt_tokens, row, views, away, next(self._placed))
         if self._predicts and parts:
+            self._check_engines(now)
             question = self._targets.predicted(arrived, question)
         decision = self._router.route(question, self._rng)
         if not decision.replica:
@@ -195,6 +201,14 @@ class Front:
                 deadline_s=budget.deadline_s,
             )
         return opened.replica, context
+
+    def _check_engines(self, now: float) -> None:
+        """Read the engines' step costs, as the gateway's health check does."""
+        if now < self._checked_s + HEALTH_INTERVAL_S:
+            return
+        self._checked_s = now
+        for name, state in self._states.items():
+            self._targets.engine(name, state())
 
     def _choose_home(
         self,

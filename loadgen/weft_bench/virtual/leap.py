@@ -17,7 +17,7 @@ shortcuts skip that work:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from vllm.v1.outputs import ModelRunnerOutput
@@ -27,6 +27,7 @@ from weft_engine.wire import CallReport
 
 # First token of each sequence's answer; its tokens count up from it.
 Answers = Mapping[str, int]
+_NO_PROMPTS: Final[Mapping[str, int]] = {}
 # Steps of one leap; longer plans are seldom completed.
 _LONGEST: Final = 256
 
@@ -55,8 +56,8 @@ class Parking(SchedulerHooks):
         self.decode_sequences = 0
         self.preemptions = 0
         self._parked: list[Request] = []
-        # For each scheduled step: what vLLM scheduled, and which sequences get a token.
-        self._planned: dict[int, tuple[dict[str, int], set[str]]] = {}
+        # For each scheduled step: what vLLM scheduled, which sequences get a token, the context.
+        self._planned: dict[int, tuple[dict[str, int], set[str], int]] = {}
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Schedule one step and count its work for the cost model."""
@@ -83,7 +84,7 @@ class Parking(SchedulerHooks):
         for request in self._parked:
             self._append(request, model_runner_output[request.request_id], 1)
         self._parked = []
-        rest, sampled = self._planned.pop(id(scheduler_output))
+        rest, sampled, _ = self._planned.pop(id(scheduler_output))
         tokens: list[list[int]] = []
         for name in rest:
             request = self.requests.get(name)
@@ -108,6 +109,10 @@ class Parking(SchedulerHooks):
         )
         self.quiet = self.quiet and len(self.running) == before
         return outputs
+
+    def context_of(self, output: SchedulerOutput) -> int:
+        """Return the context of a step, with that of the sequences which vLLM did not schedule."""
+        return self._planned[id(output)][2]
 
     def advance(self, requests: list[Request], steps: int) -> None:
         """Allocate KV blocks for `steps` more tokens of decoding sequences.
@@ -201,7 +206,6 @@ class Parking(SchedulerHooks):
         requests = self.requests
         # A later step may continue a prompt before this step has ended.
         sampled = {name for name in rest if not requests[name].is_prefill_chunk}
-        self._planned[id(output)] = (rest, sampled)
         for name, tokens in output.num_scheduled_tokens.items():
             request = requests[name]
             context += request.num_computed_tokens - tokens
@@ -209,6 +213,7 @@ class Parking(SchedulerHooks):
                 decode += 1
             else:
                 prefill += tokens
+        self._planned[id(output)] = (rest, sampled, context)
         self.prefill_tokens, self.decode_sequences, self.context_tokens = prefill, decode, context
 
 
@@ -267,13 +272,17 @@ class SimScheduler(WeftScheduler, Parking):
             steps //= 2
         return steps, quantum, due
 
-    def leap(self, answers: Answers, steps: int, duration_s: float, now: float) -> None:
-        """Complete `steps` steps in which all running sequences decoded; the last one ends now."""
-        running = self.running
+    def leap(self, answers: Answers, begun: float, ends: Sequence[float]) -> None:
+        """Complete steps in which all running sequences decoded. ends: the end of each."""
+        running, steps, now = self.running, len(ends), ends[-1]
+        context, count, before = sum(r.num_computed_tokens for r in running), len(running), begun
+        for end in ends:
+            self._meter.note(_NO_PROMPTS, count, context, end - before)
+            before, context = end, context + count
         for request in running:
             self._append(request, answers[request.request_id], steps)
         self.advance(running, steps)
-        self.calls.serve(dict.fromkeys([r.request_id for r in running], 1), duration_s, now)
+        self.calls.serve(dict.fromkeys([r.request_id for r in running], 1), now - begun, now)
         self._last_step_end = now
 
     def _blocks_for(self, steps: int) -> int:

@@ -277,7 +277,7 @@ class Replica:
     def _land(self, steps: int) -> None:
         end = self._leap[steps - 1]
         self.now = end
-        self.scheduler.leap(self._answers, steps, end - self._begun, end)
+        self.scheduler.leap(self._answers, self._begun, self._leap[:steps])
         self.tokens.passed(self.scheduler.requests, self._leap[:steps])
         self._begun = end
         self._leap = []

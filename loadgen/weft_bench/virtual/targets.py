@@ -12,6 +12,7 @@ from weft_engine.wire import CallReport
 from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import Call, Hooks, Placed
 from weft_gateway.calls.outlook import Outlook
+from weft_gateway.engine.described import engine_costs
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.model import (
     Decision,
@@ -58,6 +59,10 @@ class Targets:
         self._budgets = Budgets(clock=clock)
         self._outlook = Outlook(self._budgets, table)
         self._calls: dict[str, Call] = {}
+
+    def engine(self, replica: str, state: Mapping[str, Any]) -> None:
+        """Learn an engine's step costs from its answer to `GET /weft/state`."""
+        self._budgets.costs.set_engine(replica, engine_costs({"engines": [state]}))
 
     def call(self, key: ProgramKey, call: str, parts: Sequence[Part]) -> Call:
         """Return a call that arrives. parts: its prompt."""

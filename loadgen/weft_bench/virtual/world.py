@@ -352,7 +352,18 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
     if balancer == PREFIX_TREE:
         tree, balancer = PrefixTree(room), "least_used"
     rng = stream(setup.seed, "router")
-    return Front(list(replicas), balancer, rng, setup.threshold_tokens, tree, sent, setup.deadlines)
+    return Front(
+        list(replicas),
+        balancer,
+        rng,
+        setup.threshold_tokens,
+        tree,
+        sent,
+        deadlines=setup.deadlines,
+        alpha=setup.alpha,
+        forecast_error=setup.forecast_error,
+        states={name: replica.scheduler.state for name, replica in replicas.items()},
+    )
 
 
 @contextmanager
