@@ -160,6 +160,7 @@ class Budgets:
             found.prefill_s,
             found.answer_s,
             remaining,
+            cost_s + remaining * later_s,
             is_late(left_s, cost_s, remaining, later_s),
         )
 

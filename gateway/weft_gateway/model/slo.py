@@ -21,9 +21,12 @@ class Scope(StrEnum):
 
 
 class Late(StrEnum):
-    """How to treat a program whose target cannot be met at its first call."""
+    """How to treat a program whose target cannot be met at its first call. HOLD: it waits until
+    its replica has no other work, for a limited time.
+    """
 
     SERVE = "serve"
+    HOLD = "hold"
     REFUSE = "refuse"
 
 
@@ -101,7 +104,8 @@ class CallBudget:
 
     target_s: Unix time. left_s: until the target, at most 0 if it has passed. budget_s: for this
     call. cost_s: predicted, of prefill_s and answer_s; 0 if unknown. remaining: calls after this
-    one on the path. late: the predicted path does not fit into the time that is left.
+    one on the path. path_s: predicted, of this call and the later ones.
+    late: this does not fit into the time that is left.
     """
 
     slo: str
@@ -114,4 +118,5 @@ class CallBudget:
     prefill_s: float
     answer_s: float
     remaining: int
+    path_s: float
     late: bool
