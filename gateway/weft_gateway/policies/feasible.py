@@ -12,7 +12,7 @@ _MOST_RETRY_S: Final = 3600
 
 
 class Verdict(StrEnum):
-    """What to do with a program's first call."""
+    """Decision about a program's first call."""
 
     SERVE = "serve"
     HOLD = "hold"
