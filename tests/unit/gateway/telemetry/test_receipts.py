@@ -149,9 +149,7 @@ def test_receipt_shows_a_home_that_replaced_the_proposal():
     assert "home" in one.to_json()["place"]["reason"]
 
 
-BUDGET = CallBudget(
-    "report", Scope.PROGRAM, 90.0, 1000.0, 60.0, 20.0, 5.0, 2.0, 3.0, 2, 11.0, False
-)
+BUDGET = CallBudget("report", Scope.PROGRAM, 90.0, 1000.0, 60.0, 20.0, 5.0, 2.0, 3.0, 2, False)
 
 
 def answered(report: CallReport | None, budget: CallBudget = BUDGET, first_byte_s: float = 2.0):
