@@ -21,6 +21,7 @@ from weft_engine.orders import Order, build_order
 from weft_engine.prefill_limits import PrefillPacing
 from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
+from weft_engine.step_cost import StepMeter
 from weft_engine.swap.connector import SwapConnector
 from weft_engine.wire import CallContext, CallReport
 
@@ -44,6 +45,7 @@ class WeftScheduler(SchedulerHooks):
             EvictionAdapter(self) if self.settings.tags and self.prefix_cached() else None
         )
         self._swap = SwapConnector.among(self.connector, self.settings.swap_gib)
+        self._meter = StepMeter()
         self._residents = self._decisions.residents = self._new_residents()
         self._sequences: dict[str, Request] = {}
         # Finished requests whose report is still to be sent.
@@ -119,9 +121,8 @@ class WeftScheduler(SchedulerHooks):
         self._last_step_end = now
         tokens = scheduler_output.num_scheduled_tokens
         self.calls.serve(tokens, duration_s, now, prefill)
-        if self._residents is not None:
-            computed = scheduler_output.total_num_scheduled_tokens
-            self._residents.served(computed, len(tokens), duration_s)
+        context = self.context_of(scheduler_output)
+        self._meter.note(prefill, len(tokens), context, duration_s)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self._report_finished(now)
         while self._kv_commands:
@@ -220,12 +221,14 @@ class WeftScheduler(SchedulerHooks):
             "running": len(self.running),
             "waiting": len(self.waiting),
             "waiting_by_queue": {str(q): n for q, n in self.calls.waiting_by_queue().items()},
-            "displacements": self._decisions.displacements,
+            "displacements": self._decisions.preempted,
             "recomputed_tokens": self._recomputed,
             "promotions": self.calls.promotions,
             "demotions": self.calls.demotions,
             "kv_usage": self.get_kv_cache_usage(),
             "cache_tokens": self.cache_tokens(),
+            **self.limits(),
+            "costs": self._meter.fit.state(),
             "swap": None if self._swap is None else self._swap.state(),
             "held_back": 0 if self._residents is None else self._residents.deferred,
             "kept_blocks": 0 if self._residents is None else self._residents.kept_blocks,
@@ -265,7 +268,8 @@ class WeftScheduler(SchedulerHooks):
         if self._eviction is None or not self.calls.order.residents:
             return None
         blocks, tokens = len(self.kv_blocks()), self.cache_tokens()
-        return Residents(self, self.calls, blocks, tokens, self._eviction.policy.reside)
+        reside = self._eviction.policy.reside
+        return Residents(self, self.calls, blocks, tokens, reside, self._meter.pace)
 
     def _limit_prefill(self, prefilling: dict[str, int]) -> None:
         """Bound how much one tenant's prompts lengthen the steps of other tenants."""

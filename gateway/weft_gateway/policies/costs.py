@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from weft_gateway.model import Program, ReplicaCost, Shared
 from weft_gateway.policies.forecast import ALL, MIN_SAMPLES
@@ -26,11 +26,13 @@ _US: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """An engine's step in seconds: step_s, and for each prompt token, decoding sequence and token
-    of context. together: the calls that share a step when it has many.
+    """An engine's step in seconds: step_s, weights_s for reading the weights, and for each prompt
+    token, decoding sequence and token of context. Reading the weights hides the arithmetic of a
+    small batch. together: the calls that share a step when it has many.
     """
 
     step_s: float = 0.0
+    weights_s: float = 0.0
     prefill_token_s: float = 0.0
     decode_s: float = 0.0
     context_token_s: float = 0.0
@@ -38,17 +40,19 @@ class StepCosts:
 
     def token_s(self, context: float) -> float:
         """Return the time per answer token of a call by itself."""
-        return self.step_s + self.decode_s + context * self.context_token_s
+        return self.step_s + max(self.weights_s, self.decode_s) + context * self.context_token_s
 
     def shared_token_s(self, context: float) -> float:
         """Return the time per answer token that each call costs in a full batch."""
-        return self.token_s(context) - self.step_s * (1 - 1 / self.together)
+        calls = self.together
+        step_s = self.step_s + max(self.weights_s, calls * self.decode_s)
+        return step_s / calls + context * self.context_token_s
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCosts:
-    """The fit of an engine to its own steps. together: as in StepCosts, by its slots alone;
-    kv_tokens: room for contexts, 0 if unknown.
+    """The fit of an engine to its own steps, for as many calls as it has slots. kv_tokens: room for
+    contexts, 0 if unknown.
     """
 
     steps: StepCosts
@@ -105,7 +109,7 @@ class _CallFit:
     def fit(self) -> StepCosts:
         """Return seconds per prompt token and per output token, neither negative."""
         prefill, decode = self._solve()
-        return StepCosts(decode, prefill, together=self.beside)
+        return StepCosts(decode, prefill_token_s=prefill, together=self.beside)
 
     def _solve(self) -> tuple[float, float]:
         determinant = self.pp * self.oo - self.po * self.po
@@ -164,18 +168,19 @@ class Costs:
 
     def set_engine(self, replica: str, costs: EngineCosts | None) -> None:
         """Set the fit that an engine reports; None if it reports none any more."""
+        if costs == self._engines.get(replica):
+            return
         if costs is None:
-            self._engines.pop(replica, None)
+            del self._engines[replica]
         else:
             self._engines[replica] = costs
-        for key in [key for key in self._steps if key[1] == replica]:
-            del self._steps[key]
+        self._drop(self._steps, replica)
 
     def forget(self, replica: str) -> None:
         """Forget a replica that was removed."""
-        self.set_engine(replica, None)
-        for key in [key for key in self._calls if key[1] == replica]:
-            del self._calls[key]
+        self._engines.pop(replica, None)
+        self._drop(self._steps, replica)
+        self._drop(self._calls, replica)
 
     def learn(
         self, model: str, replica: str, kind: str, prompt: int, cached: int, output: int,
@@ -263,6 +268,11 @@ class Costs:
             for name, fit in fits.items()
         }
 
+    @staticmethod
+    def _drop(known: dict[tuple[str, str], Any], replica: str) -> None:
+        for key in [key for key in known if key[1] == replica]:
+            del known[key]
+
     def _limited(self, engine: EngineCosts) -> StepCosts:
         """Return an engine's costs with the number of usual calls that fit into its memory."""
         usual = self._kinds.get(ALL)
@@ -290,14 +300,8 @@ def cached_tokens(
 
 
 def _mean(fits: Collection[StepCosts]) -> StepCosts:
-    count = len(fits)
-    return StepCosts(
-        sum(fit.step_s for fit in fits) / count,
-        sum(fit.prefill_token_s for fit in fits) / count,
-        sum(fit.decode_s for fit in fits) / count,
-        sum(fit.context_token_s for fit in fits) / count,
-        sum(fit.together for fit in fits) / count,
-    )
+    columns = zip(*map(astuple, fits), strict=True)
+    return StepCosts(*[sum(column) / len(fits) for column in columns])
 
 
 def _on(steps: StepCosts, call: Shape, cached: int, every: Shape, work_us: int) -> ReplicaCost:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,8 +74,8 @@ def test_costs_are_never_negative(calls, prompt) -> None:
     assert predicted.later_s >= 0
 
 
-A100 = StepCosts(0.01, 0.0001, 0.0001, 1e-7, together=10)
-L40 = StepCosts(0.03, 0.0003, 0.0001, 2e-7, together=10)
+A100 = StepCosts(0.001, 0.009, 0.0001, 0.0001, 1e-7, together=10)
+L40 = StepCosts(0.001, 0.029, 0.0003, 0.0001, 2e-7, together=10)
 
 
 def unequal() -> Costs:
@@ -94,7 +96,7 @@ def on(costs: Costs, *names: str, prompt=1000, cached=None, work=None, max_token
 
 def test_cost_on_a_replica_is_by_its_engines_own_fit() -> None:
     found = on(unequal(), "a", "b")
-    token_a, token_b = 0.01 + 0.0001 + 1050 * 1e-7, 0.03 + 0.0001 + 1050 * 2e-7
+    token_a, token_b = 0.01 + 1050 * 1e-7, 0.03 + 1050 * 2e-7
     assert found["a"].cost_s == pytest.approx(0.1 + 100 * token_a)
     assert found["b"].cost_s == pytest.approx(0.3 + 100 * token_b)
     assert found["a"].high_s == pytest.approx(0.1 + 108 * token_a)
@@ -102,15 +104,15 @@ def test_cost_on_a_replica_is_by_its_engines_own_fit() -> None:
 
 def test_prefill_counts_uncached_tokens_only() -> None:
     found = on(unequal(), "a", "b", cached={"b": 1000})
-    assert found["b"].cost_s == pytest.approx(100 * (0.0301 + 1050 * 2e-7))
+    assert found["b"].cost_s == pytest.approx(100 * (0.03 + 1050 * 2e-7))
     assert (found["a"].cached_tokens, found["b"].cached_tokens) == (0, 1000)
 
 
 def test_open_calls_wait_at_the_throughput_of_the_batch() -> None:
     """Ten calls decode together, so a second of open calls takes less than a second."""
     found = on(unequal(), "a", work={"a": 2_000_000})["a"]
-    token_s = 0.01 + 0.0001 + 1050 * 1e-7
-    alone, busy = 0.05 + 100 * token_s, 0.05 + 100 * (token_s - 0.009)
+    alone = 0.05 + 100 * (0.01 + 1050 * 1e-7)
+    busy = 0.05 + 100 * (0.001 + 1050 * 1e-7)
     assert (found.queue_s, found.mean_s) == (2.0, pytest.approx(alone))
     assert found.wait_s == pytest.approx(2.0 * busy / alone)
 
@@ -154,3 +156,10 @@ def test_replicas_of_the_program_have_its_context() -> None:
     assert cached_tokens(later, 1000, 0.5) == {"a": 500, "b": 500}
     shared = Shared({"a": 700, "c": 100})
     assert cached_tokens(later, 1000, 0.5, shared) == {"a": 700, "b": 500, "c": 100}
+
+
+def test_a_batch_hides_its_arithmetic_behind_the_weights_until_it_is_large() -> None:
+    steps = StepCosts(0.001, 0.01, 0.0001, 0.0005, 0.0, together=10)
+    assert steps.token_s(0) == pytest.approx(0.011)
+    assert steps.shared_token_s(0) == pytest.approx(0.0011)
+    assert replace(steps, together=40).shared_token_s(0) == pytest.approx(0.021 / 40)
