@@ -251,10 +251,10 @@ class Residents:
         )
 
     def _max_hold_s(self, sequence: str, now: float) -> float:
-        if self._reload.cheap:
+        call = self._calls.of(sequence)
+        if self._reload.cheap or (call is not None and call.due):
             return 0.0
         hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
-        call = self._calls.of(sequence)
         if call is not None and self._calls.shares.contended:
             # Residents delay calls of other tenants no longer than their contexts are worth.
             hold_s = min(hold_s, self._least_s - (now - call.view(now).queued_s))

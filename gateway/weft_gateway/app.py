@@ -133,8 +133,8 @@ class Gateway:
         router = routers.build(s.balancer, s.locality_threshold_tokens, s.balancer_alpha)
         counter = PromptCounter(TokenCounter(), estimator, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
-        slos, self.budgets = slo_file.load(s.slo_file), Budgets()
-        budgets = self.budgets
+        slos = slo_file.load(s.slo_file)
+        budgets = self.budgets = Budgets(slos)
         # Costs are predicted for balancers that use them, and for targets.
         predicts = s.balancer in routers.BY_COST or bool(slos.classes)
         outlook = Outlook(budgets, table, s.balancer == "soonest") if predicts else None

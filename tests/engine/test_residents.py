@@ -202,7 +202,7 @@ def test_without_a_prefix_cache_it_is_program_fifo(engine, monkeypatch):
     assert [r.call for r in e.reports] == ["old", "young"]
 
 
-@pytest.mark.parametrize("policy", ["plas", "resident"])
+@pytest.mark.parametrize("policy", ["plas", "resident", "slack", "qlm"])
 def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
     engine, monkeypatch, policy
 ):
@@ -227,6 +227,8 @@ def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
                 service=random.choice([0.0, 3.0, 50.0]), arrival=float(number % 7),
                 prompt=text(number % 7, 40 + 16 * random.randrange(30)),
                 tokens=random.randint(1, 8),
+                extra={"weft_budget": 3.0 * (number % 9), "weft_left": 5.0 * (number % 11),
+                       "weft_deadline": 4.0 ** (number % 4), "weft_cost": 4.0},
             )  # fmt: skip
         for _ in range(random.randrange(6)):
             e.step()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.calls.usage import usage_of
 from weft_gateway.model import Outcome, Program, ProgramKey
-from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope
+from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope, Slos
 from weft_gateway.policies.budget import budget, is_late
 from weft_gateway.policies.costs import Costs, Shape
 from weft_gateway.policies.forecast import ALL, PathLengths
@@ -34,9 +34,12 @@ class _Unit:
 
 
 class Budgets:
-    """Knows the units in progress through this gateway, and learns from ended calls."""
+    """Knows the units in progress through this gateway, and learns from ended calls. slos: the
+    classes, for their weights.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, slos: Slos | None = None) -> None:
+        self._classes = {} if slos is None else slos.classes
         self._units: OrderedDict[ProgramKey, _Unit] = OrderedDict()
         self._lengths = PathLengths()
         self.costs = Costs()
@@ -161,6 +164,8 @@ class Budgets:
             found.answer_s,
             remaining,
             is_late(left_s, cost_s, remaining, later_s),
+            cost_s + remaining * later_s,
+            self._classes[goal.slo].weight if goal.slo in self._classes else 1.0,
         )
 
 

@@ -101,7 +101,8 @@ class CallBudget:
 
     target_s: Unix time. left_s: until the target, at most 0 if it has passed. budget_s: for this
     call. cost_s: predicted, of prefill_s and answer_s; 0 if unknown. remaining: calls after this
-    one on the path. late: the predicted path does not fit into the time that is left.
+    one on the path. late: the predicted path does not fit into the time that is left. path_s:
+    predicted, of this call and the later ones. weight: of the class.
     """
 
     slo: str
@@ -115,3 +116,5 @@ class CallBudget:
     answer_s: float
     remaining: int
     late: bool
+    path_s: float = 0.0
+    weight: float = 1.0
