@@ -17,7 +17,7 @@ class Outlook:
 
     budgets: Budgets
     table: ProcessTable
-    budget: bool
+    budget: bool = True
 
     def predicted(self, call: Call, request: RouteRequest) -> RouteRequest:
         """Return the request with the call's costs and budget, as far as they are known."""
