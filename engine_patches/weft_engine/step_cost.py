@@ -253,6 +253,8 @@ class StepMeter:
     ) -> None:
         """Learn from a step. prompts: computed prompt tokens by sequence. sequences: all in the
         step. context: tokens before the computed ones."""
+        if not sequences:
+            return
         prefill, decode = sum(prompts.values()), sequences - len(prompts)
         self.pace.note(prefill + decode, sequences, duration_s)
         self.fit.note(prefill, decode, context, duration_s)
