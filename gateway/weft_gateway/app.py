@@ -32,6 +32,7 @@ from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.features.admission import AdmissionObserver
 from weft_gateway.calls.features.background import BackgroundObserver
 from weft_gateway.calls.features.costs import CostObserver
+from weft_gateway.calls.features.feasible import FeasibleObserver
 from weft_gateway.calls.features.learning import TokenLearning
 from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
@@ -62,6 +63,7 @@ from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model import Program
 from weft_gateway.model.options import Admission
+from weft_gateway.model.slo import Late
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.retry_budget import RetryBudget
 from weft_gateway.policies.route import registry as routers
@@ -191,6 +193,8 @@ class Gateway:
         add(TokenLearning(counter))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
         add(MetricsObserver(metrics))
+        picks = any(one.late is not Late.SERVE for one in slos.classes.values())
+        add(FeasibleObserver(slos, budgets, table, s.admission_wait_s) if picks else None)
         held = s.admission is Admission.AUTO
         # Last, so that the receipt of a call that waits exists.
         add(AdmissionObserver(gates, registry, tenants, counter, metrics) if held else None)

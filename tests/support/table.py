@@ -17,6 +17,7 @@ from weft_gateway.programs.table import ProcessTable
 
 KEY = ProgramKey("public", "p")
 KEYS = [ProgramKey("t", f"p{number}") for number in range(4)]
+OUTCOMES = (Outcome.OK, Outcome.ERROR, Outcome.REFUSED, Outcome.OK)
 _calls = count()
 ASKS = (
     None,
@@ -99,7 +100,7 @@ class Twin:
             c = closing(
                 self.open_calls.pop(which % len(self.open_calls)), now=self.now, service_s=amount,
                 waiting_s=amount / 3, output_tokens=int(amount), preemptions=which,
-                outcome=Outcome.ERROR if flag else Outcome.OK,
+                outcome=OUTCOMES[(flag + 2 * which) % 4],
             )  # fmt: skip
             same(await table.close_call(c), await self.table.close_call(c))
             self.work -= self.costs.pop(c.call)

@@ -19,11 +19,14 @@ class ProgramKey(NamedTuple):
 
 
 class Outcome(StrEnum):
-    """How a call ended."""
+    """How a call ended. REFUSED: the gateway did not send a program's first call, and the program
+    is as before it.
+    """
 
     OK = "ok"
     ERROR = "error"
     ABORTED = "aborted"
+    REFUSED = "refused"
 
 
 class EndedProgram(NamedTuple):

@@ -21,9 +21,12 @@ class Scope(StrEnum):
 
 
 class Late(StrEnum):
-    """How to treat a program whose target cannot be met at its first call."""
+    """How to treat a program whose target cannot be met at its first call. HOLD: it waits until
+    its replica has no other work, for a limited time.
+    """
 
     SERVE = "serve"
+    HOLD = "hold"
     REFUSE = "refuse"
 
 

@@ -287,7 +287,9 @@ class RedisStore(RedisLink):
             encode(closing.key.program),
             encode(closing.call),
             number(closing.now_s),
-            int(closing.outcome is Outcome.ERROR),
+            "refused"
+            if closing.outcome is Outcome.REFUSED
+            else int(closing.outcome is Outcome.ERROR),
             number(closing.service_s),
             number(closing.waiting_s),
             closing.prompt_tokens,

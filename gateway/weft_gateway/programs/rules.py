@@ -119,6 +119,8 @@ def closed(
     path_calls_at_open: int = 0,
 ) -> Program:
     """Return the row after a call (Algorithm 1, line 4)."""
+    if closing.outcome is Outcome.REFUSED:
+        return _taken_back(program, closing.call)
     return Program(
         program.key,
         program.arrival_s,
@@ -143,6 +145,17 @@ def closed(
         program.goal,
         max(program.path_calls, path_calls_at_open + (not closing.advance)),
     )
+
+
+def _taken_back(program: Program, call: str) -> Program:
+    """Return the row without a call that was not sent. If it was the only one, the unit of the
+    program's goal begins with the next call.
+    """
+    goal, calls = program.goal, program.calls - 1
+    if goal is not NO_GOAL and not calls:
+        goal = replace(goal, begun_s=0.0, begun_calls=0)
+    threads = tuple([thread for thread in program.threads if thread.call != call])
+    return replace(program, threads=threads, calls=calls, goal=goal)
 
 
 def with_attribute(

@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from weft_engine.wire import CallReport
 
+from weft_gateway.model import Outcome
 from weft_gateway.telemetry.aggregates import Counters, Histograms
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
@@ -38,8 +39,7 @@ class CallMetrics:
         self.latency = metrics.latency.labels(endpoint)
         self.first_byte = metrics.first_byte.labels(endpoint)
         self.outcomes = {
-            outcome: metrics.calls.labels(endpoint, outcome, replica)
-            for outcome in ("ok", "error", "aborted")
+            outcome: metrics.calls.labels(endpoint, outcome, replica) for outcome in Outcome
         }
         self.service = metrics.service.labels(replica)
         self.waiting = metrics.waiting.labels(replica)

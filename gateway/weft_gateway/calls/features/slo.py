@@ -56,6 +56,10 @@ class SloObserver(CallObserver):
         found = call.budget
         if found is None or call.superseded:
             return
+        if call.outcome is Outcome.REFUSED:
+            self.metrics.slo_programs.labels(found.slo, "refused").inc()
+            self.budgets.forget(call.key)
+            return
         self.metrics.slo_slack.labels(found.slo).observe(found.budget_s - found.cost_s)
         good = call.outcome is Outcome.OK and call.good
         if found.scope is Scope.CALL:

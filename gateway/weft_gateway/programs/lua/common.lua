@@ -186,6 +186,15 @@ local function pursue(row, ask, at, opens, now)
     table.concat({deadline, begun, begun_calls, scope, slo}, '\n'))
 end
 
+-- Let the unit of a row's goal begin with the next call.
+local function restart_goal(row)
+  local known = redis.call('HGET', row, 'goal')
+  if known then
+    redis.call('HSET', row, 'goal',
+      (string.gsub(known, '^([^\n]*)\n[^\n]*\n[^\n]*\n', '%1\n0.0\n0\n', 1)))
+  end
+end
+
 -- Remove all attributes of a program once the last one has expired. `told` is that time.
 local function drop_told(row, now)
   local until_s = redis.call('HGET', row, 'told')
