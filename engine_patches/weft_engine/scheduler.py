@@ -221,7 +221,7 @@ class WeftScheduler(SchedulerHooks):
             "running": len(self.running),
             "waiting": len(self.waiting),
             "waiting_by_queue": {str(q): n for q, n in self.calls.waiting_by_queue().items()},
-            "displacements": self._decisions.displacements,
+            "displacements": self._decisions.preempted,
             "recomputed_tokens": self._recomputed,
             "promotions": self.calls.promotions,
             "demotions": self.calls.demotions,
