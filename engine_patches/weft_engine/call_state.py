@@ -128,6 +128,7 @@ class CallState:
             remaining_s=context.remaining_s,
             left_s=context.left_s,
             path_s=context.path_s,
+            deadline_s=context.deadline_s,
         )
 
     def report(self) -> CallReport:

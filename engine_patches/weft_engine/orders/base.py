@@ -23,7 +23,7 @@ class CallView:
     at which the call would have been queued if it had waited only once. budget_s, cost_s,
     remaining_s: the caller's deadline, expected execution time and remaining work of the program;
     left_s, path_s: until the program's target when the call was queued, and the predicted service
-    until then. None if not given.
+    until then. deadline_s: from the begin of the program or turn to its target. None if not given.
     """
 
     program_service_s: float = 0.0
@@ -42,6 +42,7 @@ class CallView:
     remaining_s: float | None = None
     left_s: float | None = None
     path_s: float | None = None
+    deadline_s: float | None = None
 
     @property
     def latest_start_s(self) -> float | None:

@@ -121,11 +121,21 @@ def resident(options: OrderOptions) -> Order:
 
 
 def slack(options: OrderOptions) -> Order:
-    """`resident`, and before it the calls whose latest start is near (see due_calls.py). The slack
-    is that of HexGen-Flow 4.2, equation 7, with the opposite sign. Unlike under
-    equation 8, a call with much slack or with a target that it cannot meet keeps its place."""
+    """`resident` with the program of the earliest target first, and before it the calls whose
+    latest start is near (see due_calls.py). The slack is that of HexGen-Flow 4.2, equation 7, with
+    the opposite sign. Unlike equation 8, a call with much slack gains nothing from it, and neither
+    does a call whose target cannot be met any more.
+
+    Programs without a target rank as if theirs were default_budget_s after their arrival. So no
+    program waits for ever, and without targets the order is `resident`.
+    """
+
+    def target(view: CallView) -> float:
+        deadline_s = options.default_budget_s if view.deadline_s is None else view.deadline_s
+        return view.program_arrival_s + deadline_s
+
     due = DueRules(options.due_margin_s, options.due_share, options.default_budget_s)
-    return replace(resident(options), name="slack", due=due)
+    return replace(resident(options), name="slack", rank=target, due=due)
 
 
 def resident_srpt(options: OrderOptions) -> Order:

@@ -140,6 +140,15 @@ def test_slack_is_the_default_order_with_rules_for_due_calls():
     assert replace(slack, name="resident", due=None) == replace(default, rank=slack.rank)
 
 
+def test_slack_ranks_programs_by_target_and_those_without_one_by_arrival():
+    rank = build_order("slack", {"default_budget_s": 60.0}).rank
+    loose = CallView(program_arrival_s=1e9, deadline_s=100.0)
+    tight = CallView(program_arrival_s=1e9 + 5, deadline_s=20.0)
+    none = CallView(program_arrival_s=1e9 + 2)
+    later = CallView(program_arrival_s=1e9 + 3)
+    assert sorted([loose, later, none, tight], key=rank) == [tight, none, later, loose]
+
+
 @pytest.mark.parametrize(("name", "value"), [("due_share", 1.0), ("due_margin_s", -0.1)])
 def test_slack_refuses_a_share_of_all_slots_and_a_negative_margin(name, value):
     with pytest.raises(ValueError, match=name):
