@@ -7,7 +7,7 @@ with an empty cache and without other queries.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import inf, sqrt
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft_bench.stats import mean, percentile
 from weft_bench.studies.cells import Cell, Values
 from weft_bench.studies.simulating import System, play_programs
-from weft_bench.workloads.arrivals import stepped_arrivals
+from weft_bench.workloads.arrivals import bursty_arrivals, stepped_arrivals
 from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_bench.workloads.text2sql import QUERIES, SINGLE
 
@@ -68,7 +68,8 @@ class Scene:
 
     rate: queries a second. load: in place of a rate, relative to the capacity of the pool; only
     queries in the middle of the arrivals count. shift: factors on the rate in equal parts of the
-    queries' time. cache: whether replicas have a prefix cache.
+    queries' time. bursts: arrivals with a coefficient of variation of 13. cache: whether replicas
+    have a prefix cache.
     """
 
     trace: str
@@ -78,6 +79,7 @@ class Scene:
     load: float = 0.0
     cache: bool = True
     shift: str = ""
+    bursts: bool = False
 
     @property
     def programs(self) -> int:
@@ -88,12 +90,14 @@ class Scene:
 def measure(cell: Cell) -> Values:
     """Return the figures of a cell.
 
-    Its settings are those of a `Scene`, a `system` of `SYSTEMS`, options of its order with the
-    prefix `order_`, and a `scale`; without one, the least scale is searched that 95% of the queries
-    attain. Raises the errors of `play_programs`.
+    Its settings are those of a `Scene`, a `system` of `SYSTEMS`, fields of `System` to override,
+    and a `scale`; without one, the least scale is searched that 95% of the queries attain. Raises
+    the errors of `play_programs`.
     """
     settings: dict[str, Any] = dict(cell.settings)
     system = SYSTEMS[str(settings.pop("system"))]
+    other = {one.name: settings.pop(one.name) for one in fields(System) if one.name in settings}
+    system = replace(system, **other)
     told = float(settings.pop("scale", 0.0))
     seed = FIRST_SEED + cell.seed
     scene = Scene(**settings)
@@ -248,6 +252,8 @@ def _arrivals(scene: Scene, seed: int) -> list[float]:
         factors = [float(factor) for factor in scene.shift.split(",")]
         part_s = count / sum(rate * factor for factor in factors)
         times = stepped_arrivals(rng, rate, count, [(part_s, factor) for factor in factors])
+    elif scene.bursts:
+        times = bursty_arrivals(rng, rate, count)
     else:
         times = poisson_arrivals(rng, rate, count)
     begin = earlier[-1] + _PAUSE_S
@@ -259,7 +265,7 @@ def _capacity(scene: Scene, seed: int) -> float:
     """Return the queries a second that the pool completes in a burst, with calls in the order of
     arrival on the least used replica.
     """
-    at_once = replace(scene, rate=1e6)
+    at_once = replace(scene, rate=1e6, shift="", bursts=False)
     system = System("fcfs", prefix_cache=scene.cache, balancer="least_used")
     played = Played(at_once, system, seed)
     found = [one for one in played.counted(1.0) if not one.id.endswith(SINGLE)]

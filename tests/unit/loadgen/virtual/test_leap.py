@@ -76,3 +76,15 @@ def test_merged_steps_decide_like_single_steps(case, monkeypatch):
         assert sum(call.preemptions for call in quick.calls) > 0
     if case == "swap":
         assert sum(call.blocks_swapped_in for call in quick.calls) > 0
+
+
+def test_replicas_are_chosen_alike_by_costs_that_engines_fit_to_merged_steps():
+    shapes = [engine(), engine(cost=replace(engine().cost, weights_s=0.02), slots=3)]
+    programs = chats(6, 40, wide=True)
+    arrivals = poisson_arrivals(stream(6, "arrivals"), 20.0, len(programs))
+    deadlines = {program.id: 2.0 + number % 5 for number, program in enumerate(programs)}
+    setup = Setup(shapes, EngineSettings("slack"), "soonest", 200, deadlines=deadlines)
+    quick = simulate(programs, arrivals, setup)
+    naive = simulate(programs, arrivals, replace(setup, engine=replace(setup.engine, naive=True)))
+    assert quick.lines() == naive.lines()
+    assert {call.replica for call in quick.calls} == {"replica-0", "replica-1"}

@@ -1,0 +1,85 @@
+"""Deadlines and predicted costs of simulated calls."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from weft_bench.virtual.front import HEALTH_INTERVAL_S, Front
+from weft_bench.workloads.schema import Part
+from weft_engine.wire import CallReport
+
+HEAD = (Part("stage", 64, "system"), Part("question", 36, "user"))
+FAST = {"step_s": 0.01, "weights_s": 0.0, "prefill_token_s": 1e-4}
+SLOW = {"step_s": 0.04, "weights_s": 0.0, "prefill_token_s": 4e-4}
+
+
+def state(costs: dict[str, float]) -> dict[str, Any]:
+    rest = {"decode_sequence_s": 0.0, "context_token_s": 0.0}
+    return {"costs": {**costs, **rest}, "slots": 8, "kv_blocks": 1000, "block_tokens": 16}
+
+
+def front(balancer: str = "work", **changes: Any) -> Front:
+    return Front(("a", "b"), balancer, Random(0), **changes)
+
+
+def played(gate: Front, count: int, now: float = 0.0, output: int = 10) -> None:
+    """Play programs of one call, one after another."""
+    for number in range(count):
+        program = f"played-{now}-{number}"
+        gate.place(program, "0", f"{program}/0", 100, now, parts=HEAD)
+        gate.close(CallReport(f"{program}/0", 1.0, 0.0, 0, 100, 0, output), now + 1)
+        gate.end(program, now + 1)
+
+
+def test_a_program_with_a_deadline_has_budgets_and_others_have_none():
+    gate = front("round_robin", deadlines={"p": 10.0})
+    _, plain = gate.place("q", "0", "q/0", 100, 5.0, parts=HEAD)
+    assert (plain.budget_s, plain.left_s, plain.deadline_s) == (None, None, None)
+    _, first = gate.place("p", "0", "p/0", 100, 5.0, parts=HEAD)
+    assert (first.left_s, first.deadline_s) == (10.0, 10.0)
+    gate.close(CallReport("p/0", 1.0, 0.0, 0, 100, 0, 10), 9.0)
+    _, second = gate.place("p", "1", "p/1", 100, 9.0, parts=HEAD)
+    assert (second.left_s, second.budget_s, second.deadline_s) == (6.0, 6.0, 10.0)
+
+
+def test_a_prefill_has_no_budget():
+    gate = front("round_robin", deadlines={"p": 10.0})
+    _, context = gate.place("p", "prefill", "p/prefill", 100, 5.0)
+    assert context.budget_s is None
+
+
+def test_work_goes_to_the_faster_engine_and_returns_to_nothing():
+    gate = front(states={"a": lambda: state(SLOW), "b": lambda: state(FAST)}, alpha=1.0)
+    played(gate, 2)
+    assert gate.place("p", "0", "p/0", 100, 9.0, parts=HEAD)[0] == "b"
+    assert set(gate.table.work()) == {"b"}
+    gate.close(CallReport("p/0", 1.0, 0.0, 0, 100, 0, 10), 10.0)
+    assert not gate.table.work()
+
+
+def test_engines_are_asked_as_often_as_by_the_health_check():
+    asked = []
+
+    def told() -> dict[str, Any]:
+        asked.append(1)
+        return state(FAST)
+
+    gate = front(states={"a": told})
+    for now in (0.0, HEALTH_INTERVAL_S / 2, HEALTH_INTERVAL_S, HEALTH_INTERVAL_S * 1.5):
+        played(gate, 1, now)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("error", "cost"), [(1.0, 1.0), (4.0, 4.0), (0.25, 0.25)])
+def test_learned_answers_are_wrong_by_the_factor(error: float, cost: float):
+    gate = front(
+        "round_robin",
+        deadlines={f"played-0.0-{i}": 10.0 for i in range(20)} | {"p": 100.0},
+        states={name: lambda: state({**FAST, "prefill_token_s": 0.0}) for name in "ab"},
+        forecast_error=error,
+    )
+    played(gate, 20, output=100)
+    _, context = gate.place("p", "0", "p/0", 100, 9.0, parts=HEAD)
+    assert context.cost_s == pytest.approx(cost)
