@@ -58,6 +58,8 @@ ATTAINED: Final = 0.95
 FIRST_SEED: Final = 100
 # Seconds alone on the reference between two queries.
 _APART_S: Final = 10_000.0
+# The least factor between two scales while none is known that suffices.
+_WIDER: Final = 1.25
 # A burst keeps the pool busy until this share of its queries has ended.
 _BUSY: Final = 0.8
 
@@ -156,9 +158,9 @@ class Played:
         """Return the figures of the play with this scale.
 
         attained: share of queries within the scale. throughput: queries a second from the first
-        arrival to the last end. slowdown: mean. latency: mean, seconds. hit_rate: cached share of
-        prompt tokens. fast: share of prompt tokens on the replicas of the first kind. single_p95:
-        of single calls, the slowdown.
+        arrival to the last end. goodput: of those within the scale. slowdown: mean. latency: mean,
+        seconds. hit_rate: cached share of prompt tokens. fast: share of prompt tokens on the
+        replicas of the first kind. single_p95: of single calls, the slowdown.
         """
         found, slowdowns = self.at(scale), self.slowdowns(scale)
         counted = [one for one in self.counted(scale) if not one.id.endswith(SINGLE)]
@@ -168,8 +170,10 @@ class Played:
         prompts = sum(call.prompt_tokens for call in calls)
         fast = _fast(self._scene.pool)
         on_fast = sum(call.prompt_tokens for call in calls if call.replica in fast)
+        attained = sum(one <= scale for one in slowdowns) / len(slowdowns)
         values = {
-            "attained": sum(one <= scale for one in slowdowns) / len(slowdowns),
+            "attained": attained,
+            "goodput": attained * len(counted) / (ended - begun),
             "throughput": len(counted) / (ended - begun),
             "slowdown": mean(slowdowns),
             "slowdown_p95": percentile(slowdowns, ATTAINED),
@@ -199,10 +203,11 @@ def least_scale(slowdown: Callable[[float], float], precision: float = 1.03) -> 
             low = scale
         if low and high / low <= precision:
             break
-        if low < found < high:
+        if high == inf:
+            # A slowdown that grows with the scale must not make the steps small.
+            scale = max(found, _WIDER * low)
+        elif low < found < high:
             scale = found
-        elif high == inf:
-            scale *= 2
         else:
             scale = sqrt((low or 1.0) * high)
     return high

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from weft_bench.studies.cells import Cell, Measured, Setting, cells
-from weft_bench.studies.experiment import Experiment, Headline, Table, less
+from weft_bench.studies.experiment import Experiment, Headline, Table, less, more
 from weft_bench.studies.hexgen import FIRST_SEED, OURS, REPRODUCTION, SYSTEMS, measure
 from weft_bench.studies.hexgen_pools import CODE, NOTES
-from weft_bench.studies.show import Shown, each, mean, table, under
+from weft_bench.studies.show import Shown, each, mean, over, table, under
 
 _SEEDS: Final = 3
 _HETERO: Final[Mapping[str, Setting]] = {"trace": "text2sql-3", "pool": "hetero-1", "queries": 200}
@@ -133,6 +133,78 @@ def _edge_headline(found: Measured) -> Headline:
     return Headline(what, scores)
 
 
+# Goodput at these scales, with forecasts and with the true future.
+_LIMIT_SCALES: Final[Mapping[bool, tuple[float, ...]]] = {True: (4.0, 6.0), False: (8.0, 12.0)}
+_FUTURE: Final[Mapping[str, Mapping[str, Setting]]] = {
+    "learned": {},
+    "known": {"known": True},
+}
+
+
+def _limit_cells(quick: bool) -> Sequence[Cell]:
+    scales = {True: (4.0,)} if quick else _LIMIT_SCALES
+    return [
+        cell
+        for cache, levels in scales.items()
+        for pool in (("hetero-1",) if quick else ("hetero-1", "hetero-2"))
+        for scale in levels
+        for future, settings in _FUTURE.items()
+        for cell in cells(
+            _SEEDS,
+            case=future,
+            trace="text2sql-3",
+            pool=pool,
+            rate=0.5,
+            cache=cache,
+            queries=30 if quick else 100,
+            system=OURS,
+            scale=scale,
+            **settings,
+        )
+    ]
+
+
+def _limit_tables(found: Measured) -> Sequence[Table]:
+    columns: dict[str, Shown] = {
+        "attained": mean("attained"),
+        "goodput, queries/s": mean("goodput"),
+        "over the known future's": over("goodput", case="known"),
+        "P95 slowdown": mean("slowdown_p95"),
+    }
+    title = "queries a second within their SLO, by what the gateway knows; text2sql-3 at 0.5/s"
+    down = {"pool": "pool", "cache": "cache", "scale": "scale", "future": "case"}
+    return [table(found, title, down, columns)]
+
+
+def _limit_headline(found: Measured) -> Headline:
+    scores = [
+        more(
+            f"{scene} (scale)",
+            at.where(case="learned").ratio("goodput", at.where(case="known")),
+        )
+        for scene, at in each(found, "pool", "cache", "scale")
+    ]
+    what = "goodput over that with known answers and paths; more is better"
+    return Headline(what, scores, rival=False)
+
+
+LIMIT: Final = Experiment(
+    name="hexgen-limit",
+    title="Budgets from forecasts and from the true future",
+    source="this project",
+    published="",
+    cells=_limit_cells,
+    measure=_measure,
+    tables=_limit_tables,
+    notes=(
+        *NOTES,
+        "known: the answer of each call, and the calls after it; the rest of the system is the "
+        "same, so this is a limit for forecasts and not for schedulers",
+    ),
+    headline=_limit_headline,
+    code=CODE,
+    first_seed=FIRST_SEED,
+)
 FIGURE_7: Final = Experiment(
     name="hexgen-7",
     title="Stress, shifts, another workflow, and single calls",

@@ -38,6 +38,7 @@ _ALL: Final = (
     hexgen_robust.FIGURE_7,
     hexgen_parts.FIGURE_9,
     hexgen_parts.FIGURE_10,
+    hexgen_robust.LIMIT,
     hexgen_robust.EDGES,
     sutradhara_load.FIGURE_8,
     sutradhara_parts.TABLE_2,

@@ -22,7 +22,7 @@ class System:
     """An engine, its router and its orchestrators' features.
 
     order, tags, swap, prefix_cache: as in `EngineSettings`. options: of the order, beside
-    `experiments`. alpha, forecast_error: as in `Setup`; an alpha below 0 is the gateway's own.
+    `experiments`. alpha, forecast_error, known: as in `Setup`; an alpha below 0 is the gateway's.
     """
 
     order: str
@@ -35,6 +35,7 @@ class System:
     options: Mapping[str, Any] = field(default_factory=dict)
     alpha: float = -1.0
     forecast_error: float = 1.0
+    known: bool = False
 
 
 # The default order of the engines.
@@ -164,6 +165,7 @@ def play_programs(
         overlap=system.overlap,
         deadlines=deadlines or {},
         forecast_error=system.forecast_error,
+        known=system.known,
     )
     if system.alpha >= 0:
         setup = replace(setup, alpha=system.alpha)

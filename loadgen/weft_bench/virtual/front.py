@@ -28,6 +28,7 @@ from weft_gateway.policies.route.registry import ALPHA, BY_COST, build
 from weft_gateway.programs.memory import MemoryTable
 
 from weft_bench.virtual.prefix_tree import PrefixTree
+from weft_bench.virtual.programs import Known
 from weft_bench.virtual.targets import MODEL, Call, Targets, in_microseconds
 from weft_bench.workloads.parts import tag_spans
 from weft_bench.workloads.schema import Part
@@ -122,11 +123,13 @@ class Front:
         remaining_s: float | None = None,
         retain_s: float | None = None,
         prefilled: str = "",
+        known: Known | None = None,
     ) -> tuple[str, CallContext]:
         """Route and open a call. Returns its replica and the context for the engine.
 
         parts: the prompt's content, for a tree. prefilled: the replica that computed the prompt's
-        prefix ahead of the call. Raises RuntimeError if no replica is eligible.
+        prefix ahead of the call. known: its future, in experiments. Raises RuntimeError if no
+        replica is eligible.
         """
         self._now_s = now
         key = ProgramKey(_TENANT, program)
@@ -138,7 +141,7 @@ class Front:
             ]
         )
         away = self._tree.away(parts) if self._tree else frozenset()
-        row, arrived = self.table.peek(key), self._targets.call(key, call, parts)
+        row, arrived = self.table.peek(key), self._targets.call(key, call, parts, known)
         question = RouteRequest(MODEL, prompt_tokens, row, views, away, next(self._placed))
         if self._predicts and parts:
             self._check_engines(now)

@@ -110,7 +110,7 @@ class Parking(SchedulerHooks):
         self.quiet = self.quiet and len(self.running) == before
         return outputs
 
-    def context_of(self, output: SchedulerOutput) -> int:
+    def earlier_tokens(self, output: SchedulerOutput) -> int:
         """Return the context of a step, with that of the sequences which vLLM did not schedule."""
         return self._planned[id(output)][2]
 

@@ -23,10 +23,13 @@ from weft_gateway.model import (
     ReplicaCost,
     RouteRequest,
 )
-from weft_gateway.model.slo import Ask, Goal, Scope
+from weft_gateway.model.slo import Ask, CallBudget, Goal, Scope
+from weft_gateway.policies.budget import budget, is_late
+from weft_gateway.policies.costs import Shape
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.memory import MemoryTable
 
+from weft_bench.virtual.programs import Known
 from weft_bench.workloads.schema import Part
 
 __all__ = ["MODEL", "Call", "Targets", "in_microseconds"]
@@ -34,6 +37,41 @@ __all__ = ["MODEL", "Call", "Targets", "in_microseconds"]
 MODEL: Final = "simulated"
 _CHAT: Final = BY_PATH["/v1/chat/completions"]
 _US: Final = 1e6
+
+
+class _KnownBudgets(Budgets):
+    """Budgets from the true answers and paths of calls, a limit for forecasts. known: by call."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock=clock)
+        self.known: dict[str, Known] = {}
+
+    def expected(self, call: Call, prompt: int) -> Shape | None:
+        found = super().expected(call, prompt)
+        if found is None or call.id not in self.known:
+            return found
+        answer = self.known[call.id].answer
+        return replace(found, answer=answer, answer_high=answer)
+
+    def _of(
+        self, call: Call, goal: Goal, target_s: float, now_s: float, position: int, prompt: int
+    ) -> CallBudget:
+        found = super()._of(call, goal, target_s, now_s, position, prompt)
+        usual = super().expected(call, prompt)
+        if usual is None or call.id not in self.known:
+            return found
+        truth, left_s = self.known[call.id], found.left_s
+        answer_s = found.answer_s * truth.answer / max(1.0, usual.answer)
+        cost_s = found.prefill_s + answer_s
+        return replace(
+            found,
+            budget_s=budget(left_s, cost_s, truth.later, truth.later_s),
+            cost_s=cost_s,
+            answer_s=answer_s,
+            remaining=truth.later,
+            late=is_late(left_s, cost_s, truth.later, truth.later_s),
+            path_s=cost_s + truth.later * truth.later_s,
+        )
 
 
 class Targets:
@@ -56,7 +94,9 @@ class Targets:
         self._table = table
         self._deadlines = deadlines
         self._every, self._error = every, error
-        self._budgets = Budgets(clock=clock)
+        self._known = _KnownBudgets(clock)
+        # Without known calls it decides as its base.
+        self._budgets: Budgets = self._known
         self._outlook = Outlook(self._budgets, table)
         self._calls: dict[str, Call] = {}
 
@@ -64,8 +104,12 @@ class Targets:
         """Learn an engine's step costs from its answer to `GET /weft/state`."""
         self._budgets.costs.set_engine(replica, engine_costs({"engines": [state]}))
 
-    def call(self, key: ProgramKey, call: str, parts: Sequence[Part]) -> Call:
-        """Return a call that arrives. parts: its prompt."""
+    def call(
+        self, key: ProgramKey, call: str, parts: Sequence[Part], known: Known | None = None
+    ) -> Call:
+        """Return a call that arrives. parts: its prompt. known: its future, in experiments."""
+        if known is not None:
+            self._known.known[call] = known
         found = Call(call, _CHAT, [], b"", 0.0, Hooks())
         found.identity = Identity(key, MAIN_THREAD, "", "session", False)
         found.body, found.model = body_of(parts), MODEL
@@ -92,6 +136,7 @@ class Targets:
 
     def closed(self, report: CallReport, outcome: Outcome) -> None:
         """Learn from a call that was answered."""
+        self._known.known.pop(report.call, None)
         call = self._calls.pop(report.call, None)
         if call is not None and (self._every or call.budget is not None):
             call.outcome, call.report = outcome, report

@@ -35,7 +35,7 @@ from weft_bench.virtual.overlap import (
     name_of,
 )
 from weft_bench.virtual.prefix_tree import PrefixTree
-from weft_bench.virtual.programs import Program, begin_program
+from weft_bench.virtual.programs import Program, begin_program, known
 from weft_bench.virtual.prompts import place
 from weft_bench.virtual.records import CallRecord, PrefillRecord, Simulation, program_record
 from weft_bench.virtual.replica import Replica
@@ -63,7 +63,7 @@ class Setup:
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
     deadlines: of programs that have one, seconds from their first call. alpha, forecast_error: as
-    in `Front`.
+    in `Front`. known: the gateway knows the future of each call.
     """
 
     shapes: Sequence[EngineShape]
@@ -77,6 +77,7 @@ class Setup:
     deadlines: Mapping[str, float] = field(default_factory=dict)
     alpha: float = ALPHA
     forecast_error: float = 1.0
+    known: bool = False
 
 
 def simulate(
@@ -121,6 +122,7 @@ class _World:
         self._stopping: dict[str, list[str]] = {}
         self._now = 0.0
         self._delays = stream(setup.seed, "delays")
+        self._alone: dict[str, Sequence[float]] = {}
 
     def run(self) -> Simulation:
         for program in self._programs.values():
@@ -180,6 +182,7 @@ class _World:
         told = sum(program.costs) if self._tells else None
         tags = tags_of(parts) if self._setup.engine.tags and overlap.tell_tags else None
         tools = ready.call.tool_s
+        ready_costs = self._costs(program) if self._setup.known else ()
         name, context = front.place(
             id_,
             str(number),
@@ -191,6 +194,7 @@ class _World:
             remaining_s=told,
             retain_s=overlap.retain_s or None if tools else None,
             prefilled=prefilled,
+            known=known(program, number, ready_costs) if ready_costs else None,
         )
         replica = self._replicas[name]
         prompt = replica.prompt(id_, parts)
@@ -203,6 +207,13 @@ class _World:
         self._records.append(record)
         self._calls[call] = (program, number, record)
         self._added(replica, ends)
+
+    def _costs(self, program: Program) -> Sequence[float]:
+        """Return the seconds of each call alone, with the answered ones."""
+        name = program.ready.id
+        if name not in self._alone:
+            self._alone[name] = program.ready.costs(self._setup.shapes[0].cost)
+        return self._alone[name]
 
     def _added(self, replica: Replica, ends: float | None) -> None:
         """Schedule a replica that got one more call. ends: the new end of its running step, or

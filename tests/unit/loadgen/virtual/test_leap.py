@@ -12,6 +12,7 @@ from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.replica import Replica
 from weft_bench.virtual.world import Setup, simulate
 from weft_bench.workloads.streams import poisson_arrivals, stream
+from weft_engine.step_cost import StepMeter
 from weft_engine.wire import CallContext
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -78,13 +79,23 @@ def test_merged_steps_decide_like_single_steps(case, monkeypatch):
         assert sum(call.blocks_swapped_in for call in quick.calls) > 0
 
 
-def test_replicas_are_chosen_alike_by_costs_that_engines_fit_to_merged_steps():
+def test_engines_fit_their_costs_to_merged_steps_as_to_single_ones(monkeypatch):
     shapes = [engine(), engine(cost=replace(engine().cost, weights_s=0.02), slots=3)]
     programs = chats(6, 40, wide=True)
     arrivals = poisson_arrivals(stream(6, "arrivals"), 20.0, len(programs))
     deadlines = {program.id: 2.0 + number % 5 for number, program in enumerate(programs)}
     setup = Setup(shapes, EngineSettings("slack"), "soonest", 200, deadlines=deadlines)
-    quick = simulate(programs, arrivals, setup)
-    naive = simulate(programs, arrivals, replace(setup, engine=replace(setup.engine, naive=True)))
-    assert quick.lines() == naive.lines()
-    assert {call.replica for call in quick.calls} == {"replica-0", "replica-1"}
+    note, steps = StepMeter.note, []
+
+    def noting(self: StepMeter, prompts: Any, sequences: int, context: int, lasts: float) -> None:
+        steps.append((sum(prompts.values()), sequences, context, lasts))
+        note(self, prompts, sequences, context, lasts)
+
+    monkeypatch.setattr(StepMeter, "note", noting)
+    found = []
+    for naive in (False, True):
+        settings = replace(setup.engine, naive=naive)
+        steps.clear()
+        lines = simulate(programs, arrivals, replace(setup, engine=settings)).lines()
+        found.append((lines, sorted(steps)))
+    assert found[0] == found[1]
