@@ -101,7 +101,7 @@ def test_a_resident_loses_its_place_after_the_limit():
     scene.call("d1", "d", 250, 2.5, arrival_s=4.0)
     assert scene.held == ["d1"]
     # No gap is known yet, and no prefill was measured.
-    assert scene.rules.due == 1.0 + 2 * 5.0
+    assert scene.rules.due == math.nextafter(1.0 + 2 * 5.0, math.inf)
     scene.admit(11.0)
     assert scene.sent == ["a1", "c1", "d1"]
     assert scene.claims["d1"].why is Why.RESIDENT
