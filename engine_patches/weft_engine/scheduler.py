@@ -8,7 +8,7 @@ the step's duration to the calls in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from weft_engine.call_table import CallTable
@@ -21,6 +21,8 @@ from weft_engine.preemption import Preemption
 from weft_engine.prefill_limits import PrefillPacing
 from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
+from weft_engine.short_calls import ShortCalls
+from weft_engine.steps import StepsInFlight
 from weft_engine.swap.connector import SwapConnector
 from weft_engine.tenant_queues import TenantQueues
 from weft_engine.wire import CallContext, CallReport
@@ -56,6 +58,8 @@ class WeftScheduler(SchedulerHooks):
             EvictionAdapter(self) if self.settings.tags and self.prefix_cached() else None
         )
         self._swap = SwapConnector.among(self.connector, self.settings.swap_gib)
+        step = self.next_step({}, self.free_slots())
+        self._short = ShortCalls(self.calls.shares.cost, step.slots, step.longest)
         self._residents = self._new_residents()
         self._sequences: dict[str, Request] = {}
         # Finished requests whose report is still to be sent.
@@ -64,9 +68,7 @@ class WeftScheduler(SchedulerHooks):
         # The tokens that each preempted sequence had computed.
         self._lost: dict[str, int] = {}
         self._pacing = PrefillPacing(self.calls.shares, self.block_size)
-        # For each step in flight: when it began, and the prompt tokens that it computes.
-        self._begun: dict[int, tuple[float, Mapping[str, int]]] = {}
-        self._last_step_end = 0.0
+        self._steps = StepsInFlight()
         self._undecided, self._forgetting = 0, False
         self._displacements = self._recomputed = 0
         self._kv_commands: list[Command] = []
@@ -98,7 +100,7 @@ class WeftScheduler(SchedulerHooks):
         if self._link is not None:
             for command in self._link.take_commands():
                 # KV commands can wait until this step was sent to the device.
-                later = command.kv and self._begun
+                later = command.kv and self._steps
                 (self._kv_commands.append if later else self.obey)(command)
         if self._forgetting:
             self._forget()
@@ -118,7 +120,7 @@ class WeftScheduler(SchedulerHooks):
         started = self.started(output)
         for sequence in started:
             self._start(sequence, output.num_scheduled_tokens.get(sequence, 0), now)
-        self._begun[id(output)] = self.clock(), self.prefill_of(output, {*prefilling, *started})
+        self._steps.begin(output, self.prefill_of(output, {*prefilling, *started}), self.clock())
         return output
 
     def update_from_output(
@@ -126,12 +128,10 @@ class WeftScheduler(SchedulerHooks):
     ) -> Any:
         """A step has run: charge it, and report the calls that finished in it."""
         now = self.clock()
-        # With async scheduling, steps overlap: a step begins when the previous one has ended.
-        begun, prefill = self._begun.pop(id(scheduler_output), (now, {}))
-        duration_s = max(0.0, now - max(begun, self._last_step_end))
-        self._last_step_end = now
+        duration_s, prefill = self._steps.end(scheduler_output, now)
         tokens = scheduler_output.num_scheduled_tokens
         self.calls.serve(tokens, duration_s, now, prefill)
+        self._short.ran(duration_s)
         if self._residents is not None:
             computed = scheduler_output.total_num_scheduled_tokens
             self._residents.served(computed, len(tokens), duration_s)
@@ -279,8 +279,8 @@ class WeftScheduler(SchedulerHooks):
     def _new_residents(self) -> Residents | None:
         if self._eviction is None or not self.calls.order.residents:
             return None
-        blocks, tokens = len(self.kv_blocks()), self.cache_tokens()
-        return Residents(self, self.calls, blocks, tokens, self._eviction.policy.reside)
+        blocks, reside = len(self.kv_blocks()), self._eviction.policy.reside
+        return Residents(self, self.calls, blocks, self.cache_tokens(), reside, self._short)
 
     def _decide(self, now: float) -> None:
         self.calls.promote(now)
@@ -303,8 +303,8 @@ class WeftScheduler(SchedulerHooks):
             self._sort()
 
     def _may_preempt(self) -> bool:
-        some = self.calls.order.preempts and self.waiting and self.running
-        return bool(some and self.admits())
+        claims = self.calls.order.preempts or self._short.leading()
+        return bool(claims and self.waiting and self.running and self.admits())
 
     def _sort(self) -> None:
         moved = self.calls.moved
@@ -344,10 +344,11 @@ class WeftScheduler(SchedulerHooks):
             self.calls.moved.update(request.request_id for request in last)
 
     def _limit_prefill(self, prefilling: dict[str, int]) -> None:
-        """Bound how much one tenant's prompts lengthen the steps of other tenants."""
+        """Bound how much prompts lengthen the steps of other tenants and of short calls."""
         slots = self.free_slots() if self.waiting else 0
         step = self.next_step(prefilling, slots) if prefilling or slots else None
-        self.prefill_limits = None if step is None else self._pacing.limits(step)
+        limits = None if step is None else self._pacing.limits(step)
+        self.prefill_limits = self._short.limits(limits, slots)
 
     def _preempt_all(self, victims: Iterable[str], now: float) -> None:
         for sequence in victims:
