@@ -23,10 +23,10 @@ from weft_engine.wire import CallContext
 # prompts in one request).
 _REMEMBERED_CALLS: Final = 1024
 _UNKNOWN: Final[Rank] = (-1, 0.0, 0)
-# The place of calls that come before every queue and may preempt under any order.
-FIRST: Final = -1
 # The place of deferred calls, behind every queue.
 DEFERRED: Final = 2**31
+# The place of calls that come before every queue and may preempt under any order.
+FIRST: Final = -DEFERRED
 
 
 class CallTable:
