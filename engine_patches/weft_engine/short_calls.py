@@ -1,14 +1,16 @@
 """The share of short calls: chats, titles and classifiers beside agents. Pure.
 
 A short call is the first call of its program and has a small prompt. It takes the next free slot,
-and preempts another call if there is none. While it runs, the prefill of other calls may lengthen
-its steps only a little. Both are limited, so that many short calls cannot starve the others.
+and preempts another call if all slots are taken. While it runs, the prefill of other calls may
+lengthen its steps only a little. Both are limited, so that many short calls cannot starve the
+others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
 from itertools import islice
+from math import inf
 from typing import Final
 
 from weft_engine.prefill_limits import Limits
@@ -22,7 +24,12 @@ _PROMPT: Final = 1 / 2
 # the time that steps take without prefill.
 _AT_ONCE_S: Final = 0.1
 _DELAY: Final = 0.25
-# Prefill is limited for at most half of the engine's time, and this many seconds more.
+# While short calls come, no step computes more prompt tokens of others than this takes, seconds. A
+# new short call waits for the steps that are already scheduled. The next one is expected for
+# `_EXPECTED_S` seconds.
+_STEP_S: Final = 0.05
+_EXPECTED_S: Final = 10.0
+# Prefill is limited further for at most half of the engine's time, and this many seconds more.
 _LIMITED_S: Final = 5.0
 # A smaller part of a prompt is left for a later step, tokens.
 _LEAST: Final = 16
@@ -44,6 +51,8 @@ class ShortCalls:
         self._delay_s = _AT_ONCE_S
         # For how long prefill may still be limited, seconds.
         self._limited_s = _LIMITED_S
+        # Engine time since a short call was here, seconds.
+        self._since_s = inf
         # Whether the next step computes fewer prompt tokens than it could.
         self._limiting = False
 
@@ -63,6 +72,7 @@ class ShortCalls:
         """A short call waits: it is new or was preempted."""
         self._running.discard(sequence)
         self._waiting[sequence] = None
+        self._since_s = 0.0
 
     def started(self, sequence: str) -> None:
         """A waiting sequence was admitted."""
@@ -86,10 +96,13 @@ class ShortCalls:
         """Return the limits of the next step. limits: those that hold without short calls. slots:
         free slots."""
         self._limiting = False
-        runs = self._running or (slots and self._waiting)
-        if not (runs and self._limited_s > 0 and self._cost.measured and self._cost.token_s):
+        cost = self._cost
+        if self._since_s > _EXPECTED_S or not (cost.measured and cost.token_s):
             return limits
-        return _ShortLimits(self, limits, int(self._delay_s / self._cost.token_s))
+        runs = self._running or (slots and self._waiting)
+        limited = bool(runs) and self._limited_s > 0
+        most_s = min(_STEP_S, self._delay_s) if limited else _STEP_S
+        return _ShortLimits(self, limits, int(most_s / cost.token_s), limited)
 
     def delay(self, tokens: int) -> None:
         """Other calls compute this many prompt tokens in the next step."""
@@ -105,7 +118,9 @@ class ShortCalls:
             self._limited_s -= duration_s
         else:
             self._limited_s = min(_LIMITED_S, self._limited_s + duration_s)
+        self._since_s += duration_s
         if self._running:
+            self._since_s = 0.0
             self._delay_s = min(_AT_ONCE_S, self._delay_s + _DELAY * self._cost.base_s)
 
     def violations(self, waiting: Container[str]) -> list[str]:
@@ -116,10 +131,11 @@ class ShortCalls:
 
 class _ShortLimits:
     """Limits of one step with short calls. limits: those that hold anyway. tokens: the prompt
-    tokens of all other calls."""
+    tokens of all other calls. counts: whether they delay a short call."""
 
-    def __init__(self, owner: ShortCalls, limits: Limits | None, tokens: int) -> None:
+    def __init__(self, owner: ShortCalls, limits: Limits | None, tokens: int, counts: bool) -> None:
         self._owner, self._limits, self._tokens = owner, limits, tokens
+        self._counts = counts
         self._passed_over = 0
 
     def left(self, sequence: str, running: bool, tokens: int) -> int:
@@ -128,7 +144,8 @@ class _ShortLimits:
             tokens = self._limits.left(sequence, running, tokens)
         if sequence in self._owner or tokens <= self._tokens:
             return tokens
-        self._owner.limit()
+        if self._counts:
+            self._owner.limit()
         return self._tokens if self._tokens >= _LEAST else 0
 
     def take(self, sequence: str, running: bool, tokens: int, of: int) -> None:
@@ -137,7 +154,8 @@ class _ShortLimits:
             self._limits.take(sequence, running, tokens, of)
         if sequence not in self._owner:
             self._tokens -= tokens
-            self._owner.delay(tokens)
+            if self._counts:
+                self._owner.delay(tokens)
 
     def passes_over(self, sequence: str, tokens: int) -> bool:
         """See PrefillLimits."""

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.engine
 
 # Seconds of a step without prefill, and of a prompt token.
 STEP_S, TOKEN_S = 0.012, 0.0001
-# What ShortCalls allows: seconds at once, and the share of the time of steps without prefill.
+# The delay that ShortCalls allows: seconds at once, and the share of the time of steps without prefill.
 AT_ONCE_S, DELAY = 0.1, 0.25
 
 
@@ -53,7 +53,7 @@ def test_a_short_call_takes_a_slot_at_the_next_step_if_residents_have_all(engine
     e.run()
     ended = [report.call for report in e.reports]
     assert ended.index("chat") < ended.index("a0")
-    # The call that gave way had its context in the cache.
+    # The preempted call found its context in the cache.
     assert e.scheduler.state()["recomputed_tokens"] < 32
     assert {name: len(tokens) for name, tokens in e.tokens.items()} == {
         "first": 20, "chat": 5, **{f"a{number}": 80 for number in range(4)}
@@ -118,6 +118,28 @@ def test_a_prompt_is_computed_at_once_without_short_calls(engine):
     e.step()
     assert e.scheduler.requests["long"].num_computed_tokens >= 2000
     e.run()
+
+
+def test_a_step_is_short_while_short_calls_come(engine):
+    """A prompt of 2,000 tokens arrives 1 s and 11 s after a short call. A step computes 500 tokens
+    in 50 ms."""
+    computed = {}
+    for pause in (1, 11):
+        e = learned(engine)
+        e.add("chat", prompt=text(8, 40))
+        while e.busy:
+            e.step() if e.scheduler.has_unfinished_requests() else e.land_all()
+        e.add("agent", program="agent", service=1.0, prompt=text(7, 40), tokens=2000)
+        begun = e.now
+        while e.now < begun + pause:
+            e.step()
+        e.add("long", program="long", arrival=1.0, prompt=text(9, 2000), tokens=2)
+        e.step()
+        computed[pause] = int(e.scheduler.requests["long"].num_computed_tokens)
+        e.abort("agent")
+        e.run()
+    assert 400 <= computed[1] <= 500
+    assert computed[11] >= 1900
 
 
 def test_a_flood_of_short_calls_leaves_agents_half_of_the_time(engine):
