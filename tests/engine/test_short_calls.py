@@ -11,7 +11,7 @@ pytestmark = pytest.mark.engine
 
 # Seconds of a step without prefill, and of a prompt token.
 STEP_S, TOKEN_S = 0.012, 0.0001
-# The delay that ShortCalls allows: seconds at once, and the share of the time of steps without prefill.
+# The delay that ShortCalls allows: seconds at once, and a share of the time without prefill.
 AT_ONCE_S, DELAY = 0.1, 0.25
 
 
