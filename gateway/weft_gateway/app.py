@@ -80,6 +80,7 @@ from weft_gateway.telemetry.aggregates import Counters
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
+from weft_gateway.telemetry.slo_tally import SloTally
 from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
 from weft_gateway.tenants import Tenants
 
@@ -212,7 +213,7 @@ class Gateway:
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         placement = Placement(router, registry, table, counter, s.retry_after_s)
         slos, budgets = slo_file.load(s.slo_file), Budgets()
-        self.slo = SloObserver(slos, budgets, metrics)
+        self.slo = SloObserver(slos, budgets, SloTally(slos, metrics, tenants.weight))
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
         )
@@ -280,7 +281,7 @@ class Gateway:
             status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
             sessions.router(auth, table, lifecycle, receipts, turns, slos, s),
-            admin.router(auth, table, registry, engine_client, gates, s),
+            admin.router(auth, table, registry, engine_client, gates, self.slo.tally, s),
             replicas.router(auth, members, health, chains, s),
             stories.router(auth, table, receipts, listeners, turns),
             hints.prefill_router(

@@ -3,40 +3,53 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import dataclass, field, replace
 from time import perf_counter, time
 from typing import Any, Final
 
 from weft_gateway.calls.call import PREFILL, Call
+from weft_gateway.calls.kinds import NamedKinds, stage_of
 from weft_gateway.model import Outcome, ProgramKey
-from weft_gateway.model.slo import CallBudget, Goal, Scope
+from weft_gateway.model.slo import NO_PLAN, CallBudget, Goal, Plan, Scope
+from weft_gateway.policies import stages
 from weft_gateway.policies.budget import budget, is_late
-from weft_gateway.policies.forecast import ALL, Costs, PathLengths
+from weft_gateway.policies.forecast import MAX_CALLS, Costs, PathLengths
+from weft_gateway.policies.misses import Overruns
 
 _MAX_UNITS: Final = 16_384
 _LIMITS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+# Forecasts of a unit's path that are compared with its end.
+_MAX_FORECASTS: Final = 16
 
 
 @dataclass(slots=True)
-class _Unit:
-    """A program or a turn in progress. kind: of its first call. position: of its last call on the
-    path, from 1. done: its end is known.
+class Unit:
+    """A program or a turn in progress. kind: of its programs. path: the kind with its scope and
+    model. position: of its last call on the path, from 1. done: its end is known. stage: as the
+    client named it last, and its first position. forecasts: of the remaining calls, each with its
+    position, median and 90th percentile. left_s: the end of its last call.
     """
 
     kind: str
+    path: str
     begun_s: float
     position: int
     done: bool = False
+    stage: str = ""
+    stage_begun: int = 1
+    forecasts: list[tuple[int, int, int]] = field(default_factory=list)
+    overruns: Overruns = field(default_factory=Overruns)
+    left_s: float = 0.0
 
 
 class Budgets:
     """Knows the units in progress through this gateway, and learns from ended calls."""
 
     def __init__(self) -> None:
-        self._units: OrderedDict[ProgramKey, _Unit] = OrderedDict()
+        self._units: OrderedDict[ProgramKey, Unit] = OrderedDict()
         self._lengths = PathLengths()
         self._costs = Costs()
+        self.names = NamedKinds()
 
     def opened(self, call: Call) -> bool:
         """Follow the path of a program with a target. Call it when a call has opened. Returns
@@ -49,12 +62,19 @@ class Budgets:
         if unit is None or unit.begun_s != goal.begun_s:
             if unit is not None and not unit.done:
                 given_up = True
-                self._lengths.ended(unit.kind, unit.position)
-            unit = self._units[call.key] = _Unit(_kind(call, goal), goal.begun_s, position)
+                self._lengths.ended(unit.path, unit.position)
+            kind = _named_kind(call, self._plan(call)) or stage_of(call.body)
+            path = f"{goal.scope.value}\n{call.model}\n{kind}"
+            unit = self._units[call.key] = Unit(kind, path, goal.begun_s, position)
             if len(self._units) > _MAX_UNITS:
                 self._units.popitem(last=False)
+        elif unit.left_s and len(call.program.threads) <= 1:
+            unit.overruns.client_s += max(time() - unit.left_s, 0.0)
+            unit.left_s = 0.0
         for passed in range(unit.position, position):
-            self._lengths.went_on(unit.kind, passed)
+            self._lengths.went_on(unit.path, passed)
+        if call.hints.stage and call.hints.stage != unit.stage:
+            unit.stage, unit.stage_begun = call.hints.stage, position
         unit.position = max(unit.position, position)
         self._units.move_to_end(call.key)
         return given_up
@@ -82,46 +102,76 @@ class Budgets:
 
     def closed(self, call: Call) -> None:
         """Learn the cost of a call that had a budget."""
-        report = call.report
-        if report is None or call.outcome is not Outcome.OK or not report.service_s:
-            return
+        report, found = call.report, call.budget
         unit = self._units.get(call.key)
-        kind = ALL if unit is None else unit.kind
+        if unit is not None:
+            unit.left_s = time()
+        if report is None or found is None:
+            return
+        if unit is not None:
+            count_overruns(call, unit.overruns)
+        if call.outcome is not Outcome.OK or not report.service_s:
+            return
         self._costs.learn(
             call.model,
             call.replica,
-            kind,
+            found.kind,
             report.prompt_tokens,
             report.cached_tokens,
             report.output_tokens,
             report.service_s,
+            found.prefill_s + found.answer_s,
         )
 
-    def ended(self, key: ProgramKey) -> bool:
-        """Record the end of a program's unit. Returns whether it was in progress here."""
+    def ended(self, key: ProgramKey) -> Unit | None:
+        """Record the end of a program's unit. Returns the unit if it was in progress here."""
         unit = self._units.get(key)
         if unit is None or unit.done:
-            return False
+            return None
         unit.done = True
-        self._lengths.ended(unit.kind, unit.position)
-        return True
+        self._lengths.ended(unit.path, unit.position)
+        return unit
 
     def forget(self, key: ProgramKey) -> None:
         """Forget a program that has ended."""
         self._units.pop(key, None)
 
     def _of(self, call: Call, goal: Goal, target_s: float, now_s: float) -> CallBudget:
-        unit = self._units.get(call.key)
-        kind = ALL if unit is None else unit.kind
-        remaining = 0
-        if goal.scope is not Scope.CALL:
-            remaining = self._lengths.remaining(kind, _position(call))
+        unit = self._units.get(call.key) if goal.scope is not Scope.CALL else None
+        plan, name = self._plan(call), call.hints.stage
+        left: list[tuple[str, int]] = []
+        if unit is not None and plan.stages:
+            name, left = stages.remaining(plan.stages, name, unit.stage_begun, _position(call))
+            if not self.names.admits(call.key.tenant, plan.kind, name, now_s):
+                name = ""
+        stage = _own(call, name) or stage_of(call.body)
+        kinds = _named_kind(call, plan) or (stage if unit is None else unit.kind)
+        kinds = f"{call.model}\n{kinds}"
+        kind = f"{kinds}\n{stage}"
         assert call.placed is not None
         prompt = call.placed.prompt_tokens
         found = self._costs.predict(call.model, kind, prompt, _max_tokens(call.body))
         cost_s = found.cost_s or call.expected_s or 0.0
         later_s = found.later_s or cost_s
+        remaining = p90 = 0
+        stated = unit is not None and (call.hints.stages_left is not None or bool(plan.stages))
+        if unit is None:
+            pass
+        elif call.hints.stages_left is not None:
+            remaining = p90 = call.hints.stages_left
+        elif left:
+            named = [(f"{kinds}\n{_own(call, name)}", calls) for name, calls in left]
+            remaining, later_s = self._stated(named, later_s)
+            p90 = remaining
+        elif not stated:
+            position = _position(call)
+            remaining, p90 = self._lengths.quantiles(unit.path, position)
+            if len(unit.forecasts) < _MAX_FORECASTS:
+                unit.forecasts.append((position, remaining, p90))
         left_s = target_s - now_s
+        late = is_late(left_s, cost_s, remaining, later_s)
+        if unit is not None and unit.position == 1:
+            unit.overruns.late = late
         return CallBudget(
             goal.slo,
             goal.scope,
@@ -133,8 +183,44 @@ class Budgets:
             found.prefill_s,
             found.answer_s,
             remaining,
-            is_late(left_s, cost_s, remaining, later_s),
+            late,
+            found.p90_s,
+            found.tokens,
+            found.tokens_p90,
+            p90,
+            stated,
+            kind,
         )
+
+    def _plan(self, call: Call) -> Plan:
+        """Return what the client has said about the calls of its session."""
+        if not call.program.attributes:
+            return NO_PLAN
+        now_s = time()
+        plan = stages.decode(call.program.attribute(stages.PLAN, now_s))
+        if plan.kind and not self.names.admits(call.key.tenant, plan.kind, "", now_s):
+            return NO_PLAN
+        return plan
+
+    def _stated(self, left: list[tuple[str, int]], else_s: float) -> tuple[int, float]:
+        """Return the number of calls that are left, and their mean cost. left: number of calls by
+        kind. else_s: of a kind without a known cost.
+        """
+        total = sum([calls for _, calls in left])
+        cost_s = sum([(self._costs.service_s(kind) or else_s) * calls for kind, calls in left])
+        return min(total, MAX_CALLS), cost_s / total
+
+
+def count_overruns(call: Call, overruns: Overruns) -> None:
+    """Add a closed call to the overruns of its unit. It needs a budget and a report."""
+    assert call.budget is not None
+    assert call.report is not None
+    # Only calls without a context are held here.
+    held_s = call.memory_wait_s if call.context is None else 0.0
+    sent_s = call.overhead_s + held_s
+    first_s = call.first_byte_s - sent_s if call.is_stream else None
+    overruns.memory_s += held_s
+    overruns.add(call.budget, call.report, first_s, _elapsed(call) - sent_s)
 
 
 def _elapsed(call: Call) -> float:
@@ -155,22 +241,11 @@ def _max_tokens(body: dict[str, Any]) -> int | None:
     return None
 
 
-def _kind(call: Call, goal: Goal) -> str:
-    """Return the kind of a unit: its scope, its model and its first stage, which is a digest of the
-    leading system prompt and the names of the tools.
-    """
-    body = call.body
-    stage = blake2b(digest_size=8)
-    messages = body.get("messages")
-    first = messages[0] if isinstance(messages, list) and messages else None
-    if isinstance(first, dict) and first.get("role") in ("system", "developer"):
-        stage.update(repr(first.get("content")).encode("utf-8", "surrogatepass"))
-    for name in ("system", "instructions"):
-        stage.update(repr(body.get(name)).encode("utf-8", "surrogatepass"))
-    tools = body.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, dict):
-            function = tool.get("function")
-            called = function.get("name") if isinstance(function, dict) else tool.get("name")
-            stage.update(repr(called).encode("utf-8", "surrogatepass"))
-    return f"{goal.scope.value}\n{call.model}\n{stage.hexdigest()}"
+def _named_kind(call: Call, plan: Plan) -> str:
+    """Return the kind that the client has named, "" for none."""
+    return _own(call, call.hints.kind or plan.kind)
+
+
+def _own(call: Call, name: str | None) -> str:
+    """Return a name as that of the call's tenant: each tenant has its own names."""
+    return f"{call.key.tenant} {name}" if name else ""

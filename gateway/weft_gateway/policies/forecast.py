@@ -6,19 +6,33 @@ with few samples.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
-from statistics import median
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
 
-ALL: Final = ""
-# A kind with fewer samples uses those of all programs.
-MIN_SAMPLES: Final = 8
-_WINDOW: Final = 64
+from weft_gateway.model.record import record
+from weft_gateway.policies.recent import ALL, MIN_SAMPLES, P90, RecentCalls, Sample
+
 _MAX_KINDS: Final = 1024
-_MAX_CALLS: Final = 512
+MAX_CALLS: Final = 512
 # The weight of a sample after the next one.
 _FADE: Final = 0.99
+# A forecast of a path is computed again when the kind has this many times its samples.
+_GROWTH: Final = 17 / 16
+
+
+class _Path:
+    """What is known of the units of a kind. counts: per position, units that went on after this
+    call, and units that ended with it. events: their sum. known: forecasts by position, each with
+    the events of the kind and of all programs at its time.
+    """
+
+    __slots__ = ("counts", "events", "known")
+
+    def __init__(self) -> None:
+        self.counts: list[list[int]] = []
+        self.events = 0
+        self.known: dict[int, tuple[int, int, int, int]] = {}
 
 
 class PathLengths:
@@ -28,8 +42,7 @@ class PathLengths:
     """
 
     def __init__(self) -> None:
-        # Per kind and position: units that went on after this call, and units that ended with it.
-        self._counts: OrderedDict[str, list[list[int]]] = OrderedDict()
+        self._paths: OrderedDict[str, _Path] = OrderedDict()
 
     def went_on(self, kind: str, position: int) -> None:
         """Count a unit with another call after the one at `position`, from 1."""
@@ -41,35 +54,55 @@ class PathLengths:
 
     def remaining(self, kind: str, position: int) -> int:
         """Return the median number of calls after `position`. 0 if no unit got so far."""
-        survival, calls = 1.0, 0
-        for at in range(position, _MAX_CALLS):
-            went_on, ended = self._at(kind, at)
-            if not went_on:
-                return calls
-            survival *= went_on / (went_on + ended)
-            if survival <= 0.5:
-                return calls
-            calls += 1
-        return calls
+        return self.quantiles(kind, position)[0]
 
-    def _at(self, kind: str, position: int) -> list[int]:
-        for name in (kind, ALL):
-            counts = self._counts.get(name, [])
-            if position < len(counts) and (sum(counts[position]) >= MIN_SAMPLES or name == ALL):
-                return counts[position]
-        return [0, 0]
+    def quantiles(self, kind: str, position: int) -> tuple[int, int]:
+        """Return the median and the 90th percentile of the number of calls after `position`."""
+        every = self._paths.get(ALL)
+        if every is None:
+            return 0, 0
+        path = self._paths.get(kind, every)
+        known = path.known.get(position)
+        if known is None or path.events > known[2] * _GROWTH or every.events > known[3] * _GROWTH:
+            median, p90 = _residual(path, every, position)
+            known = path.known[position] = median, p90, path.events, every.events
+        return known[0], known[1]
 
     def _count(self, kind: str, position: int, column: int) -> None:
-        if position >= _MAX_CALLS:
+        if position >= MAX_CALLS:
             return
         for name in {kind, ALL}:
-            counts = self._counts.setdefault(name, [])
-            counts.extend([0, 0] for _ in range(position + 1 - len(counts)))
-            counts[position][column] += 1
-            self._counts.move_to_end(name)
-        self._counts.move_to_end(ALL)
-        if len(self._counts) > _MAX_KINDS:
-            self._counts.popitem(last=False)
+            path = self._paths.get(name)
+            if path is None:
+                path = self._paths[name] = _Path()
+            path.counts.extend([0, 0] for _ in range(position + 1 - len(path.counts)))
+            path.counts[position][column] += 1
+            path.events += 1
+            self._paths.move_to_end(name)
+        self._paths.move_to_end(ALL)
+        if len(self._paths) > _MAX_KINDS:
+            self._paths.popitem(last=False)
+
+
+def _residual(path: _Path, every: _Path, position: int) -> tuple[int, int]:
+    """Return the median and the 90th percentile of the calls after `position`. every: used at
+    positions that few units of the kind have reached.
+    """
+    survival, calls, median = 1.0, 0, -1
+    for at in range(position, MAX_CALLS):
+        went_on = ended = 0
+        for counts in (path.counts, every.counts):
+            if at < len(counts):
+                went_on, ended = counts[at]
+                if went_on + ended >= MIN_SAMPLES:
+                    break
+        survival *= went_on / (went_on + ended) if went_on else 0.0
+        if median < 0 and survival <= 0.5:
+            median = calls
+        if survival <= 1 - P90:
+            break
+        calls += 1
+    return (calls if median < 0 else median), calls
 
 
 @dataclass(slots=True)
@@ -104,25 +137,20 @@ class _Speed:
         return (self.ps / self.pp if self.pp else 0.0), 0.0
 
 
-@dataclass(slots=True)
-class _Recent:
-    """The last calls of a kind: output tokens, the uncached share of the prompt, service."""
-
-    outputs: deque[int] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    uncached: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    service_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-
-
-@dataclass(frozen=True, slots=True)
+@record
 class Predicted:
     """A call's prediction. cost_s: prefill_s plus answer_s, mean over replicas (equation 6); 0 if
-    no engine has reported. later_s: cost of each later call.
+    no engine has reported. later_s: cost of each later call. p90_s: 90th percentile of the cost, 0
+    if unknown. tokens, tokens_p90: of the answer.
     """
 
     cost_s: float = 0.0
     prefill_s: float = 0.0
     answer_s: float = 0.0
     later_s: float = 0.0
+    p90_s: float = 0.0
+    tokens: float = 0.0
+    tokens_p90: float = 0.0
 
 
 class Costs:
@@ -130,38 +158,39 @@ class Costs:
 
     def __init__(self) -> None:
         self._speeds: OrderedDict[tuple[str, str], _Speed] = OrderedDict()
-        self._kinds: OrderedDict[str, _Recent] = OrderedDict()
+        self._calls = RecentCalls()
 
     def learn(
         self, model: str, replica: str, kind: str, prompt: int, cached: int, output: int,
-        service_s: float,
+        service_s: float, predicted_s: float = 0.0,
     ) -> None:  # fmt: skip
-        """Learn from an answered call: tokens, and seconds of engine time."""
+        """Learn from an answered call: tokens, and seconds of engine time. predicted_s: 0 without a
+        prediction.
+        """
         uncached = max(prompt - cached, 0)
         self._speeds.setdefault((model, replica), _Speed()).add(uncached, output, service_s)
         if len(self._speeds) > _MAX_KINDS:
             self._speeds.popitem(last=False)
-        for name in {kind, ALL}:
-            recent = self._kinds.setdefault(name, _Recent())
-            recent.outputs.append(output)
-            recent.uncached.append(uncached / prompt if prompt else 1.0)
-            recent.service_s.append(service_s)
-            self._kinds.move_to_end(name)
-        self._kinds.move_to_end(ALL)
-        if len(self._kinds) > _MAX_KINDS:
-            self._kinds.popitem(last=False)
+        share = uncached / prompt if prompt else 1.0
+        error = service_s / predicted_s if predicted_s else 0.0
+        self._calls.add(kind, Sample(output, share, service_s, error))
 
     def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
         """Predict a call (equations 2 and 6). max_tokens: the request's limit of its answer."""
         fits = [speed.fit() for (name, _), speed in self._speeds.items() if name == model]
-        recent = self._kinds.get(kind)
-        if recent is None or len(recent.outputs) < MIN_SAMPLES:
-            recent = self._kinds.get(ALL)
-        if not fits or recent is None:
+        known = self._calls.typical(kind)
+        if not fits or known is None:
             return Predicted()
-        output = median(recent.outputs)
+        tokens, most = known.output, known.output_p90
         if max_tokens is not None:
-            output = min(output, max_tokens)
-        prefill_s = sum(fit[0] for fit in fits) / len(fits) * prompt * median(recent.uncached)
-        answer_s = sum(fit[1] for fit in fits) / len(fits) * output
-        return Predicted(prefill_s + answer_s, prefill_s, answer_s, median(recent.service_s))
+            tokens, most = min(tokens, max_tokens), min(most, max_tokens)
+        prefill_s = sum([fit[0] for fit in fits]) / len(fits) * prompt * known.uncached
+        answer_s = sum([fit[1] for fit in fits]) / len(fits) * tokens
+        cost_s = prefill_s + answer_s
+        p90_s = cost_s * known.error_p90
+        return Predicted(cost_s, prefill_s, answer_s, known.service_s, p90_s, tokens, most)
+
+    def service_s(self, kind: str) -> float:
+        """Return the median service of a kind's calls, 0 if unknown."""
+        known = self._calls.typical(kind)
+        return 0.0 if known is None else known.service_s
