@@ -103,7 +103,7 @@ class RecentCalls:
             else:
                 kinds.move_to_end(name)
             recent.add(sample)
-        if len(kinds) > _MAX_KINDS:
+        while len(kinds) > _MAX_KINDS:
             kinds.popitem(last=False)
 
     def typical(self, kind: str) -> Typical | None:
