@@ -79,7 +79,7 @@ def _fetch(gateway: str) -> Any:
         body = answer.json()
         if answer.is_success:
             return Report.from_json(body)
-        what = body.get("error", {}).get("message") or answer.status_code
+        what = body.get("error", {}).get("message") or f"answers {answer.status_code}"
     except (httpx.HTTPError, httpx.InvalidURL) as failure:
         what = f"cannot be reached: {failure or type(failure).__name__}"
     except (ValueError, KeyError, TypeError, AttributeError):
