@@ -12,7 +12,9 @@ _WITHIN_S: Final = 30.0
 _GATEWAY: Final = "http://127.0.0.1:8080"
 
 app = typer.Typer(
-    help="Check SLO files, and report on deadlines of running gateways.", no_args_is_help=True
+    help="Check SLO files, and report on deadlines of running gateways.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
@@ -66,7 +68,7 @@ def report(
 
 
 def _fetch(gateway: str) -> Any:
-    """Return a gateway's report. Prints its error and exits with 1 if there is none."""
+    """Return the report of a gateway. On an error, prints it and exits with 1."""
     import httpx
 
     from weft_gateway.telemetry.slo_report import Report

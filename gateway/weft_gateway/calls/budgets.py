@@ -120,7 +120,7 @@ class Budgets:
             report.cached_tokens,
             report.output_tokens,
             report.service_s,
-            found.prefill_s + found.answer_s,
+            found.fit_s,
         )
 
     def ended(self, key: ProgramKey) -> Unit | None:
@@ -185,6 +185,7 @@ class Budgets:
             remaining,
             late,
             found.p90_s,
+            found.fit_s,
             found.tokens,
             found.tokens_p90,
             p90,

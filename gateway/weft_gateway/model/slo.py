@@ -129,9 +129,10 @@ class CallBudget:
     target_s: Unix time. left_s: until the target, at most 0 if it has passed. budget_s: for this
     call. cost_s: predicted, of prefill_s and answer_s; 0 if unknown. remaining: calls after this
     one on the path. late: the predicted path does not fit into the time that is left. p90_s: 90th
-    percentile of the cost, 0 if unknown. tokens, tokens_p90: predicted for the answer.
-    remaining_p90: of the calls after this one. stated: the client stated the remaining path. kind:
-    names of the call's model, kind and stage, for the forecasts.
+    percentile of the cost, 0 if unknown. fit_s: the cost without learned errors. tokens,
+    tokens_p90: predicted for the answer. remaining_p90: of the calls after this one. stated: the
+    client stated the remaining path. kind: names of the call's model, kind and stage, for the
+    forecasts.
     """
 
     slo: str
@@ -146,6 +147,7 @@ class CallBudget:
     remaining: int
     late: bool
     p90_s: float = 0.0
+    fit_s: float = 0.0
     tokens: float = 0.0
     tokens_p90: float = 0.0
     remaining_p90: int = 0

@@ -139,9 +139,10 @@ class _Speed:
 
 @record
 class Predicted:
-    """A call's prediction. cost_s: prefill_s plus answer_s, mean over replicas (equation 6); 0 if
-    no engine has reported. later_s: cost of each later call. p90_s: 90th percentile of the cost, 0
-    if unknown. tokens, tokens_p90: of the answer.
+    """A call's prediction. cost_s: prefill_s plus answer_s, mean over replicas (equation 6), times
+    the median error of such predictions; 0 if no engine has reported. later_s: cost of each later
+    call. p90_s: 90th percentile of the cost, 0 if unknown. fit_s: the cost without the errors.
+    tokens, tokens_p90: of the answer.
     """
 
     cost_s: float = 0.0
@@ -149,6 +150,7 @@ class Predicted:
     answer_s: float = 0.0
     later_s: float = 0.0
     p90_s: float = 0.0
+    fit_s: float = 0.0
     tokens: float = 0.0
     tokens_p90: float = 0.0
 
@@ -162,17 +164,17 @@ class Costs:
 
     def learn(
         self, model: str, replica: str, kind: str, prompt: int, cached: int, output: int,
-        service_s: float, predicted_s: float = 0.0,
+        service_s: float, fit_s: float = 0.0,
     ) -> None:  # fmt: skip
-        """Learn from an answered call: tokens, and seconds of engine time. predicted_s: 0 without a
-        prediction.
+        """Learn from an answered call: tokens, and seconds of engine time. fit_s: as predicted, 0
+        without a prediction.
         """
         uncached = max(prompt - cached, 0)
         self._speeds.setdefault((model, replica), _Speed()).add(uncached, output, service_s)
         if len(self._speeds) > _MAX_KINDS:
             self._speeds.popitem(last=False)
         share = uncached / prompt if prompt else 1.0
-        error = service_s / predicted_s if predicted_s else 0.0
+        error = service_s / fit_s if fit_s else 0.0
         self._calls.add(kind, Sample(output, share, service_s, error))
 
     def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
@@ -186,9 +188,17 @@ class Costs:
             tokens, most = min(tokens, max_tokens), min(most, max_tokens)
         prefill_s = sum([fit[0] for fit in fits]) / len(fits) * prompt * known.uncached
         answer_s = sum([fit[1] for fit in fits]) / len(fits) * tokens
-        cost_s = prefill_s + answer_s
-        p90_s = cost_s * known.error_p90
-        return Predicted(cost_s, prefill_s, answer_s, known.service_s, p90_s, tokens, most)
+        fit_s, error = prefill_s + answer_s, known.error
+        return Predicted(
+            fit_s * error,
+            prefill_s * error,
+            answer_s * error,
+            known.service_s,
+            fit_s * known.error_p90,
+            fit_s,
+            tokens,
+            most,
+        )
 
     def service_s(self, kind: str) -> float:
         """Return the median service of a kind's calls, 0 if unknown."""

@@ -31,13 +31,14 @@ class Sample(NamedTuple):
 
 
 class Typical(NamedTuple):
-    """Quantiles of the recent calls of a kind. Medians, except for the last two; error_p90: 0 if
-    too few calls had a prediction.
+    """Quantiles of the recent calls of a kind, medians unless named otherwise. error: 1, and
+    error_p90: 0, if too few calls had a prediction.
     """
 
     output: float
     uncached: float
     service_s: float
+    error: float
     output_p90: float
     error_p90: float
 
@@ -77,12 +78,14 @@ class Recent:
             self._new = 0
             outputs, uncached, services, errors = map(sorted, zip(*self._samples, strict=True))
             predicted = [error for error in errors if error]
+            enough = len(predicted) >= MIN_SAMPLES
             self._typical = Typical(
                 _median(outputs),
                 _median(uncached),
                 _median(services),
+                _median(predicted) if enough else 1.0,
                 upper(outputs, P90),
-                upper(predicted, P90) if len(predicted) >= MIN_SAMPLES else 0.0,
+                upper(predicted, P90) if enough else 0.0,
             )
         return self._typical
 

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 _Report = Mapping[str, Any]
+# Columns that only some tables have.
+_FIRST: Final = ("class", "tenant", "deadline_s", "weight", "service_s", "share")
+_COUNTS: Final = ("units", "met", "late", "unended", "refused")
+# Characters of a line if the output is no terminal.
+_PIPED: Final = 120
 
 
 def show(report: _Report, console: Console | None = None) -> None:
     """Print a report (`Report.to_json`)."""
     out = console or Console()
+    if not (console or out.is_terminal):
+        out.width = _PIPED
     since = datetime.fromtimestamp(report["since"], UTC)
     gateways = len(report["gateways"])
     out.print(f"Since {since:%Y-%m-%d %H:%M} UTC, {gateways} gateway{'s' if gateways > 1 else ''}")
-    out.print(_units("By class", ("class", "deadline"), report["classes"]))
+    out.print(_units("By class", report["classes"]))
     if any(one["misses"] for one in report["classes"]):
         out.print(_misses(report["classes"]))
     if report["tenants"]:
-        out.print(_units("By tenant", ("tenant", "service", "share"), report["tenants"]))
+        out.print(_units("By tenant", report["tenants"]))
     if len(report["rows"]) > 1:
-        out.print(_units("By class and tenant", ("class", "tenant"), report["rows"]))
+        out.print(_units("By class and tenant", report["rows"]))
     fairness = report["fairness"]
     out.print(
         "Jain's index over tenants (1 is fair): "
@@ -40,46 +48,58 @@ def show(report: _Report, console: Console | None = None) -> None:
         out.print(f"Forecasts that were enough: {'; '.join(covered)}")
 
 
-def _units(title: str, first: tuple[str, ...], rows: list[_Report]) -> Table:
-    goals = any(row["goal"] is not None for row in rows)
-    table = Table(title=title, title_justify="left")
-    for name in first:
-        table.add_column(name, justify="left" if name in ("class", "tenant") else "right")
-    for name in ("units", "met", "late", "unended", "refused", "attainment"):
+def _units(title: str, rows: list[_Report]) -> Table:
+    first = rows[0].keys() if rows else ()
+    columns = [name for name in _FIRST if name in first]
+    if any(row["goal"] is not None for row in rows):
+        columns.append("goal")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    names = [name for name in columns if name in ("class", "tenant")]
+    for name in names:
+        table.add_column(name)
+    for name in (*_COUNTS, "attained"):
         table.add_column(name, justify="right")
-    if goals:
-        table.add_column("goal")
+    others = [name for name in columns if name not in names]
+    for name in others:
+        table.add_column({"deadline_s": "deadline", "service_s": "service"}.get(name, name))
     table.add_column("slack p10", justify="right")
     table.add_column("p50", justify="right")
     for row in rows:
-        counts = [str(row[name]) for name in ("units", "met", "late", "unended", "refused")]
-        cells = [_first(row, name) for name in first] + [*counts, _percent(row["attainment"])]
-        if goals:
-            cells.append(_goal(row))
-        slack = row["slack"]
-        table.add_row(*cells, _seconds(slack["p10_s"]), _seconds(slack["p50_s"]))
+        table.add_row(
+            *[row[name] or "(none)" for name in names],
+            *[str(row[name]) for name in _COUNTS],
+            _percent(row["attainment"]),
+            *[_cell(row, name) for name in others],
+            _seconds(row["slack"]["p10_s"]),
+            _seconds(row["slack"]["p50_s"]),
+        )
     return table
 
 
 def _misses(rows: list[_Report]) -> Table:
-    table = Table("class", "cause", title="Misses by cause", title_justify="left")
+    table = Table(
+        "class", "cause", title="Misses by cause", title_justify="left", box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )  # fmt: skip
     table.add_column("units", justify="right")
     table.add_column("of the misses", justify="right")
     for row in rows:
         total = sum(row["misses"].values())
         for number, (cause, units) in enumerate(row["misses"].items()):
-            name = "" if number else _first(row, "class")
+            name = "" if number else row["class"] or "(none)"
             table.add_row(name, cause.replace("_", " "), str(units), _percent(units / total))
     return table
 
 
-def _first(row: _Report, name: str) -> str:
-    value = row.get({"deadline": "deadline_s", "service": "service_s"}.get(name, name))
-    if name == "deadline":
-        return "-" if value is None else f"{value:g} s / {row['scope']}"
-    if name == "service":
-        return f"{value:.1f} s"
-    return _percent(value) if name == "share" else str(value) or "(none)"
+def _cell(row: _Report, name: str) -> str:
+    value = row[name]
+    if name == "goal":
+        return _goal(row)
+    if name == "share" or value is None:
+        return _percent(value)
+    if name == "deadline_s":
+        return f"{value:g} s per {row['scope']}"
+    return f"{value:.1f} s" if name == "service_s" else f"{value:g}"
 
 
 def _goal(row: _Report) -> str:
