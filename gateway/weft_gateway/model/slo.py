@@ -113,7 +113,7 @@ class Stage:
 
 @record
 class Plan:
-    """What a client has said about the calls of a session. kind: "" if it did not name one."""
+    """A client's description of the calls of a session. kind: "" if it has no name."""
 
     kind: str = ""
     stages: tuple[Stage, ...] = ()

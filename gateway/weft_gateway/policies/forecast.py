@@ -22,7 +22,7 @@ _GROWTH: Final = 17 / 16
 
 
 class _Path:
-    """What is known of the units of a kind. counts: per position, units that went on after this
+    """The units of a kind. counts: per position, units that went on after this
     call, and units that ended with it. events: their sum. known: forecasts by position, each with
     the events of the kind and of all programs at its time.
     """

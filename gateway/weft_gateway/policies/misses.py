@@ -33,8 +33,8 @@ class Miss(StrEnum):
 
 @dataclass(slots=True)
 class Overruns:
-    """Where the time of a unit's calls went beyond their predictions, and between the calls, in
-    seconds. late: the predicted path did not fit when the first call was sent.
+    """Seconds of a unit's calls beyond their predictions, and between the calls. late: the
+    predicted path did not fit when the first call was sent.
     """
 
     late: bool = False

@@ -89,7 +89,7 @@ class Forecast:
 
 @dataclass(slots=True)
 class Report:
-    """What gateways have counted. gateways: their ids. since_s: Unix time. classes: members of each
+    """The counts of gateways. gateways: their ids. since_s: Unix time. classes: members of each
     class of the SLO file. rows: by class and tenant. service: weight and seconds of engine time by
     tenant. forecasts: by what they predict.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,9 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 _Report = Mapping[str, Any]
-# Columns that only some tables have.
-_FIRST: Final = ("class", "tenant", "deadline_s", "weight", "service_s", "share")
-_COUNTS: Final = ("units", "met", "late", "unended", "refused")
 # Characters of a line if the output is no terminal.
 _PIPED: Final = 120
 
@@ -21,7 +18,7 @@ _PIPED: Final = 120
 def show(report: _Report, console: Console | None = None) -> None:
     """Print a report (`Report.to_json`)."""
     out = console or Console()
-    if not (console or out.is_terminal):
+    if console is None and not out.is_terminal:
         out.width = _PIPED
     since = datetime.fromtimestamp(report["since"], UTC)
     gateways = len(report["gateways"])
@@ -48,58 +45,39 @@ def show(report: _Report, console: Console | None = None) -> None:
         out.print(f"Forecasts that were enough: {'; '.join(covered)}")
 
 
-def _units(title: str, rows: list[_Report]) -> Table:
-    first = rows[0].keys() if rows else ()
-    columns = [name for name in _FIRST if name in first]
-    if any(row["goal"] is not None for row in rows):
-        columns.append("goal")
+def _units(title: str, rows: Sequence[_Report]) -> Table:
+    """Return a table of units, with the columns that its rows need."""
+    columns = [name for name, need in _NEEDS.items() if any(need(row) for row in rows)]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    names = [name for name in columns if name in ("class", "tenant")]
-    for name in names:
-        table.add_column(name)
-    for name in (*_COUNTS, "attained"):
-        table.add_column(name, justify="right")
-    others = [name for name in columns if name not in names]
-    for name in others:
-        table.add_column({"deadline_s": "deadline", "service_s": "service"}.get(name, name))
-    table.add_column("slack p10", justify="right")
-    table.add_column("p50", justify="right")
+    for name in columns:
+        table.add_column(name, justify="left" if name in _LEFT else "right")
     for row in rows:
-        table.add_row(
-            *[row[name] or "(none)" for name in names],
-            *[str(row[name]) for name in _COUNTS],
-            _percent(row["attainment"]),
-            *[_cell(row, name) for name in others],
-            _seconds(row["slack"]["p10_s"]),
-            _seconds(row["slack"]["p50_s"]),
-        )
+        table.add_row(*[_CELLS[name](row) for name in columns])
     return table
 
 
-def _misses(rows: list[_Report]) -> Table:
-    table = Table(
-        "class", "cause", title="Misses by cause", title_justify="left", box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )  # fmt: skip
+def _misses(rows: Sequence[_Report]) -> Table:
+    table = Table(title="Misses by cause", title_justify="left", box=box.SIMPLE_HEAD)
+    table.pad_edge = False
+    table.add_column("class")
+    table.add_column("cause")
     table.add_column("units", justify="right")
     table.add_column("of the misses", justify="right")
     for row in rows:
         total = sum(row["misses"].values())
         for number, (cause, units) in enumerate(row["misses"].items()):
-            name = "" if number else row["class"] or "(none)"
+            name = "" if number else _name(row, "class")
             table.add_row(name, cause.replace("_", " "), str(units), _percent(units / total))
     return table
 
 
-def _cell(row: _Report, name: str) -> str:
-    value = row[name]
-    if name == "goal":
-        return _goal(row)
-    if name == "share" or value is None:
-        return _percent(value)
-    if name == "deadline_s":
-        return f"{value:g} s per {row['scope']}"
-    return f"{value:.1f} s" if name == "service_s" else f"{value:g}"
+def _name(row: _Report, member: str) -> str:
+    return row[member] or "(none)"
+
+
+def _deadline(row: _Report) -> str:
+    seconds = row["deadline_s"]
+    return "-" if seconds is None else f"{seconds:g} s/{row['scope']}"
 
 
 def _goal(row: _Report) -> str:
@@ -122,3 +100,42 @@ def _ratio(value: float | None) -> str:
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"
+
+
+_Cell = Callable[[_Report], str]
+_LEFT: Final = ("class", "tenant", "goal")
+_CELLS: Final[Mapping[str, _Cell]] = {
+    "class": lambda row: _name(row, "class"),
+    "tenant": lambda row: _name(row, "tenant"),
+    "deadline": _deadline,
+    "units": lambda row: str(row["units"]),
+    "met": lambda row: str(row["met"]),
+    "late": lambda row: str(row["late"]),
+    "unended": lambda row: str(row["unended"]),
+    "refused": lambda row: str(row["refused"]),
+    "attained": lambda row: _percent(row["attainment"]),
+    "goal": _goal,
+    "slack p10": lambda row: _seconds(row["slack"]["p10_s"]),
+    "p50": lambda row: _seconds(row["slack"]["p50_s"]),
+    "weight": lambda row: f"{row['weight']:g}",
+    "service": lambda row: _seconds(row["service_s"]),
+    "share": lambda row: _percent(row["share"]),
+}
+# Whether a row needs a column.
+_NEEDS: Final[Mapping[str, Callable[[_Report], bool]]] = {
+    "class": lambda row: "class" in row,
+    "tenant": lambda row: "tenant" in row,
+    "deadline": lambda row: "deadline_s" in row,
+    "units": lambda row: True,
+    "met": lambda row: True,
+    "late": lambda row: True,
+    "unended": lambda row: bool(row["unended"]),
+    "refused": lambda row: bool(row["refused"]),
+    "attained": lambda row: True,
+    "goal": lambda row: row["goal"] is not None,
+    "slack p10": lambda row: True,
+    "p50": lambda row: True,
+    "weight": lambda row: row.get("weight", 1.0) != 1.0,
+    "service": lambda row: "service_s" in row,
+    "share": lambda row: "share" in row,
+}

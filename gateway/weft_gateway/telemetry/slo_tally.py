@@ -15,7 +15,7 @@ from weft_gateway.telemetry.slo_report import OUTCOMES, Forecast, Report, Units,
 
 # Tokens of the answer, cost of the call, remaining calls of the program or turn.
 FORECASTS: Final = ("answer", "cost", "remaining")
-# Tenants with rows of their own. Those beyond share one row per class.
+# Number of tenants with their rows. Further tenants share one row per class.
 MAX_TENANTS: Final = 1024
 OTHERS: Final = "others"
 # Fairness on /metrics is that of the last one to two such periods.

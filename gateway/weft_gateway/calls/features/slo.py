@@ -107,7 +107,7 @@ class SloObserver(CallObserver):
         self.budgets.forget(program.key)
 
     def _ended(self, program: Program, target_s: float, end_s: float, unended: Miss | None) -> None:
-        """Count the program or turn in progress. unended: why it has no end of its own."""
+        """Count the program or turn in progress. unended: why it was given up."""
         unit = self.budgets.ended(program.key)
         if unit is None:
             return

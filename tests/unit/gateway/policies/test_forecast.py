@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,3 +110,58 @@ def test_costs_are_never_negative(calls, prompt) -> None:
     assert predicted.prefill_s >= 0
     assert predicted.answer_s >= 0
     assert predicted.later_s >= 0
+
+
+# Prompt tokens, median answer tokens and their spread: stages of a text-to-SQL program.
+STAGES = {"find": (306, 7, 0.3), "draft": (10_768, 696, 0.5), "revise": (6_897, 90, 1.15)}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_half_and_nine_tenths_of_the_costs_are_within_their_quantiles(seed: int) -> None:
+    """Long-tailed answers on unequal replicas, with noise and a partly cached prompt."""
+    rng, costs, seen, p50, p90 = random.Random(seed), Costs(), 0, 0, 0
+    for number in range(1500):
+        stage, (prompt, tokens, spread) = rng.choice(list(STAGES.items()))
+        cached = int(prompt * rng.choice([0.0, 0.5, 0.9]))
+        output = max(int(tokens * rng.lognormvariate(0, spread)), 1)
+        replica, slow = rng.choice([("a100", 1.0), ("a100", 1.0), ("a6000", 2.0)])
+        service_s = (prompt - cached) * 0.0003 + output * 0.02
+        service_s *= slow * rng.lognormvariate(0, 0.25)
+        found = costs.predict("m", f"m\nsql\n{stage}", prompt, None)
+        if number >= 100:
+            seen += 1
+            p50 += service_s <= found.cost_s
+            p90 += service_s <= found.p90_s
+        kind = f"m\nsql\n{stage}"
+        costs.learn("m", replica, kind, prompt, cached, output, service_s, found.fit_s)
+    assert 0.45 <= p50 / seen <= 0.55
+    assert 0.87 <= p90 / seen <= 0.93
+
+
+def test_nine_tenths_of_the_remaining_paths_are_within_their_quantile() -> None:
+    rng, lengths, seen, covered = random.Random(1), PathLengths(), 0, 0
+    running: list[tuple[int, list[tuple[int, int]]]] = []
+    for number in range(1200):
+        running.append((max(round(rng.lognormvariate(2.0, 0.6)), 1), []))
+        for calls, forecasts in running:
+            at = len(forecasts) + 1
+            forecasts.append((at, lengths.quantiles("k", at)[1]))
+            if at < calls:
+                lengths.went_on("k", at)
+                continue
+            lengths.ended("k", at)
+            seen += len(forecasts) if number > 200 else 0
+            covered += sum(calls - at <= p90 for at, p90 in forecasts if number > 200)
+        running = [unit for unit in running if len(unit[1]) < unit[0]]
+    assert 0.87 <= covered / seen <= 0.95
+
+
+def test_forecast_of_a_path_follows_new_units() -> None:
+    """Forecasts are kept until the kind has grown by a sixteenth."""
+    lengths = PathLengths()
+    for _ in range(100):
+        play(lengths, "k", 3)
+    assert lengths.quantiles("k", 1) == (2, 2)
+    for _ in range(400):
+        play(lengths, "k", 9)
+    assert lengths.quantiles("k", 1) == (8, 8)

@@ -134,7 +134,7 @@ def test_table_shows_each_class_tenant_and_cause() -> None:
     out = Console(file=io.StringIO(), width=120)
     show(one.to_json(), out)
     text = out.file.getvalue()
-    for shown in ("90 s per program", "73.3%", "90% missed", "given up", "100.0%", "75.0%"):
+    for shown in ("90 s/program", "73.3%", "90% missed", "given up", "100.0%", "75.0%"):
         assert shown in text, shown
     assert "attainment 0.962" in text
     assert "cost p50 50.0%, p90 90.0%" in text
