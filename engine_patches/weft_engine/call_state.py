@@ -48,6 +48,7 @@ class CallState:
     blocks_swapped_out: int = 0
     blocks_swapped_in: int = 0
     level: int = 0
+    due: bool = False
     served_step: int = 0
     memory_wait_s: float = 0.0
     memory_tokens: int = 0
@@ -125,6 +126,8 @@ class CallState:
             budget_s=context.budget_s,
             cost_s=context.cost_s,
             remaining_s=context.remaining_s,
+            left_s=context.left_s,
+            path_s=context.path_s,
         )
 
     def report(self) -> CallReport:

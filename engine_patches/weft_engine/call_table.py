@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from weft_engine.call_layers import CallLayer, build_layer
 from weft_engine.call_state import CallState, Rank
 from weft_engine.orders import CallView, Order, QueueState
 from weft_engine.orders.token_counters import TokenCounters
@@ -23,19 +24,23 @@ from weft_engine.wire import CallContext
 # prompts in one request).
 _REMEMBERED_CALLS: Final = 1024
 _FIRST: Final[Rank] = (-1, 0.0, 0)
-# The place of deferred calls, behind every queue.
+# The place of deferred calls, behind every queue and level.
 DEFERRED: Final = 2**31
+# The place of due calls, before every queue and level.
+_DUE: Final = -DEFERRED
 
 
 class CallTable:
     """All calls in one engine, under one order.
 
     moved: sequences whose rank or queue has changed; the code that sorts the queues clears it.
-    promotions, demotions: counts. shares: the fair shares of the tenants.
+    promotions, demotions: counts. shares: the fair shares of the tenants. layer: of the order, None
+    if it has none.
     """
 
     def __init__(self, order: Order) -> None:
         self.order = order
+        self.layer: CallLayer | None = build_layer(order, self)
         self.promotions = 0
         self.demotions = 0
         self.moved: set[str] = set()
@@ -75,6 +80,7 @@ class CallTable:
             self._of_program.setdefault(call.context.program, []).append(call)
         self._calls[context.call] = call
         self._of[sequence] = call
+        self._note(call, now)
         return call
 
     def start(self, sequence: str, now: float) -> None:
@@ -84,6 +90,7 @@ class CallTable:
             self.shares.start(sequence)
             call.start(sequence, now)
             self.moved.add(sequence)
+            self._note(call, now)
 
     def preempt(self, sequence: str, now: float) -> None:
         """A running sequence went back to the queue."""
@@ -95,6 +102,7 @@ class CallTable:
             self._watch(call, now)
             # vLLM put it before the other waiting sequences of its call, which have the same rank.
             self.moved |= call.waiting
+            self._note(call, now)
 
     def serve(
         self,
@@ -140,6 +148,7 @@ class CallTable:
             return None
         self.shares.leave(sequence)
         call.leave(sequence, now)
+        self._note(call, now)
         if call.alive:
             # The call waits from now on if its other sequences do.
             self._watch(call, now)
@@ -167,10 +176,12 @@ class CallTable:
         self.order = order
         self._starving.clear()
         self._served.clear()
+        self.layer = build_layer(order, self)
         for call in self._calls.values():
-            call.policy, call.level = order.name, 0
+            call.policy, call.level, call.due = order.name, 0, False
             call.resume(now)
             self._stand(call, order.enter(self._view(call, now)), now)
+            self._note(call, now)
 
     def refresh(self, now: float, running: bool = True) -> None:
         """Update the ranks of calls whose programs were served, if service changes ranks. running:
@@ -206,6 +217,12 @@ class CallTable:
             call.level = level
             self._set_rank(call, (self._place(call), *call.rank[1:]))
 
+    def lead(self, call: CallState, latest_start_s: float | None, now: float) -> None:
+        """Put a call before all calls of the order, by latest start; None: back into its place."""
+        call.due = latest_start_s is not None
+        value = self.order.rank(self._view(call, now)) if latest_start_s is None else latest_start_s
+        self._set_rank(call, (self._place(call), value, call.rank[2]))
+
     def max_hold_s(self, sequence: str, keep_s: float, now: float) -> float:
         """Seconds for which a sequence's call may be deferred from now on."""
         call = self._of.get(sequence)
@@ -216,6 +233,10 @@ class CallTable:
     def of(self, sequence: str) -> CallState | None:
         """The call of a sequence."""
         return self._of.get(sequence)
+
+    def sequences(self) -> Iterable[str]:
+        """All sequences."""
+        return self._of
 
     def rank(self, sequence: str) -> Rank:
         """The sort key of a sequence, the lowest first. Unknown sequences come first."""
@@ -246,7 +267,7 @@ class CallTable:
                 found.append(f"call {name} has no sequence and was not removed")
             if min(call.service_s, call.waiting_s) < 0:
                 found.append(f"call {name} has a negative time")
-        return found
+        return found if self.layer is None else found + self.layer.violations()
 
     # -- standings ---------------------------------------------------------------------------
 
@@ -286,7 +307,11 @@ class CallTable:
             self._move(call)
 
     def _place(self, call: CallState) -> int:
-        return call.queue + call.level
+        return _DUE if call.due else call.queue + call.level
+
+    def _note(self, call: CallState, now: float) -> None:
+        if self.layer is not None:
+            self.layer.note(call, now)
 
     def _move(self, call: CallState) -> None:
         self.moved |= call.waiting

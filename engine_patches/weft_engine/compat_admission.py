@@ -151,6 +151,10 @@ class AdmissionHooks(PrefillHooks):
         )
         return Readiness(self.requests, config.max_loras if config else 0, loras)
 
+    def slots(self) -> int:
+        """Return how many requests can run at once."""
+        return self._most_active
+
     def free_slots(self) -> int:
         """Return how many requests can be admitted before `max_num_seqs` is reached."""
         held: int = len(self.running) + self.num_waiting_for_streaming_input + len(self.loading())

@@ -55,6 +55,21 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
         tokens = output.num_scheduled_tokens
         return {name: tokens[name] for name in names if tokens.get(name, 0) > self._decode_tokens}
 
+    def context_of(self, output: SchedulerOutput) -> int:
+        """Return the tokens before the computed ones, summed over the sequences of a step."""
+        new = output.scheduled_new_reqs
+        known = sum([request.num_computed_tokens for request in new]) if new else 0
+        return int(known + sum(output.scheduled_cached_reqs.num_computed_tokens))
+
+    def limits(self) -> dict[str, int]:
+        """Return the engine's limits: sequences and tokens of a step, and KV blocks."""
+        return {
+            "slots": int(self.max_num_running_reqs),
+            "step_tokens": int(self.max_num_scheduled_tokens),
+            "kv_blocks": int(self.kv_cache_config.num_blocks),
+            "block_tokens": int(self.block_size),
+        }
+
     def _reserve_prefill_lookahead(
         self, request: Request, num_computed_tokens: int, num_new_tokens: int
     ) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Final
 
 # Stale heap entries beyond the number of names before a clean-up. An entry becomes stale when its
@@ -19,6 +20,13 @@ class Deadlines:
 
     def __len__(self) -> int:
         return len(self._until)
+
+    @property
+    def first(self) -> float:
+        """The earliest deadline; infinite without any."""
+        while self._heap and self._until.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else inf
 
     def set(self, name: str, until: float) -> None:
         """Set or replace the deadline of a name."""

@@ -65,7 +65,7 @@ class Memory(Protocol):
 
 class Residents:
     """Residents of one engine. blocks: of its cache. tokens: the same in tokens. reside: called
-    with a program and whether its blocks are the last to be reused.
+    with a program and whether its blocks are the last to be reused. pace: of prefill, measured.
 
     admitting: how many waiting sequences may be admitted until the next refresh; None for any
     number. due: when a refresh has something to do; infinite if nothing waits for time. deferred:
@@ -79,6 +79,7 @@ class Residents:
         blocks: int,
         tokens: int,
         reside: Callable[[str, bool], None],
+        pace: PrefillPace,
     ) -> None:
         self.admitting: int | None = None
         self.due = math.inf
@@ -88,7 +89,7 @@ class Residents:
         self._reside = reside
         self._blocks = blocks
         self._sets = WorkingSets(int(_SHARE * blocks))
-        self._pace = PrefillPace()
+        self._pace = pace
         self._reload = ReloadCost()
         # The contexts of sequences of programs that were no residents when they started.
         self._guests: dict[str, int] = {}
@@ -187,10 +188,6 @@ class Residents:
         self._counted = {one: its for one, its in self._counted.items() if its != program}
         self._changed = True
 
-    def served(self, tokens: int, sequences: int, duration_s: float) -> None:
-        """A step has run."""
-        self._pace.note(tokens, sequences, duration_s)
-
     def reset(self, now: float = 0.0) -> None:
         """The cache was emptied."""
         self._sets.clear()
@@ -254,10 +251,10 @@ class Residents:
         )
 
     def _max_hold_s(self, sequence: str, now: float) -> float:
-        if self._reload.cheap:
+        call = self._calls.of(sequence)
+        if self._reload.cheap or (call is not None and call.due):
             return 0.0
         hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
-        call = self._calls.of(sequence)
         if call is not None and self._calls.shares.contended:
             # Residents delay calls of other tenants no longer than their contexts are worth.
             hold_s = min(hold_s, self._least_s - (now - call.view(now).queued_s))

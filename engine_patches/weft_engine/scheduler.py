@@ -9,28 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from weft_engine.call_table import CallTable
 from weft_engine.compat import Request, SchedulerHooks, SchedulerOutput, check_start
+from weft_engine.decisions import Decisions
 from weft_engine.engine_link import Command, EngineLink
 from weft_engine.eviction_adapter import EvictionAdapter, told
 from weft_engine.loads import Loads
 from weft_engine.orders import Order, build_order
-from weft_engine.preemption import Preemption
 from weft_engine.prefill_limits import PrefillPacing
 from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
+from weft_engine.step_cost import StepMeter
 from weft_engine.swap.connector import SwapConnector
-from weft_engine.tenant_queues import TenantQueues
 from weft_engine.wire import CallContext, CallReport
-
-# While tenants contend: waiting sequences that are moved to the front of the queue beyond the free
-# slots, and the most that are moved in one decision.
-_SPARE: Final = 2
-_MAX_ADMISSIONS: Final = 32
-# Waiting sequences that the choice of residents sees first while tenants contend.
-_SEEN_FIRST: Final = 8
 
 
 class WeftScheduler(SchedulerHooks):
@@ -47,16 +40,13 @@ class WeftScheduler(SchedulerHooks):
         self.settings = PluginSettings.from_config(self.vllm_config.additional_config)
         check_start(self.vllm_config, self.settings.channel)
         self.calls = CallTable(self._order(self.settings.policy))
-        self._tenant_queues = TenantQueues(self.calls)
-        self._preemption = Preemption(
-            self, self.calls, self._tenant_queues, self.settings.max_displacements
-        )
-        self._contended = False
+        self._decisions = Decisions(self, self.calls, self.settings)
         self._eviction = (
             EvictionAdapter(self) if self.settings.tags and self.prefix_cached() else None
         )
         self._swap = SwapConnector.among(self.connector, self.settings.swap_gib)
-        self._residents = self._new_residents()
+        self._meter = StepMeter()
+        self._residents = self._decisions.residents = self._new_residents()
         self._sequences: dict[str, Request] = {}
         # Finished requests whose report is still to be sent.
         self._finished: list[Request] = []
@@ -68,7 +58,7 @@ class WeftScheduler(SchedulerHooks):
         self._begun: dict[int, tuple[float, Mapping[str, int]]] = {}
         self._last_step_end = 0.0
         self._undecided, self._forgetting = 0, False
-        self._displacements = self._recomputed = 0
+        self._recomputed = 0
         self._kv_commands: list[Command] = []
         channel = self.settings.channel
         self._link = EngineLink(channel, self.state, self._order) if channel else None
@@ -105,11 +95,10 @@ class WeftScheduler(SchedulerHooks):
         if self._eviction is not None:
             self._eviction.policy.expire(now)
         if self._undecided <= 0:
-            self._decide(now)
+            self._decisions.decide(now)
             self._undecided = self.settings.decide_every
         self._undecided -= 1
-        if self.calls.shares.contended:
-            self._choose_victims()
+        self._decisions.choose_victims()
         prefilling = self.prefilling()
         self._limit_prefill(prefilling)
         with self.admitting(None if self._residents is None else self._residents.admitting):
@@ -132,9 +121,8 @@ class WeftScheduler(SchedulerHooks):
         self._last_step_end = now
         tokens = scheduler_output.num_scheduled_tokens
         self.calls.serve(tokens, duration_s, now, prefill)
-        if self._residents is not None:
-            computed = scheduler_output.total_num_scheduled_tokens
-            self._residents.served(computed, len(tokens), duration_s)
+        context = self.context_of(scheduler_output)
+        self._meter.note(prefill, len(tokens), context, duration_s)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self._report_finished(now)
         while self._kv_commands:
@@ -165,7 +153,7 @@ class WeftScheduler(SchedulerHooks):
     def on_freeing(self, request: Request) -> None:
         """Record the metadata of the blocks before they become free, and save what a preempted
         request has computed."""
-        self._preemption.touch()
+        self._decisions.touch()
         call = self.calls.of(request.request_id)
         if self._residents is not None:
             if request.is_finished():
@@ -217,7 +205,7 @@ class WeftScheduler(SchedulerHooks):
             if self._residents is not None:
                 self._residents.dissolve()
             self.calls.switch(self._order(command.policy), self.clock())
-            self._residents = self._new_residents()
+            self._residents = self._decisions.residents = self._new_residents()
         if command.reset_cache:
             self._forgetting = True
             self._forget()
@@ -233,12 +221,14 @@ class WeftScheduler(SchedulerHooks):
             "running": len(self.running),
             "waiting": len(self.waiting),
             "waiting_by_queue": {str(q): n for q, n in self.calls.waiting_by_queue().items()},
-            "displacements": self._displacements,
+            "displacements": self._decisions.displacements,
             "recomputed_tokens": self._recomputed,
             "promotions": self.calls.promotions,
             "demotions": self.calls.demotions,
             "kv_usage": self.get_kv_cache_usage(),
             "cache_tokens": self.cache_tokens(),
+            **self.limits(),
+            "costs": self._meter.fit.state(),
             "swap": None if self._swap is None else self._swap.state(),
             "held_back": 0 if self._residents is None else self._residents.deferred,
             "kept_blocks": 0 if self._residents is None else self._residents.kept_blocks,
@@ -251,9 +241,7 @@ class WeftScheduler(SchedulerHooks):
 
     def waiting_names(self) -> Iterable[str]:
         """Ids of the waiting requests, the next ones to be admitted first."""
-        if self._contended:
-            self._tenant_queues.invalidate(self.calls.moved)
-            yield from self._tenant_queues.next(_SEEN_FIRST, self.readiness())
+        yield from self._decisions.seen_first()
         yield from super().waiting_names()
 
     def violations(self) -> list[str]:
@@ -280,82 +268,14 @@ class WeftScheduler(SchedulerHooks):
         if self._eviction is None or not self.calls.order.residents:
             return None
         blocks, tokens = len(self.kv_blocks()), self.cache_tokens()
-        return Residents(self, self.calls, blocks, tokens, self._eviction.policy.reside)
-
-    def _decide(self, now: float) -> None:
-        self.calls.promote(now)
-        # The ranks of running calls matter for preemption only.
-        self.calls.refresh(now, self.calls.order.preempts or self.blocks_lacking() > 0)
-        contended = self.calls.shares.contended
-        if contended != self._contended:
-            self._contended = contended
-            self._tenant_queues.clear()
-            self.make_reorderable(contended)
-            # The waiting queue was not sorted before.
-            self.calls.moved.update(self._sequences)
-        if self._residents is not None:
-            self._residents.refresh(now)
-        self._sort()
-        if contended:
-            self._admit_by_tenant(now)
-        elif self._may_preempt():
-            self._preempt_all(self._preemption.decide(now), now)
-            self._sort()
-
-    def _may_preempt(self) -> bool:
-        some = self.calls.order.preempts and self.waiting and self.running
-        return bool(some and self.admits())
-
-    def _sort(self) -> None:
-        moved = self.calls.moved
-        if moved:
-            self._preemption.touch()
-            if self._contended:
-                self._tenant_queues.invalidate(moved)
-            self.sort_queues(self.calls.rank, moved, waiting_too=not self._contended)
-            moved.clear()
-
-    def _admit_by_tenant(self, now: float) -> None:
-        """Tenants contend: preempt for tenants below their share, and move the sequences that are
-        admitted next to the front of the queue."""
-        if not (self.waiting and self.admits()):
-            return
-        coming: list[str] = []
-        admitting = None if self._residents is None else self._residents.admitting
-        if self.calls.order.preempts_tenants and self.running and admitting != 0:
-            victims, coming = self._preemption.decide_fairly(now)
-            self._preempt_all(victims, now)
-            self._sort()
-        slots = self.free_slots() - len(coming)
-        if slots > 0 or self.settings.decide_every > 1:
-            count = min(max(0, slots) + _SPARE * self.settings.decide_every, _MAX_ADMISSIONS)
-            fits = None if coming else self.may_fit
-            found = self._tenant_queues.next(count + len(coming), self.readiness(), fits)
-            coming += [name for name in found if name not in coming]
-        self.bring_forward(coming)
-
-    def _choose_victims(self) -> None:
-        """Tenants contend and blocks may run out in this step: vLLM preempts the last running
-        requests, so put those of the tenants with the most running sequences there."""
-        lacking = self.blocks_lacking()
-        last = self._preemption.preempted_for(lacking) if lacking > 0 else []
-        if last and self.put_last(last):
-            # The next decision restores the order of the ranks.
-            self.calls.moved.update(request.request_id for request in last)
+        reside = self._eviction.policy.reside
+        return Residents(self, self.calls, blocks, tokens, reside, self._meter.pace)
 
     def _limit_prefill(self, prefilling: dict[str, int]) -> None:
         """Bound how much one tenant's prompts lengthen the steps of other tenants."""
         slots = self.free_slots() if self.waiting else 0
         step = self.next_step(prefilling, slots) if prefilling or slots else None
         self.prefill_limits = None if step is None else self._pacing.limits(step)
-
-    def _preempt_all(self, victims: Iterable[str], now: float) -> None:
-        for sequence in victims:
-            call = self.calls.of(sequence)
-            if call is not None:
-                call.displaced += 1
-            self._displacements += 1
-            self.preempt(self._sequences[sequence], now)
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
         self._loads.started(sequence, self._residents, now)

@@ -36,6 +36,10 @@ XARG_CRITICAL_PATH: Final = "weft_critical_path"
 XARG_BUDGET: Final = "weft_budget"
 XARG_COST: Final = "weft_cost"
 XARG_REMAINING: Final = "weft_remaining"
+XARG_LEFT: Final = "weft_left"
+XARG_PATH: Final = "weft_path"
+XARG_DEADLINE: Final = "weft_deadline"
+XARG_SLO_WEIGHT: Final = "weft_slo_weight"
 XARG_TAGS: Final = "weft_tags"
 XARG_RETAIN: Final = "weft_retain"
 XARG_RETAIN_TOKENS: Final = "weft_retain_tokens"
@@ -43,12 +47,14 @@ XARG_PRIORITY: Final = "weft_priority"
 
 # The names of the engine's orders; the registry has one entry for each.
 ORDER_NAMES: Final = (
-    "fcfs", "program_fifo", "resident", "mlfq", "plas", "atlas", "urgency", "vtc", "srpt",
-    "resident_srpt",
+    "fcfs", "program_fifo", "resident", "slack", "mlfq", "plas", "atlas", "urgency", "qlm", "llf",
+    "vtc", "srpt", "resident_srpt",
 )  # fmt: skip
 
 # Larger values are invalid: thirty thousand years as a duration, and no plausible Unix time.
 _Instant = Annotated[float, Field(strict=True, ge=0, le=1e12, allow_inf_nan=False)]
+# The time until a target, negative after it.
+_Left = Annotated[float, Field(strict=True, ge=-1e12, le=1e12, allow_inf_nan=False)]
 _Integer = Annotated[int, Field(strict=True)]
 # Limits of a report: four months, and more tokens than any context has.
 _Seconds = Annotated[float, Field(ge=0, le=1e7)]
@@ -64,12 +70,15 @@ class CallContext:
     seconds. critical_path_s: the longest chain of finished calls seen in the program, seconds.
     arrival_s: Unix time at which the program arrived, seconds. budget_s, cost_s: the call's part of
     its program's deadline and its expected cost, seconds. remaining_s: the remaining service of the
-    program including this call, for experiments. tags: tags of the prompt's tokens, a flat list of
-    ends and tags (`weft_engine.tags`). retain_s: pin the call's blocks for this many seconds;
-    retain_tokens: only those of the first tokens of the prompt, up to this number. priority: raise
-    or lower its tags by this many tiers. None: not given. ignored: names of entries with invalid
-    values, which count as absent. tenant: a digest of the call's API key, "" for calls without one;
-    weight: the tenant's share of engine time relative to other tenants, positive.
+    program including this call, for experiments. left_s: until the target of its program or turn at
+    sending, negative after it; path_s: the predicted service of this call and of the later ones on
+    the path; deadline_s: from the begin of the program or turn to its target, seconds. slo_weight:
+    of the call's SLO class, relative to other classes. tags: tags of the prompt's tokens, a flat
+    list of ends and tags (`weft_engine.tags`). retain_s: pin the call's blocks for this many
+    seconds; retain_tokens: only those of the first tokens of the prompt, up to this number.
+    priority: raise or lower its tags by this many tiers. None: not given. ignored: names of entries
+    with invalid values, which count as absent. tenant: a digest of the call's API key, "" for calls
+    without one; weight: the tenant's share of engine time relative to other tenants, positive.
     """
 
     call: Annotated[str, Field(alias=XARG_CALL)]
@@ -88,6 +97,10 @@ class CallContext:
     ignored: tuple[str, ...] = ()
     tenant: Annotated[str, Field(alias=XARG_TENANT)] = ""
     weight: Annotated[_Instant, Field(alias=XARG_WEIGHT, gt=0)] = 1.0
+    left_s: Annotated[_Left | None, Field(alias=XARG_LEFT)] = None
+    path_s: Annotated[_Instant | None, Field(alias=XARG_PATH)] = None
+    deadline_s: Annotated[_Instant | None, Field(alias=XARG_DEADLINE)] = None
+    slo_weight: Annotated[float, Field(alias=XARG_SLO_WEIGHT, strict=True, gt=0, le=1e6)] = 1.0
 
     def to_xargs(self) -> dict[str, str | float | list[int]]:
         """Return the flat `vllm_xargs` entries that carry this context."""
@@ -98,6 +111,8 @@ class CallContext:
             del xargs[XARG_TENANT]
         if self.weight == 1.0:
             del xargs[XARG_WEIGHT]
+        if self.slo_weight == 1.0:
+            del xargs[XARG_SLO_WEIGHT]
         return xargs
 
     @classmethod

@@ -8,14 +8,12 @@ import logging
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from time import time
-from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from weft_gateway import slo as slo_file
-from weft_gateway import tenants as tenants_file
 from weft_gateway.api import admin, failures, hints, models, replicas, sessions, status, stories
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
@@ -33,6 +31,8 @@ from weft_gateway.calls.client import DisconnectMonitor
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.features.admission import AdmissionObserver
 from weft_gateway.calls.features.background import BackgroundObserver
+from weft_gateway.calls.features.costs import CostObserver
+from weft_gateway.calls.features.feasible import FeasibleObserver
 from weft_gateway.calls.features.learning import TokenLearning
 from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
@@ -47,6 +47,7 @@ from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.members import Membership
 from weft_gateway.calls.observers import Observers
+from weft_gateway.calls.outlook import Outlook
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.placement import Placement, PromptCounter
 from weft_gateway.calls.prefills import PrefillManager
@@ -61,31 +62,20 @@ from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model import Program
-from weft_gateway.model.limits import TenantRules
 from weft_gateway.model.options import Admission
+from weft_gateway.model.slo import Late
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.retry_budget import RetryBudget
 from weft_gateway.policies.route import registry as routers
-from weft_gateway.programs.gateways import Gateways
 from weft_gateway.programs.handles import HandleStore
-from weft_gateway.programs.limits import Limiter, MemoryLimiter
-from weft_gateway.programs.lineage.memory import MemoryLineage
-from weft_gateway.programs.lineage.store import LineageStore
 from weft_gateway.programs.lineage.tracker import Lineage
-from weft_gateway.programs.members import MemberStore
-from weft_gateway.programs.memory import MemoryTable
-from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
-from weft_gateway.telemetry.aggregates import Counters
+from weft_gateway.stores import make_stores, make_table, make_tenants
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
 from weft_gateway.telemetry.slo_tally import SloTally
 from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
-from weft_gateway.tenants import Tenants
-
-if TYPE_CHECKING:
-    from weft_gateway.programs.redis_link import RedisLink
 
 log = logging.getLogger(__name__)
 
@@ -93,71 +83,6 @@ _REAP_EVERY_S = 30.0
 _SWEEP_EVERY_S = 1.0
 # Lease renewals per call lease.
 _SIGNS = 4
-
-
-def make_table(settings: Settings, failures: Counters) -> ProcessTable:
-    """Create the process table that the settings select. failures: as in Supervisor."""
-    if settings.redis_url:
-        # The Redis client is neither loaded nor required if the table is in memory.
-        from weft_gateway.programs.redis import RedisTable
-        from weft_gateway.programs.resilient import ResilientTable
-
-        return ResilientTable(
-            RedisTable(
-                settings.redis_url,
-                settings.redis_prefix,
-                settings.call_lease_s,
-                settings.redis_timeout_s,
-                settings.max_programs_per_tenant,
-            ),
-            failed=failures.labels("process_table").inc,
-        )
-    return MemoryTable(per_tenant=settings.max_programs_per_tenant)
-
-
-class Stores(NamedTuple):
-    """State beside the process table: in memory, or on the table's Redis."""
-
-    chains: ResponseStore
-    limiter: Limiter
-    lineage: LineageStore
-    gateways: Gateways
-    members: MemberStore
-
-
-def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
-    """Create the stores. link: the process table's Redis client, if it has one."""
-    if link is None:
-        return Stores(
-            ResponseStore(keep_s=settings.answer_keep_s),
-            MemoryLimiter(),
-            MemoryLineage(),
-            Gateways(),
-            MemberStore(),
-        )
-    from weft_gateway.programs.lineage.redis import RedisLineage
-    from weft_gateway.programs.redis_gateways import RedisGateways
-    from weft_gateway.programs.redis_limits import RedisLimiter
-    from weft_gateway.programs.redis_members import RedisMembers
-    from weft_gateway.programs.redis_response_store import RedisResponseStore
-
-    return Stores(
-        RedisResponseStore(link, settings.answer_keep_s),
-        RedisLimiter(link),
-        RedisLineage(link),
-        RedisGateways(link, settings.call_lease_s),
-        RedisMembers(link, settings.call_lease_s),
-    )
-
-
-def make_tenants(settings: Settings) -> Tenants:
-    """Load the rules of all tenants. Raises TenantsError if the file has become invalid since the
-    start.
-    """
-    default = TenantRules(
-        1.0, settings.requests_per_minute, settings.tokens_per_minute, settings.calls_in_flight
-    )
-    return tenants_file.load(settings.tenants_file, default)
 
 
 class Gateway:
@@ -208,11 +133,16 @@ class Gateway:
 
         # The path of a call.
         observers = Observers()
-        router = routers.build(s.balancer, s.locality_threshold_tokens)
+        router = routers.build(s.balancer, s.locality_threshold_tokens, s.balancer_alpha)
         counter = PromptCounter(TokenCounter(), estimator, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
-        placement = Placement(router, registry, table, counter, s.retry_after_s)
-        slos, budgets = slo_file.load(s.slo_file), Budgets()
+        slos = slo_file.load(s.slo_file)
+        budgets = self.budgets = Budgets(slos)
+        # Costs are predicted for balancers that use them, and for targets.
+        predicts = s.balancer in routers.BY_COST or bool(slos.classes)
+        outlook = Outlook(budgets, table) if predicts else None
+        health.costs = budgets.costs.set_engine if predicts else None
+        placement = Placement(router, registry, table, counter, s.retry_after_s, outlook)
         self.slo = SloObserver(slos, budgets, SloTally(slos, metrics, tenants.weight))
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
@@ -256,6 +186,7 @@ class Gateway:
         add(LimitsObserver(limits, counter) if tenants.limited else None)
         add(BackgroundObserver(background))
         add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
+        add(CostObserver(budgets, table, predicts))
         add(self.slo)
         add(PrefillObserver(prefills, table))
         add(ToolDispatchObserver(listeners))
@@ -263,6 +194,8 @@ class Gateway:
         add(TokenLearning(counter))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
         add(MetricsObserver(metrics))
+        picks = any(one.late is not Late.SERVE for one in slos.classes.values())
+        add(FeasibleObserver(slos, budgets, table, s.admission_wait_s) if picks else None)
         held = s.admission is Admission.AUTO
         # Last, so that the receipt of a call that waits exists.
         add(AdmissionObserver(gates, registry, tenants, counter, metrics) if held else None)
@@ -347,6 +280,7 @@ class Gateway:
         """Forget a replica that was removed."""
         self.metrics.forget(replica)
         self.gates.forget(replica)
+        self.budgets.costs.forget(replica)
         self.health.forget(replica)
 
     async def _sweep(self) -> None:

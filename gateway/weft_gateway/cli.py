@@ -129,7 +129,10 @@ def serve(
     ] = None,
     balancer: Annotated[
         str | None,
-        typer.Option(help="routing policy: locality, round_robin or least_used (WEFT_BALANCER)"),
+        typer.Option(
+            help="routing policy: locality, round_robin, least_used, power_of_two, work or soonest "
+            "(WEFT_BALANCER)"
+        ),
     ] = None,
     slo: Annotated[
         str | None, typer.Option(help="YAML file with SLO classes (WEFT_SLO_FILE)")

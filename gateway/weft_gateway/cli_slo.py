@@ -25,7 +25,6 @@ def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> No
     from rich.table import Table
 
     from weft_gateway import slo
-    from weft_gateway.model.slo import Late
 
     try:
         slos = slo.load(file)
@@ -41,9 +40,6 @@ def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> No
         default = " (default)" if name == slos.others.default else ""
         table.add_row(f"{name}{default}", one.scope, *figures, ", ".join(keys) or "none")
     Console().print(table)
-    refusing = [name for name, one in slos.classes.items() if one.late is Late.REFUSE]
-    if refusing:
-        typer.echo(f"warning: late: refuse has no effect yet: {', '.join(refusing)}", err=True)
 
 
 @app.command()

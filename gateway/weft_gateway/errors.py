@@ -42,6 +42,11 @@ _ERRORS: Final = {
         "This API key has reached its limit of connections with requests in progress. "
         "Try again shortly.",
     ),
+    "slo_infeasible": (
+        429,
+        "The deadline of class {name} cannot be met: {left_s:.1f} s are left, the program needs "
+        "about {path_s:.1f} s, and the calls before it take about {wait_s:.1f} s.",
+    ),
     "head_too_large": (431, "The request's head is larger than {limit} bytes."),
     "too_many_headers": (431, "The request has more than {limit} headers."),
     "internal_error": (

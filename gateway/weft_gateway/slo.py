@@ -52,8 +52,8 @@ class _Class(BaseModel, extra="forbid"):
 
     @model_validator(mode="after")
     def _has_a_deadline(self) -> _Class:
-        if self.deadline is None and self.late is Late.REFUSE:
-            raise ValueError("late: refuse needs a deadline")
+        if self.deadline is None and self.late is not Late.SERVE:
+            raise ValueError(f"late: {self.late} needs a deadline")
         return self
 
 

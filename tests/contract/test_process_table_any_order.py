@@ -28,9 +28,11 @@ def test_any_order_of_events_gives_the_same_answers_as_memory(make_table, action
             await reference.step(table, *action)
             assert list(await table.check()) == []
             assert list(await reference.table.check()) == []
+            await table.count()
+            assert table.work() == reference.table.work() == reference.work
         while reference.open_calls:
             await reference.step(table, "close", 0, False, 1.0)
-        assert table.in_flight() == {}
+        assert table.in_flight() == table.work() == {}
         found = [await each.programs("t", 9) for each in (table, reference.table)]
         assert len(found[0]) == len(found[1])
         for ours, theirs in zip(*found, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from support.table import KEY, closing, opening, scenario
+from weft_gateway.model import Outcome
 from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Scope
 
 REPORT = Goal("report", Scope.PROGRAM, 90.0)
@@ -51,6 +52,44 @@ def test_client_replaces_the_goal_and_a_default_does_not(make_table):
         assert (await call(table, 21.0, asked)).goal.target_s == 40.0
         # The next call without an ask keeps it.
         assert (await call(table, 22.0)).goal.target_s == 40.0
+
+    scenario(make_table, steps)
+
+
+def test_refused_call_leaves_no_trace_and_the_target_counts_from_the_next_call(make_table):
+    async def steps(table):
+        await table.start(KEY, 1.0, Ask(REPORT, explicit=True))
+        o = opening(now=10.0)
+        assert (await table.open_call(o)).program.goal.target_s == 100.0
+        after = await table.close_call(closing(o, now=11.0, outcome=Outcome.REFUSED))
+        assert after is not None
+        assert (after.calls, after.calls_closed, after.errors, after.threads) == (0, 0, 0, ())
+        assert (after.goal, after.path_calls) == (REPORT, 0)
+        assert (await call(table, 40.0)).goal.target_s == 130.0
+
+    scenario(make_table, steps)
+
+
+def test_refused_call_beside_another_leaves_the_target(make_table):
+    async def steps(table):
+        o, beside = opening(now=10.0, ask=Ask(REPORT)), opening(now=11.0)
+        await table.open_call(o)
+        await table.open_call(beside)
+        after = await table.close_call(closing(o, now=12.0, outcome=Outcome.REFUSED))
+        assert after is not None
+        assert [thread.call for thread in after.threads] == [beside.call]
+        assert after.goal.target_s == 100.0
+        await table.close_call(closing(beside, now=13.0))
+
+    scenario(make_table, steps)
+
+
+def test_refused_single_call_removes_its_program(make_table):
+    async def steps(table):
+        o = opening(now=10.0, ask=Ask(REPORT), ephemeral=True)
+        await table.open_call(o)
+        await table.close_call(closing(o, now=11.0, outcome=Outcome.REFUSED))
+        assert await table.get(KEY) is None
 
     scenario(make_table, steps)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -29,6 +30,13 @@ def counts(calls: list[Any]) -> dict[str, int]:
     return found
 
 
+def costs(calls: list[Any]) -> dict[str, int]:
+    found = Counter[str]()
+    for o in calls:
+        found[o.candidate] += o.costs.get(o.candidate, 0)
+    return +found
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_calls_in_flight_always_equal_opened_minus_closed(make_table, seed):
     async def steps(table):
@@ -38,7 +46,10 @@ def test_calls_in_flight_always_equal_opened_minus_closed(make_table, seed):
             action = rng.choice(("open", "open", "close", "close", "delete"))
             key = rng.choice(KEYS)
             if action == "open":
-                o = opening(key, replica=f"r{rng.randrange(3)}", now=now, ephemeral=key == KEYS[3])
+                o = opening(
+                    key, replica=f"r{rng.randrange(3)}", now=now, ephemeral=key == KEYS[3],
+                    costs={f"r{n}": rng.randrange(100) for n in range(2)},
+                )  # fmt: skip
                 assert (await table.open_call(o)).in_flight == counts([*open_calls, o])
                 open_calls.append(o)
             elif action == "close" and open_calls:
@@ -47,11 +58,12 @@ def test_calls_in_flight_always_equal_opened_minus_closed(make_table, seed):
             elif action == "delete":
                 await delete_row(table, key)
             assert await table.count() == table.in_flight() == counts(open_calls)
+            assert table.work() == costs(open_calls)
             created, ended, alive = await table.counts()
             assert created - ended == alive
         for o in open_calls:
             await table.close_call(closing(o, now=now, service_s=1.0))
-        assert await table.count() == {}
+        assert await table.count() == table.work() == {}
         await table.expire(now + 100.0, 10.0)
         assert (await table.counts()).alive == 0
 

@@ -55,6 +55,39 @@ def test_renewed_leases_do_not_expire(redis_server):
     run(redis_server, steps, gateways=2)
 
 
+def test_work_of_a_gateway_that_died_is_removed(redis_server):
+    async def steps(alive, dead):
+        mine, lost = opening(costs={"r0": 5}), opening(replica="r1", costs={"r0": 1, "r1": 9})
+        await alive.open_call(mine)
+        await dead.open_call(lost)
+        await age_leases(alive, 1000.0)
+        await alive.expire(0.0, 1e9)
+        assert alive.work() == {"r0": 5}
+        assert await dead.close_call(closing(lost)) is None
+        await alive.close_call(closing(mine))
+        assert dead.work() == {"r0": 5}
+        await dead.count()
+        assert alive.work() == dead.work() == {}
+
+    run(redis_server, steps, gateways=2)
+
+
+@pytest.mark.parametrize("lost", ["work", "calls", "in_flight"])
+def test_deleted_work_is_rebuilt(redis_server, lost):
+    async def steps(table):
+        keys = table._store.keys
+        o = opening(costs={"r0": 5})
+        await table.open_call(o)
+        await table._store.redis.delete(getattr(keys, lost), keys.work)
+        await table.expire(0.0, 1e9)
+        await table.count()
+        assert table.work() == {"r0": 5}
+        await table.close_call(closing(o))
+        assert table.work() == {}
+
+    run(redis_server, steps)
+
+
 @pytest.mark.parametrize("first", ["right", "off"])
 @pytest.mark.parametrize("off_s", [180.0, -180.0])
 def test_a_gateway_whose_clock_is_off_does_not_abort_live_calls(redis_server, off_s, first):

@@ -14,6 +14,8 @@ from weft_gateway.model import ProgramKey
 from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.resilient import ResilientTable
 
+COSTS = {"r0": 10**12 + 1, "r1": 3}
+
 
 class Load:
     """Make calls through two gateways without pause, and count them."""
@@ -29,7 +31,7 @@ class Load:
         while not self.stopped:
             key = self.keys[(number * 7 + self.calls[self.keys[number % 20]]) % 20]
             table = self.tables[number % 2]
-            o = opening(key, now=time.time(), replica=f"r{number % 2}", sticky=True)
+            o = opening(key, now=time.time(), replica=f"r{number % 2}", sticky=True, costs=COSTS)
             self.local += (await table.open_call(o)).local
             await asyncio.sleep(0.005)  # The engine runs.
             await table.close_call(closing(o, now=time.time(), service_s=0.5))
@@ -45,7 +47,9 @@ def test_no_open_call_is_lost_or_counted_twice_under_load(tmp_path: Path, how: s
             for table in tables:
                 await table.ping()
             # These calls are open before the outages. Two are closed during them, one stays open.
-            kept = [opening(ProgramKey("t", f"kept{i}"), now=time.time()) for i in range(3)]
+            kept = [
+                opening(ProgramKey("t", f"kept{i}"), now=time.time(), costs=COSTS) for i in range(3)
+            ]
             for o in kept:
                 await tables[0].open_call(o)
             load = Load(*tables)
@@ -72,6 +76,8 @@ def test_no_open_call_is_lost_or_counted_twice_under_load(tmp_path: Path, how: s
             await asyncio.gather(*workers)
             assert load.local > 0
             assert list(await tables[0].check()) == []
+            await tables[1].count()
+            assert tables[1].work() == {"r0": COSTS["r0"]}
             for key, calls in load.calls.items():
                 program = await tables[1].get(key)
                 # Calls that began and ended during an outage are missing, and so are those in lost

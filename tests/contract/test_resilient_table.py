@@ -55,17 +55,18 @@ def run_through_proxy(
 @pytest.mark.parametrize("how", [Line.CUT, Line.MUTE])
 def test_calls_continue_during_an_outage_and_are_counted_once(redis_server, how):
     async def steps(proxy, direct, table):
-        before = opening()
+        before = opening(costs={"r0": 7})
         assert not (await table.open_call(before)).local
         proxy.set(how)
-        during = opening(replica="r1")
+        during = opening(replica="r1", costs={"r0": 2, "r1": 11})
         opened = await table.open_call(during)
         assert (opened.local, opened.created, opened.replica) == (True, False, "r1")
         assert table.local
         assert opened.in_flight == {"r0": 1, "r1": 1}
+        assert table.work() == {"r0": 7, "r1": 11}
         assert (await table.close_call(closing(before, service_s=2.0))).service_s == 2.0
         assert (await table.close_call(closing(during, service_s=3.0))).service_s == 5.0
-        still = opening()
+        still = opening(costs={"r0": 5})
         await table.open_call(still)
         proxy.set(Line.OPEN)
         await back(table)
@@ -77,9 +78,11 @@ def test_calls_continue_during_an_outage_and_are_counted_once(redis_server, how)
         assert totals == ((5.0, 3, 2) if known else (2.0, 2, 1))
         assert [t.call for t in program.threads] == [still.call]
         assert table.in_flight() == {"r0": 1}
+        assert table.work() == {"r0": 5}
         assert (await table.close_call(closing(still, service_s=1.0))).service_s == (
             6.0 if known else 3.0
         )
+        assert table.work() == {}
         assert table.peek(KEY) == await direct.get(KEY)
 
     run_through_proxy(redis_server, steps)

@@ -54,6 +54,30 @@ def test_urgency_serves_the_call_with_the_least_slack_first(engine):
     assert served(e) == ["tight", "loose", "untold"]
 
 
+def test_llf_serves_the_call_of_the_program_with_the_least_laxity_first(engine):
+    e = engine(policy="llf", max_num_seqs=1)
+    e.add("untold")
+    e.add("loose", extra={"weft_left": 50.0, "weft_path": 1.0, "weft_budget": 1.0})
+    e.add("tight", extra={"weft_left": 50.0, "weft_path": 45.0})
+    e.add("passed", extra={"weft_left": -1.0, "weft_path": 1.0})
+    e.run()
+    assert served(e) == ["passed", "tight", "loose", "untold"]
+
+
+def test_qlm_reorders_groups_only_if_the_wait_violates_a_target(engine):
+    played = {}
+    for cost in (0.1, 20.0):
+        e = engine(policy="qlm", max_num_seqs=1)
+        for number in range(2):
+            extra = {"weft_left": 100.0, "weft_deadline": 100.0, "weft_cost": cost}
+            e.add(f"loose{number}", extra=extra)
+        e.add("tight", extra={"weft_left": 20.0, "weft_deadline": 20.0, "weft_cost": cost})
+        e.run()
+        played[cost] = served(e)
+    assert played[0.1] == ["loose0", "loose1", "tight"]
+    assert played[20.0] == ["tight", "loose0", "loose1"]
+
+
 def test_vtc_alternates_between_programs(engine):
     e = engine(policy="vtc", max_num_seqs=1)
     for number in range(3):
@@ -161,7 +185,13 @@ def test_any_order_under_pressure_ends_every_call_with_its_tokens(engine, policy
         e.add(
             name, program=f"p{number % 7}", service=random.choice([0.0, 3.0, 50.0]),
             prompt=prompt, tokens=wanted[name],
-            extra={"weft_remaining": random.uniform(1, 90), "weft_budget": random.uniform(1, 90)},
+            extra={
+                name: random.uniform(1, 90)
+                for name in (
+                    "weft_remaining", "weft_budget", "weft_cost", "weft_left", "weft_path",
+                    "weft_deadline",
+                )
+            },
         )  # fmt: skip
         for _ in range(random.randrange(4)):
             e.step()

@@ -202,7 +202,7 @@ def test_without_a_prefix_cache_it_is_program_fifo(engine, monkeypatch):
     assert [r.call for r in e.reports] == ["old", "young"]
 
 
-@pytest.mark.parametrize("policy", ["plas", "resident"])
+@pytest.mark.parametrize("policy", ["plas", "resident", "slack", "qlm"])
 def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
     engine, monkeypatch, policy
 ):
@@ -210,7 +210,7 @@ def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
     sort."""
     options = {"first_quantum_s": 2.0, "beta": 5.0}
     e = engine(policy=policy, options=options, max_num_seqs=4, blocks=200, step_tokens=640)
-    scheduler, sort = e.scheduler, e.scheduler._sort
+    scheduler, decisions, sort = e.scheduler, e.scheduler._decisions, e.scheduler._decisions.sort
 
     def sorting() -> None:
         sort()
@@ -218,7 +218,7 @@ def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
             ranks = [scheduler.calls.rank(request.request_id) for request in queue]
             assert ranks == sorted(ranks)
 
-    monkeypatch.setattr(scheduler, "_sort", sorting)
+    monkeypatch.setattr(decisions, "sort", sorting)
     random = Random(3)
     for number in range(120):
         for sibling in range(random.choice([1, 1, 2, 4])):
@@ -227,6 +227,8 @@ def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
                 service=random.choice([0.0, 3.0, 50.0]), arrival=float(number % 7),
                 prompt=text(number % 7, 40 + 16 * random.randrange(30)),
                 tokens=random.randint(1, 8),
+                extra={"weft_budget": 3.0 * (number % 9), "weft_left": 5.0 * (number % 11),
+                       "weft_deadline": 4.0 ** (number % 4), "weft_cost": 4.0},
             )  # fmt: skip
         for _ in range(random.randrange(6)):
             e.step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from itertools import count
@@ -16,6 +17,7 @@ from weft_gateway.programs.table import ProcessTable
 
 KEY = ProgramKey("public", "p")
 KEYS = [ProgramKey("t", f"p{number}") for number in range(4)]
+OUTCOMES = (Outcome.OK, Outcome.ERROR, Outcome.REFUSED, Outcome.OK)
 _calls = count()
 ASKS = (
     None,
@@ -70,6 +72,9 @@ class Twin:
         self.table = MemoryTable()
         self.now = 1.0
         self.open_calls: list[Opening] = []
+        # The predicted costs of the open calls, and their sums by replica.
+        self.costs: dict[str, Counter[str]] = {}
+        self.work: Counter[str] = Counter()
 
     async def step(self, table, action, which, flag, amount) -> None:
         """Apply one action to both tables and compare the results."""
@@ -81,19 +86,24 @@ class Twin:
                 now=self.now, thread=f"t{which}", ephemeral=which == 3 and amount < 5,
                 eligible=frozenset(eligible),
                 parent="" if flag else f"t{which % 2}", ask=ASKS[int(amount * 3) % len(ASKS)],
+                costs={f"r{n}": int(amount * 1e6) >> n for n in range(which)},
             )  # fmt: skip
             ours, theirs = await table.open_call(o), await self.table.open_call(o)
             assert (ours.replica, ours.created) == (theirs.replica, theirs.created)
             assert ours.in_flight == theirs.in_flight
             same(ours.program, theirs.program)
             self.open_calls.append(o)
+            cost = o.costs.get(ours.replica, 0)
+            self.work += Counter({ours.replica: cost})
+            self.costs[o.call] = Counter({ours.replica: cost})
         elif action == "close" and self.open_calls:
             c = closing(
                 self.open_calls.pop(which % len(self.open_calls)), now=self.now, service_s=amount,
                 waiting_s=amount / 3, output_tokens=int(amount), preemptions=which,
-                outcome=Outcome.ERROR if flag else Outcome.OK,
+                outcome=OUTCOMES[(flag + 2 * which) % 4],
             )  # fmt: skip
             same(await table.close_call(c), await self.table.close_call(c))
+            self.work -= self.costs.pop(c.call)
         elif action == "start":
             ask = ASKS[int(amount * 3) % len(ASKS)]
             ours, theirs = [

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft_engine.orders.ladder import QueueLadder
+from weft_engine.orders.slack import DueRules
 
 
 @dataclass(slots=True)
@@ -21,7 +22,8 @@ class CallView:
     included. total_service_s: all service of the call. queued_s: the instant on the engine's clock
     at which the call would have been queued if it had waited only once. budget_s, cost_s,
     remaining_s: the caller's deadline, expected execution time and remaining work of the program;
-    None if not given.
+    left_s, path_s: until the program's target when the call was queued, and the predicted service
+    until then. None if not given.
     """
 
     program_service_s: float = 0.0
@@ -38,6 +40,17 @@ class CallView:
     budget_s: float | None = None
     cost_s: float | None = None
     remaining_s: float | None = None
+    left_s: float | None = None
+    path_s: float | None = None
+
+    @property
+    def latest_start_s(self) -> float | None:
+        """The instant on the engine's clock at which the call has to continue, to end within its
+        budget if its cost is right. It does not change while the call waits. None without a
+        budget."""
+        if self.budget_s is None:
+            return None
+        return self.queued_s + self.budget_s - max(self.cost_s or 0.0, self.total_service_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,9 @@ class Order:
     residents: programs are admitted to the cache as a whole (see residents.py). resident_factor:
     how long a resident may be without a call, as a multiple of the time that a prefill of the whole
     cache takes. knows_remaining: `CallView.remaining_s` orders programs, not what was learned.
+
+    due: calls that have to start soon come before this order (see due_calls.py). groups: calls are
+    grouped by their SLOs (see slo_groups.py). default_left_s: time left of calls without a target.
     """
 
     name: str
@@ -84,6 +100,9 @@ class Order:
     residents: bool = False
     resident_factor: float = 0.0
     knows_remaining: bool = False
+    due: DueRules | None = None
+    groups: bool = False
+    default_left_s: float = math.inf
 
     @property
     def preempts(self) -> bool:

@@ -14,8 +14,8 @@ class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_in
     time.
 
     queues, first_quantum_s, growth: see QueueLadder. beta, resident_factor: see Order.
-    default_budget_s: of calls without a budget. margin_s: see `srpt`. experiments: allows orders
-    that need knowledge which no service has.
+    default_budget_s: of calls without a budget. due_margin_s, due_share: see DueRules. margin_s:
+    see `srpt`. experiments: allows orders that need knowledge which no service has.
     """
 
     queues: Annotated[int, Field(ge=1)] = 8
@@ -24,6 +24,8 @@ class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_in
     beta: Annotated[float, Field(gt=0)] = 10.0
     resident_factor: Annotated[float, Field(ge=0)] = 2.0
     default_budget_s: Annotated[float, Field(gt=0)] = 60.0
+    due_margin_s: Annotated[float, Field(ge=0)] = 5.0
+    due_share: Annotated[float, Field(ge=0, lt=1)] = 0.75
     margin_s: Annotated[float, Field(ge=0)] = 0.0
     experiments: bool = False
 

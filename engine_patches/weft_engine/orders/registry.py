@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from weft_engine.orders.base import CallView, Order
 from weft_engine.orders.options import OrderOptions
+from weft_engine.orders.slack import DueRules
 
 _PROGRAM_SERVICE: Final = attrgetter("program_service_s")
 _PROGRAM_WAITING: Final = attrgetter("program_waiting_s")
@@ -57,8 +58,9 @@ def urgency(options: OrderOptions) -> Order:
     U = t_comp - (t_SLO - tau), the largest first.
 
     The time in the queue, tau, grows equally for all waiting calls, so queued + t_SLO - t_comp
-    gives the same order and does not change with time. Calls without a budget use default_budget_s,
-    so that they cannot be passed over for ever.
+    gives the same order and does not change with time. A call whose budget has passed comes first,
+    as in the paper. Calls without a budget use default_budget_s, so that they cannot be passed over
+    for ever.
     """
 
     def latest_start(view: CallView) -> float:
@@ -66,6 +68,30 @@ def urgency(options: OrderOptions) -> Order:
         return view.queued_s + budget - (view.cost_s or 0.0)
 
     return Order("urgency", rank=latest_start)
+
+
+def llf(options: OrderOptions) -> Order:
+    """The call of the program with the least laxity first: the time until the program's target
+    minus the predicted service of this call and of the later ones on its path, without a budget for
+    each call (the baseline LLF of HexGen-Flow 5.1).
+
+    Both shrink alike while a call runs, and only the time left shrinks while it waits, so the
+    laxity at sending, from the time of queueing, gives the order. Calls without a target use
+    default_budget_s.
+    """
+
+    def laxity_s(view: CallView) -> float:
+        left_s = options.default_budget_s if view.left_s is None else view.left_s
+        return view.queued_s + left_s - (view.path_s or view.cost_s or 0.0)
+
+    return Order("llf", rank=laxity_s)
+
+
+def qlm(options: OrderOptions) -> Order:
+    """Groups of calls with similar deadlines, first come, first served; if the predicted wait
+    violates the target of a group, the group with the least remaining time first (the baseline QLM
+    of HexGen-Flow 5.1). See slo_groups.py."""
+    return Order("qlm", default_left_s=options.default_budget_s, groups=True)
 
 
 def srpt(options: OrderOptions) -> Order:
@@ -94,6 +120,15 @@ def resident(options: OrderOptions) -> Order:
     )
 
 
+def slack(options: OrderOptions) -> Order:
+    """`resident`, and before it the calls whose latest start is near (see due_calls.py). The slack
+    is that of HexGen-Flow 4.2, equation 7, with the opposite sign. Unlike equation 8, a call with
+    much slack gains nothing from it, and neither does a call whose target cannot be met any
+    more."""
+    due = DueRules(options.due_margin_s, options.due_share, options.default_budget_s)
+    return replace(resident(options), name="slack", due=due)
+
+
 def resident_srpt(options: OrderOptions) -> Order:
     """`resident` with the true remaining work in place of the learned one: its limit, for
     experiments as `srpt`."""
@@ -115,10 +150,13 @@ ORDERS: Final[dict[str, Callable[[OrderOptions], Order]]] = {
     # The call of the oldest program. Calls without a program count as the oldest.
     "program_fifo": lambda options: Order("program_fifo", rank=attrgetter("program_arrival_s")),
     "resident": resident,
+    "slack": slack,
     "mlfq": mlfq,
     "plas": plas,
     "atlas": atlas,
     "urgency": urgency,
+    "qlm": qlm,
+    "llf": llf,
     # The program that received the fewest weighted tokens (see token_counters).
     "vtc": lambda options: Order(
         "vtc", rank=attrgetter("program_tokens"), rank_changes=True, counts_tokens=True

@@ -121,6 +121,7 @@ def router(
             "table": {
                 "violations": list(await table.check()),
                 "in_flight": dict(table.in_flight()),
+                "work": dict(table.work()),
                 "programs": (await table.counts())._asdict(),
                 "local": table.local,
             },

@@ -265,6 +265,9 @@ class TableIntegrity(BaseModel):
 
     violations: list[str] = Field(description="broken invariants; empty if the table is sound")
     in_flight: dict[str, int] = Field(description="calls of this gateway in flight, by replica")
+    work: dict[str, int] = Field(
+        description="predicted cost of the open calls of all gateways, microseconds by replica"
+    )
     programs: dict[str, int] = Field(description="programs `created`, `ended` and `alive`")
     local: bool = Field(description="whether the store is away and the table runs in memory")
 
@@ -311,8 +314,8 @@ class CallReceipt(BaseModel):
     status: int | None = Field(description="HTTP status of the answer")
     error: str | None
     place: dict[str, Any] | None = Field(
-        description="the chosen replica with the reason, the scores, and replicas that were "
-        "rejected or failed"
+        description="the chosen replica with the reason, the scores, the predicted costs, and "
+        "replicas that were rejected or failed"
     )
     order: dict[str, Any] | None = Field(
         description="the values by which the engine ordered the call"

@@ -9,12 +9,15 @@ from typing import Any, Final
 
 from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.calls.kinds import NamedKinds, stage_of
-from weft_gateway.model import Outcome, ProgramKey
-from weft_gateway.model.slo import NO_PLAN, CallBudget, Goal, Plan, Scope
+from weft_gateway.calls.usage import usage_of
+from weft_gateway.model import Outcome, Program, ProgramKey
+from weft_gateway.model.slo import NO_GOAL, NO_PLAN, CallBudget, Goal, Plan, Scope, Slos
 from weft_gateway.policies import stages
 from weft_gateway.policies.budget import budget, is_late
-from weft_gateway.policies.forecast import MAX_CALLS, Costs, PathLengths
+from weft_gateway.policies.costs import Costs, Shape
+from weft_gateway.policies.forecast import MAX_CALLS, PathLengths
 from weft_gateway.policies.misses import Overruns
+from weft_gateway.programs.rules import fresh, pursued
 
 _MAX_UNITS: Final = 16_384
 _LIMITS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -43,12 +46,15 @@ class Unit:
 
 
 class Budgets:
-    """Knows the units in progress through this gateway, and learns from ended calls."""
+    """Knows the units in progress through this gateway, and learns from ended calls. slos: the
+    classes, for their weights.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, slos: Slos | None = None) -> None:
+        self._classes = {} if slos is None else slos.classes
         self._units: OrderedDict[ProgramKey, Unit] = OrderedDict()
         self._lengths = PathLengths()
-        self._costs = Costs()
+        self.costs = Costs()
         self.names = NamedKinds()
 
     def opened(self, call: Call) -> bool:
@@ -56,14 +62,14 @@ class Budgets:
         whether the call begins a unit although the one before has not ended.
         """
         goal = call.program.goal
-        position = _position(call)
+        position = _position(call.program, goal)
         unit = self._units.get(call.key)
         given_up = False
         if unit is None or unit.begun_s != goal.begun_s:
             if unit is not None and not unit.done:
                 given_up = True
                 self._lengths.ended(unit.path, unit.position)
-            kind = _named_kind(call, self._plan(call)) or stage_of(call.body)
+            kind = _named_kind(call, self._plan(call, call.program)) or _stage(call)
             path = f"{goal.scope.value}\n{call.model}\n{kind}"
             unit = self._units[call.key] = Unit(kind, path, goal.begun_s, position)
             if len(self._units) > _MAX_UNITS:
@@ -83,14 +89,32 @@ class Budgets:
         """Return the budget of a call that is sent now, None without a target. A prefill has none:
         it is advance work.
         """
+        assert call.placed is not None
+        return self._budget(call, call.program, call.program.goal, call.placed.prompt_tokens)
+
+    def ahead(self, call: Call, program: Program | None, prompt: int) -> CallBudget | None:
+        """Return the budget of a call that is placed now. program: the local view of its row, None
+        for a new one. prompt: tokens.
+        """
+        asks = call.ask is not None and call.ask.goal is not NO_GOAL
+        known = program is not None and program.goal is not NO_GOAL
+        if not (asks or known or call.hints.deadline_s is not None):
+            return None
+        row = program or fresh(call.key, time(), call.identity.ephemeral)
+        return self._budget(call, row, pursued(row, call.ask, time()), prompt)
+
+    def expected(self, call: Call, prompt: int) -> Shape | None:
+        """Return a call as expected; None if nothing is known yet. prompt: tokens."""
+        return self.costs.shape(self._kind(call), prompt, _max_tokens(call.body))
+
+    def _budget(self, call: Call, program: Program, goal: Goal, prompt: int) -> CallBudget | None:
         if call.endpoint is PREFILL:
             return None
-        goal, own_s = call.program.goal, call.hints.deadline_s
-        now_s = time()
+        own_s, now_s, position = call.hints.deadline_s, time(), _position(program, goal)
         if goal.scope is Scope.CALL and goal.deadline_s:
             own_s = goal.deadline_s if own_s is None else own_s
         elif goal.target_s:
-            found = self._of(call, goal, goal.target_s, now_s)
+            found = self._of(call, program, goal, goal.target_s, now_s, position, prompt)
             if own_s is not None:
                 part_s = min(found.budget_s, max(0.0, own_s - _elapsed(call)))
                 return replace(found, budget_s=part_s)
@@ -98,30 +122,48 @@ class Budgets:
         if own_s is None:
             return None
         target_s = now_s + own_s - _elapsed(call)
-        return self._of(call, Goal(goal.slo, Scope.CALL, own_s), target_s, now_s)
+        own = Goal(goal.slo, Scope.CALL, own_s)
+        return self._of(call, program, own, target_s, now_s, position, prompt)
 
-    def closed(self, call: Call) -> None:
-        """Learn the cost of a call that had a budget."""
-        report, found = call.report, call.budget
-        unit = self._units.get(call.key)
-        if unit is not None:
-            unit.left_s = time()
-        if report is None or found is None:
+    def closed(self, call: Call, beside: int = 1) -> None:
+        """Learn the cost of an answered call. An engine without a report is timed from the sending
+        to the last byte, if the answer has a usage. beside: open calls on its replica.
+        """
+        report = call.report
+        if call.outcome is not Outcome.OK or not call.endpoint.is_text:
             return
-        if unit is not None:
+        if report is not None:
+            prompt, cached, output = (
+                report.prompt_tokens,
+                report.cached_tokens,
+                report.output_tokens,
+            )
+            service_s = report.service_s
+        else:
+            (prompt, output), cached = usage_of(call, call.claim), 0
+            service_s = _elapsed(call) - call.overhead_s - call.memory_wait_s
+        if prompt and service_s > 0:
+            found, replica = call.budget, call.replica
+            kind, fit_s = (self._kind(call), 0.0) if found is None else (found.kind, found.fit_s)
+            self.costs.learn(
+                call.model, replica, kind, prompt, cached, output, service_s, beside, fit_s
+            )
+
+    def follow(self, call: Call) -> None:
+        """Record a closed call with a budget for the end of its unit: the forecast, and where its
+        time went.
+        """
+        found, unit = call.budget, self._units.get(call.key)
+        if found is None or unit is None or found.scope is Scope.CALL:
+            return
+        position = _position(call.program, call.program.goal)
+        unit.left_s = time()
+        if position == 1:
+            unit.overruns.late = found.late
+        if not found.stated and len(unit.forecasts) < _MAX_FORECASTS:
+            unit.forecasts.append((position, found.remaining, found.remaining_p90))
+        if call.report is not None:
             count_overruns(call, unit.overruns)
-        if call.outcome is not Outcome.OK or not report.service_s:
-            return
-        self._costs.learn(
-            call.model,
-            call.replica,
-            found.kind,
-            report.prompt_tokens,
-            report.cached_tokens,
-            report.output_tokens,
-            report.service_s,
-            found.fit_s,
-        )
 
     def ended(self, key: ProgramKey) -> Unit | None:
         """Record the end of a program's unit. Returns the unit if it was in progress here."""
@@ -136,27 +178,41 @@ class Budgets:
         """Forget a program that has ended."""
         self._units.pop(key, None)
 
-    def _of(self, call: Call, goal: Goal, target_s: float, now_s: float) -> CallBudget:
+    def _kind(self, call: Call) -> str:
+        """Return the names of a call's model, kind and stage, without those of its session."""
+        unit = self._units.get(call.key)
+        stage = _own(call, call.hints.stage) or _stage(call)
+        kind = _own(call, call.hints.kind) or (stage if unit is None else unit.kind)
+        return f"{call.model}\n{kind}\n{stage}"
+
+    def _of(
+        self,
+        call: Call,
+        program: Program,
+        goal: Goal,
+        target_s: float,
+        now_s: float,
+        position: int,
+        prompt: int,
+    ) -> CallBudget:
         unit = self._units.get(call.key) if goal.scope is not Scope.CALL else None
-        plan, name = self._plan(call), call.hints.stage
+        plan, name = self._plan(call, program), call.hints.stage
         left: list[tuple[str, int]] = []
-        if unit is not None and plan.stages:
-            name, left = stages.remaining(plan.stages, name, unit.stage_begun, _position(call))
+        if plan.stages:
+            begun = 1 if unit is None else unit.stage_begun
+            name, left = stages.remaining(plan.stages, name, begun, position)
             if not self.names.admits(call.key.tenant, plan.kind, name, now_s):
                 name = ""
-        stage = _own(call, name) or stage_of(call.body)
+        stage = _own(call, name) or _stage(call)
         kinds = _named_kind(call, plan) or (stage if unit is None else unit.kind)
         kinds = f"{call.model}\n{kinds}"
-        kind = f"{kinds}\n{stage}"
-        assert call.placed is not None
-        prompt = call.placed.prompt_tokens
-        found = self._costs.predict(call.model, kind, prompt, _max_tokens(call.body))
+        found = self.costs.predict(call.model, f"{kinds}\n{stage}", prompt, _max_tokens(call.body))
         cost_s = found.cost_s or call.expected_s or 0.0
         later_s = found.later_s or cost_s
         remaining = p90 = 0
-        stated = unit is not None and (call.hints.stages_left is not None or bool(plan.stages))
-        if unit is None:
-            pass
+        stated = call.hints.stages_left is not None or bool(plan.stages)
+        if goal.scope is Scope.CALL:
+            stated = False
         elif call.hints.stages_left is not None:
             remaining = p90 = call.hints.stages_left
         elif left:
@@ -164,14 +220,9 @@ class Budgets:
             remaining, later_s = self._stated(named, later_s)
             p90 = remaining
         elif not stated:
-            position = _position(call)
-            remaining, p90 = self._lengths.quantiles(unit.path, position)
-            if len(unit.forecasts) < _MAX_FORECASTS:
-                unit.forecasts.append((position, remaining, p90))
+            path = f"{goal.scope.value}\n{kinds}"
+            remaining, p90 = self._lengths.quantiles(path, position)
         left_s = target_s - now_s
-        late = is_late(left_s, cost_s, remaining, later_s)
-        if unit is not None and unit.position == 1:
-            unit.overruns.late = late
         return CallBudget(
             goal.slo,
             goal.scope,
@@ -183,22 +234,24 @@ class Budgets:
             found.prefill_s,
             found.answer_s,
             remaining,
-            late,
+            is_late(left_s, cost_s, remaining, later_s),
+            cost_s + remaining * later_s,
+            self._classes[goal.slo].weight if goal.slo in self._classes else 1.0,
             found.p90_s,
             found.fit_s,
             found.tokens,
             found.tokens_p90,
             p90,
             stated,
-            kind,
+            f"{kinds}\n{stage}",
         )
 
-    def _plan(self, call: Call) -> Plan:
+    def _plan(self, call: Call, program: Program) -> Plan:
         """Return what the client has said about the calls of its session."""
-        if not call.program.attributes:
+        if not program.attributes:
             return NO_PLAN
         now_s = time()
-        plan = stages.decode(call.program.attribute(stages.PLAN, now_s))
+        plan = stages.decode(program.attribute(stages.PLAN, now_s))
         if plan.kind and not self.names.admits(call.key.tenant, plan.kind, "", now_s):
             return NO_PLAN
         return plan
@@ -208,7 +261,7 @@ class Budgets:
         kind. else_s: of a kind without a known cost.
         """
         total = sum([calls for _, calls in left])
-        cost_s = sum([(self._costs.service_s(kind) or else_s) * calls for kind, calls in left])
+        cost_s = sum([(self.costs.service_s(kind) or else_s) * calls for kind, calls in left])
         return min(total, MAX_CALLS), cost_s / total
 
 
@@ -228,10 +281,9 @@ def _elapsed(call: Call) -> float:
     return perf_counter() - call.begun
 
 
-def _position(call: Call) -> int:
-    """Return the call's position on its unit's path, from 1."""
-    program = call.program
-    return program.path_calls - program.goal.begun_calls + 1
+def _position(program: Program, goal: Goal) -> int:
+    """Return the position of a program's next call on its unit's path, from 1."""
+    return program.path_calls - goal.begun_calls + 1
 
 
 def _max_tokens(body: dict[str, Any]) -> int | None:
@@ -240,6 +292,13 @@ def _max_tokens(body: dict[str, Any]) -> int | None:
         if isinstance(value, int) and value > 0:
             return value
     return None
+
+
+def _stage(call: Call) -> str:
+    """Return the stage that the call's prompt tells."""
+    if not call.stage:
+        call.stage = stage_of(call.body)
+    return call.stage
 
 
 def _named_kind(call: Call, plan: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter, time
 from typing import Final
 
@@ -161,22 +161,30 @@ class Engines:
             share = 2.0**-hints.priority
             service_s, path_s = service_s * share, path_s * share
         tenant = call.identity.key.tenant
-        return CallContext(
+        context = CallContext(
             call.id,
             program_digest(call.identity.key),
             service_s,
             program.waiting_s,
             program.arrival_s,
             path_s,
-            None if budget is None else budget.budget_s,
-            None if budget is None else budget.cost_s or None,
-            None,
-            tags,
-            hints.retain_s,
-            hints.reuse_priority,
-            retain_tokens,
+            tags=tags,
+            retain_s=hints.retain_s,
+            priority=hints.reuse_priority,
+            retain_tokens=retain_tokens,
             tenant=tenant_digest(tenant),
             weight=self.tenants.of(tenant).weight,
+        )
+        if budget is None:
+            return context
+        return replace(
+            context,
+            budget_s=budget.budget_s,
+            cost_s=budget.cost_s or None,
+            left_s=budget.left_s,
+            path_s=budget.path_s or None,
+            deadline_s=budget.deadline_s,
+            slo_weight=budget.weight,
         )
 
     def _tags(self, call: Call) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from time import time
 from types import TracebackType
@@ -16,7 +16,7 @@ from weft_gateway.calls.call import PREFILL, Call, Placed
 from weft_gateway.calls.observers import notify
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ClientGone
-from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey
+from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey, ReplicaCost
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.tasks import Spawner
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _RETRIES: Final = 6
 _RETRY_S: Final = 0.5
+_NO_COSTS: Final[Mapping[str, int]] = {}
 
 Ask = Callable[[Call], Awaitable[CallReport | None]]
 
@@ -96,6 +97,7 @@ class Lifecycle:
                 identity.ephemeral,
                 identity.parent,
                 call.ask,
+                _microseconds(decision.costs) if decision.costs else _NO_COSTS,
             )
         )
         if call.ask is not None and call.ask.turn:
@@ -168,6 +170,11 @@ class Lifecycle:
             except TableUnavailable:
                 await asyncio.sleep(_RETRY_S * 2**attempt)
         log.error("call %s could not be closed in the process table", call.id)
+
+
+def _microseconds(costs: Mapping[str, ReplicaCost]) -> dict[str, int]:
+    """Return predicted costs as integers, whose sums return to exactly 0."""
+    return {name: int(cost.cost_s * 1e6) for name, cost in costs.items()}
 
 
 async def _done() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from weft_gateway import errors
 from weft_gateway.calls.call import Call, Placed
+from weft_gateway.calls.outlook import Outlook
 from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.prefixes import prefix_of
 from weft_gateway.engine.registry import Registry
@@ -75,7 +76,7 @@ def counted_alone(call: Call) -> Counted | None:
 @dataclass(slots=True, eq=False)
 class Placement:
     """Proposes a replica for each call. retry_after_s: for clients whose call no replica can
-    take.
+    take. outlook: predicts costs, if they are used.
     """
 
     router: Router
@@ -83,6 +84,7 @@ class Placement:
     table: ProcessTable
     counter: PromptCounter
     retry_after_s: int
+    outlook: Outlook | None = None
     _rng: Random = field(default_factory=Random, init=False)
     _ordinals: Iterator[int] = field(default_factory=itertools.count, init=False)
 
@@ -102,9 +104,13 @@ class Placement:
             next(self._ordinals),
             call.holder,
         )
+        if self.outlook is not None:
+            question = self.outlook.predicted(call, question)
         decision = self.router.route(question, self._rng)
         if not decision.replica:
             question = replace(question, replicas=registry.last_resort(in_flight))
+            if self.outlook is not None:
+                question = self.outlook.predicted(call, question)
             decision = self.router.route(question, self._rng)
             if not decision.replica:
                 raise self._nowhere(call)
@@ -129,7 +135,10 @@ class Placement:
         if prefix is not None:
             shared = self.registry.prefixes.shared(prefix, decision.eligible)
             if shared is not None:
-                decision = self.router.route(replace(question, shared=shared), self._rng)
+                question = replace(question, shared=shared)
+                if self.outlook is not None:
+                    question = self.outlook.predicted(call, question)
+                decision = self.router.route(question, self._rng)
         return decision, prefix
 
     def _nowhere(self, call: Call) -> ApiError:

@@ -7,9 +7,12 @@ Validated values are safe for all three. Arguments are JSON parsed by orjson: no
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
+
+from weft_gateway.policies.costs import EngineCosts, StepCosts
 
 MAX_MODELS: Final = 10_000
 MAX_ID: Final = 512
@@ -24,6 +27,11 @@ _REQUESTS: Final = re.compile(
 _LABEL: Final = re.compile(r'\b(num_gpu_blocks|block_size|enable_prefix_caching)="(\w{0,12})"')
 # A larger capacity is an error, and its marks would use the gateway's memory.
 MAX_ROOM_TOKENS: Final = 100_000_000
+# In the order of `StepCosts`. A cost above an hour is an error.
+_STEP_COSTS: Final = (
+    "step_s", "weights_s", "prefill_token_s", "decode_sequence_s", "context_token_s",
+)  # fmt: skip
+_MOST_S: Final = 3600.0
 
 
 def models_of(answer: Any) -> list[dict[str, Any]]:
@@ -92,6 +100,34 @@ def cache_room(answer: dict[str, Any]) -> int | None:
         if isinstance(engine, dict) and type(engine.get("cache_tokens")) is int
     ]
     return min(max(0, min(rooms)), MAX_ROOM_TOKENS) if rooms else None
+
+
+def engine_costs(answer: dict[str, Any]) -> EngineCosts | None:
+    """Return the step costs that `/weft/state` reports, None without well-formed ones. Several
+    engines that share a server count as one with the mean costs and all slots.
+    """
+    engines = answer.get("engines")
+    states = [_costs(state) for state in (engines if isinstance(engines, list) else ())]
+    known = [state for state in states if state is not None]
+    if not known or len(known) < len(states):
+        return None
+    steps = [sum(column) / len(known) for column in zip(*[one[0] for one in known], strict=True)]
+    slots, room = sum(one[1] for one in known), sum(one[2] for one in known)
+    return EngineCosts(replace(StepCosts(*steps), together=slots), room)
+
+
+def _costs(state: Any) -> tuple[list[float], int, int] | None:
+    """Return one engine's costs, slots and KV tokens."""
+    costs = state.get("costs") if isinstance(state, dict) else None
+    if not isinstance(costs, dict):
+        return None
+    steps = [costs.get(name) for name in _STEP_COSTS]
+    limits = [state.get(name) for name in ("slots", "kv_blocks", "block_tokens")]
+    if not all(isinstance(cost, int | float) and 0 <= cost <= _MOST_S for cost in steps):
+        return None
+    if not all(type(limit) is int and 0 < limit <= MAX_ROOM_TOKENS for limit in limits):
+        return None
+    return steps, limits[0], min(limits[1] * limits[2], MAX_ROOM_TOKENS)  # type: ignore[return-value]
 
 
 def cache_sizes(metrics: str) -> list[int]:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
-from weft_gateway.engine.described import cache_room, cache_sizes, models_of, owners, runs_plugin
+from weft_gateway.engine.described import (
+    cache_room,
+    cache_sizes,
+    engine_costs,
+    models_of,
+    owners,
+    runs_plugin,
+)
 from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.fetch import EngineClient, Fetched
 from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.policies.costs import EngineCosts
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +35,15 @@ _NO_ROUTE: Final = (404, 405, 501)
 @dataclass(slots=True, eq=False)
 class HealthLoop:
     """Checks every replica each `interval_s` seconds, and earlier after a failed call. within_s:
-    timeout of one answer, from the connection to its last byte.
+    timeout of one answer, from the connection to its last byte. costs: called with the step costs
+    that each engine with the plugin reports, after each check.
     """
 
     registry: Registry
     client: EngineClient
     interval_s: float
     within_s: float = 5.0
+    costs: Callable[[str, EngineCosts | None], None] | None = None
     _round: int = field(default=0, init=False)
     # Replicas whose models or kind are not fully known.
     _unsure: set[str] = field(default_factory=set, init=False)
@@ -82,6 +94,9 @@ class HealthLoop:
             replica.upstream.is_there()
         if good and (learn or not before.healthy or replica.name in self._unsure):
             await self._learn(replica)
+        elif good and self.costs is not None and replica.kind is ReplicaKind.WEFT:
+            with contextlib.suppress(httpx.HTTPError, ValueError):
+                self._set_costs(replica.name, (await self._get(replica, "/weft/state")).json())
         replica.circuit = replica.circuit.checked(good, error, sure=sure, gone=gone)
         if replica.circuit.healthy != before.healthy:
             if good:
@@ -160,12 +175,17 @@ class HealthLoop:
             room = cache_room(answer)
             if room is not None:
                 self.registry.prefixes.room(name, room)
+            self._set_costs(name, answer)
             return ReplicaKind.WEFT
         if state.status < 500 and "vllm" in owners:
             return ReplicaKind.VLLM
         if state.status in _NO_ROUTE and None not in owners:
             return ReplicaKind.STOCK
         return ReplicaKind.UNKNOWN
+
+    def _set_costs(self, name: str, answer: Any) -> None:
+        if self.costs is not None and runs_plugin(answer):
+            self.costs(name, engine_costs(answer))
 
     def _warn_if_unknown(self, replica: Replica, why: str) -> None:
         """Warn once about a replica whose kind is unknown."""

@@ -19,11 +19,14 @@ class ProgramKey(NamedTuple):
 
 
 class Outcome(StrEnum):
-    """How a call ended."""
+    """How a call ended. REFUSED: the gateway did not send a program's first call, and the program
+    is as before it.
+    """
 
     OK = "ok"
     ERROR = "error"
     ABORTED = "aborted"
+    REFUSED = "refused"
 
 
 class EndedProgram(NamedTuple):
@@ -132,7 +135,8 @@ class Opening:
     candidate: the replica that the router proposes. sticky: the program's home decides (Algorithm
     2, long calls). The home wins over the candidate if it is one of `eligible`; otherwise the
     candidate becomes the home. The table decides this atomically, so that several gateways agree.
-    parent: the thread that started this one, or "". ask: the goal that the call asks for.
+    parent: the thread that started this one, or "". ask: the goal that the call asks for. costs:
+    its predicted cost by replica, microseconds; empty if not predicted.
     """
 
     key: ProgramKey
@@ -145,6 +149,7 @@ class Opening:
     ephemeral: bool = False
     parent: str = ""
     ask: Ask | None = None
+    costs: Mapping[str, int] = field(default_factory=dict)
 
 
 @record

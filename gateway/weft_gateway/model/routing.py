@@ -54,12 +54,43 @@ class Shared:
 
 
 @record
+class ReplicaCost:
+    """A call on one replica, predicted. Durations in seconds.
+
+    cost_s: of the call alone there (HexGen-Flow, equation 2); its prefill counts uncached tokens
+    only. high_s: the same with an answer that is not exceeded with 90% probability. queue_s: the
+    summed costs of the replica's open calls (equation 3). wait_s: how long its batch needs for
+    them. busy_s: engine time that the call takes from each call beside it. mean_s: the cost of the
+    mean call there. cached_tokens: of the call's prompt.
+    """
+
+    cost_s: float
+    high_s: float
+    queue_s: float
+    wait_s: float
+    busy_s: float
+    mean_s: float
+    cached_tokens: int = 0
+
+    @property
+    def finish_s(self) -> float:
+        """When the call will have finished, from now."""
+        return self.wait_s + self.cost_s
+
+    @property
+    def finish_high_s(self) -> float:
+        """When it will have finished with 90% probability, from now."""
+        return self.wait_s + self.high_s
+
+
+@record
 class RouteRequest:
     """A call to place. prompt_tokens: estimated length. program: the local, possibly stale view of
     its row, None for an unknown program. avoid: replicas that just failed this call. ordinal:
     number of calls this gateway has placed before, for round robin. holder: the replica that stores
     the answer which this call continues, or "". shared: the replicas that cache its beginning; None
-    if not looked up or equal on all replicas.
+    if not looked up or equal on all replicas. costs: of the call by replica; None if not predicted.
+    budget_s: seconds that the call may take; None without a target.
     """
 
     model: str
@@ -70,6 +101,8 @@ class RouteRequest:
     ordinal: int = 0
     holder: str = ""
     shared: Shared | None = None
+    costs: Mapping[str, ReplicaCost] | None = None
+    budget_s: float | None = None
 
 
 @record
@@ -89,3 +122,5 @@ class Decision:
     rejected: Mapping[str, str] = field(default_factory=dict)
     new_home: bool = False
     homes: frozenset[str] = frozenset()
+    costs: Mapping[str, ReplicaCost] | None = None
+    budget_s: float | None = None

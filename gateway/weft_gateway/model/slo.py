@@ -21,9 +21,12 @@ class Scope(StrEnum):
 
 
 class Late(StrEnum):
-    """How to treat a program whose target cannot be met at its first call."""
+    """How to treat a program whose target cannot be met at its first call. HOLD: it waits until
+    its replica has no other work, for a limited time.
+    """
 
     SERVE = "serve"
+    HOLD = "hold"
     REFUSE = "refuse"
 
 
@@ -128,11 +131,11 @@ class CallBudget:
 
     target_s: Unix time. left_s: until the target, at most 0 if it has passed. budget_s: for this
     call. cost_s: predicted, of prefill_s and answer_s; 0 if unknown. remaining: calls after this
-    one on the path. late: the predicted path does not fit into the time that is left. p90_s: 90th
-    percentile of the cost, 0 if unknown. fit_s: the cost without learned errors. tokens,
-    tokens_p90: predicted for the answer. remaining_p90: of the calls after this one. stated: the
-    client stated the remaining path. kind: names of the call's model, kind and stage, for the
-    forecasts.
+    one on the path. late: the predicted path does not fit into the time that is left. path_s:
+    predicted, of this call and the later ones. weight: of the class. p90_s: 90th percentile of the
+    cost, 0 if unknown. fit_s: the cost without learned errors. tokens, tokens_p90: predicted for
+    the answer. remaining_p90: of the calls after this one. stated: the client stated the remaining
+    path. kind: names of the call's model, kind and stage, for the forecasts.
     """
 
     slo: str
@@ -146,6 +149,8 @@ class CallBudget:
     answer_s: float
     remaining: int
     late: bool
+    path_s: float = 0.0
+    weight: float = 1.0
     p90_s: float = 0.0
     fit_s: float = 0.0
     tokens: float = 0.0

@@ -1,22 +1,18 @@
-"""Forecasts of calls: how many follow, how long their answers get, what they cost. Pure.
+"""Forecasts of programs: how many calls follow. Pure.
 
-Everything is learned by kind, a text; the kind "" stands for all programs, and is used for kinds
-with few samples.
+They are learned by kind, a text; the kind "" stands for all programs, and is used for kinds with
+few samples.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
 
-from weft_gateway.model.record import record
-from weft_gateway.policies.recent import ALL, MIN_SAMPLES, P90, RecentCalls, Sample
+from weft_gateway.policies.recent import ALL, MIN_SAMPLES, P90
 
 _MAX_KINDS: Final = 1024
 MAX_CALLS: Final = 512
-# The weight of a sample after the next one.
-_FADE: Final = 0.99
 # A forecast of a path is computed again when the kind has this many times its samples.
 _GROWTH: Final = 17 / 16
 
@@ -103,104 +99,3 @@ def _residual(path: _Path, every: _Path, position: int) -> tuple[int, int]:
             break
         calls += 1
     return (calls if median < 0 else median), calls
-
-
-@dataclass(slots=True)
-class _Speed:
-    """Sums for a fit of service = prefill x uncached prompt tokens + decode x output tokens."""
-
-    pp: float = 0.0
-    po: float = 0.0
-    oo: float = 0.0
-    ps: float = 0.0
-    os: float = 0.0
-
-    def add(self, prompt: int, output: int, service_s: float) -> None:
-        self.pp = self.pp * _FADE + prompt * prompt
-        self.po = self.po * _FADE + prompt * output
-        self.oo = self.oo * _FADE + output * output
-        self.ps = self.ps * _FADE + prompt * service_s
-        self.os = self.os * _FADE + output * service_s
-
-    def fit(self) -> tuple[float, float]:
-        """Return seconds per prompt token and per output token, neither negative."""
-        determinant = self.pp * self.oo - self.po * self.po
-        if determinant > 1e-9 * self.pp * self.oo:
-            prefill = (self.ps * self.oo - self.os * self.po) / determinant
-            decode = (self.os * self.pp - self.ps * self.po) / determinant
-            if prefill >= 0 and decode >= 0:
-                return prefill, decode
-            if prefill < 0 < self.oo:
-                return 0.0, self.os / self.oo
-        if self.oo:
-            return 0.0, self.os / self.oo
-        return (self.ps / self.pp if self.pp else 0.0), 0.0
-
-
-@record
-class Predicted:
-    """A call's prediction. cost_s: prefill_s plus answer_s, mean over replicas (equation 6), times
-    the median error of such predictions; 0 if no engine has reported. later_s: cost of each later
-    call. p90_s: 90th percentile of the cost, 0 if unknown. fit_s: the cost without the errors.
-    tokens, tokens_p90: of the answer.
-    """
-
-    cost_s: float = 0.0
-    prefill_s: float = 0.0
-    answer_s: float = 0.0
-    later_s: float = 0.0
-    p90_s: float = 0.0
-    fit_s: float = 0.0
-    tokens: float = 0.0
-    tokens_p90: float = 0.0
-
-
-class Costs:
-    """The costs of calls, learned from the engines' reports."""
-
-    def __init__(self) -> None:
-        self._speeds: OrderedDict[tuple[str, str], _Speed] = OrderedDict()
-        self._calls = RecentCalls()
-
-    def learn(
-        self, model: str, replica: str, kind: str, prompt: int, cached: int, output: int,
-        service_s: float, fit_s: float = 0.0,
-    ) -> None:  # fmt: skip
-        """Learn from an answered call: tokens, and seconds of engine time. fit_s: as predicted, 0
-        without a prediction.
-        """
-        uncached = max(prompt - cached, 0)
-        self._speeds.setdefault((model, replica), _Speed()).add(uncached, output, service_s)
-        if len(self._speeds) > _MAX_KINDS:
-            self._speeds.popitem(last=False)
-        share = uncached / prompt if prompt else 1.0
-        error = service_s / fit_s if fit_s else 0.0
-        self._calls.add(kind, Sample(output, share, service_s, error))
-
-    def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
-        """Predict a call (equations 2 and 6). max_tokens: the request's limit of its answer."""
-        fits = [speed.fit() for (name, _), speed in self._speeds.items() if name == model]
-        known = self._calls.typical(kind)
-        if not fits or known is None:
-            return Predicted()
-        tokens, most = known.output, known.output_p90
-        if max_tokens is not None:
-            tokens, most = min(tokens, max_tokens), min(most, max_tokens)
-        prefill_s = sum([fit[0] for fit in fits]) / len(fits) * prompt * known.uncached
-        answer_s = sum([fit[1] for fit in fits]) / len(fits) * tokens
-        fit_s, error = prefill_s + answer_s, known.error
-        return Predicted(
-            fit_s * error,
-            prefill_s * error,
-            answer_s * error,
-            known.service_s,
-            fit_s * known.error_p90,
-            fit_s,
-            tokens,
-            most,
-        )
-
-    def service_s(self, kind: str) -> float:
-        """Return the median service of a kind's calls, 0 if unknown."""
-        known = self._calls.typical(kind)
-        return 0.0 if known is None else known.service_s

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft_gateway.model.hint import Hints
 from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Scope, Slos
-from weft_gateway.policies.hints import AS_CLASS, AS_TARGET, BY_URGENCY
+from weft_gateway.policies.hints import AS_CLASS, AS_TARGET, BY_DEADLINE
 
 _TURN = Ask(NO_GOAL, turn=True)
 
@@ -40,7 +40,7 @@ def asked_goal(slos: Slos, tenant: str, hints: Hints, turn: bool) -> tuple[Ask |
         if asked_s is not None:
             deadline_s, explicit = asked_s, True
     if hints.deadline_s is not None:
-        hints, asked_s = _granted(hints, "deadline_s", BY_URGENCY, own.scope, deadline_s)
+        hints, asked_s = _granted(hints, "deadline_s", BY_DEADLINE, own.scope, deadline_s)
         hints = replace(hints, deadline_s=asked_s)
     if not deadline_s and not explicit:
         return _TURN if turn else None, hints

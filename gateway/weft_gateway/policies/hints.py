@@ -84,7 +84,7 @@ _APPLIED: Final = "applied"
 UP_TO_MARK: Final = "applied up to the end of its message"
 WHOLE: Final = "applied to the whole prompt"
 # Fates of hints that need more than `applied`.
-BY_URGENCY: Final = "applied: the urgency order uses it"
+BY_DEADLINE: Final = "applied: the orders for deadlines use it"
 AS_CLASS: Final = "applied as the class of the program"
 AS_TARGET: Final = "applied as the target of the program"
 IN_FORECASTS: Final = "applied: forecasts of calls with a deadline use it"
@@ -92,7 +92,7 @@ _FATES: Final = {
     "kind": IN_FORECASTS,
     "stage": IN_FORECASTS,
     "stages_left": IN_FORECASTS,
-    "deadline_s": BY_URGENCY,
+    "deadline_s": BY_DEADLINE,
     "slo": AS_CLASS,
     "program_deadline_s": AS_TARGET,
     "prefill_next": "applied after a chat answer that calls tools",

@@ -24,6 +24,7 @@ class Sample(NamedTuple):
     predicted one, 0 without a prediction.
     """
 
+    prompt: int
     output: int
     uncached: float
     service_s: float
@@ -35,6 +36,7 @@ class Typical(NamedTuple):
     error_p90: 0, if too few calls had a prediction.
     """
 
+    prompt: float
     output: float
     uncached: float
     service_s: float
@@ -76,10 +78,13 @@ class Recent:
         """
         if self._typical is None or self._new * _STALE >= len(self._samples):
             self._new = 0
-            outputs, uncached, services, errors = map(sorted, zip(*self._samples, strict=True))
+            prompts, outputs, uncached, services, errors = map(
+                sorted, zip(*self._samples, strict=True)
+            )
             predicted = [error for error in errors if error]
             enough = len(predicted) >= MIN_SAMPLES
             self._typical = Typical(
+                _median(prompts),
                 _median(outputs),
                 _median(uncached),
                 _median(services),

@@ -27,12 +27,15 @@ _MAX_PROGRAMS: Final = 100_000
 
 
 class _OpenCall(NamedTuple):
-    """critical_path_s, path_calls: of the program when the call opened."""
+    """critical_path_s, path_calls: of the program when the call opened. cost: predicted,
+    microseconds.
+    """
 
     key: ProgramKey
     replica: str
     critical_path_s: float
     path_calls: int
+    cost: int
 
 
 class _Named:
@@ -70,6 +73,7 @@ class MemoryTable:
         self._named: dict[str, _Named] = {}
         self._open: dict[str, _OpenCall] = {}
         self._in_flight: dict[str, int] = {}
+        self._work: dict[str, int] = {}
         self._created = 0
 
     async def open_call(self, opening: Opening) -> Opened:
@@ -83,11 +87,14 @@ class MemoryTable:
         row = before or rules.fresh(opening.key, opening.now_s, opening.ephemeral)
         program, replica = rules.opened(row, opening)
         self._put(before, program, opening.now_s)
+        cost = opening.costs.get(replica, 0) if opening.costs else 0
         self._open[opening.call] = _OpenCall(
-            opening.key, replica, row.critical_path_s, row.path_calls
+            opening.key, replica, row.critical_path_s, row.path_calls, cost
         )
         in_flight = self._in_flight
         in_flight[replica] = in_flight.get(replica, 0) + 1
+        if cost:
+            self._work[replica] = self._work.get(replica, 0) + cost
         return Opened(program, replica, before is None, in_flight.copy())
 
     async def close_call(self, closing: Closing) -> Program | None:
@@ -98,11 +105,9 @@ class MemoryTable:
         before = self._programs[call.key]
         program = rules.closed(before, closing, call.critical_path_s, call.path_calls)
         del self._open[closing.call]
-        left = self._in_flight[call.replica] - 1
-        if left:
-            self._in_flight[call.replica] = left
-        else:
-            del self._in_flight[call.replica]
+        _take(self._in_flight, call.replica, 1)
+        if call.cost:
+            _take(self._work, call.replica, call.cost)
         if rules.goes(program):
             self._remove(call.key)
         else:
@@ -164,6 +169,10 @@ class MemoryTable:
         """See ProcessTable. Exact here."""
         return self._in_flight
 
+    def work(self) -> Mapping[str, int]:
+        """See ProcessTable. Exact here."""
+        return self._work
+
     async def count(self) -> Mapping[str, int]:
         """See ProcessTable."""
         return self._in_flight
@@ -204,8 +213,9 @@ class MemoryTable:
         """See ProcessTable."""
         found = rules.inconsistencies(
             self._programs.values(),
-            {(call.key, name): call.replica for name, call in self._open.items()},
+            {(call.key, name): (call.replica, call.cost) for name, call in self._open.items()},
             self._in_flight,
+            self._work,
             {tenant: named.ids for tenant, named in self._named.items()},
             {tenant: {*named.idle} for tenant, named in self._named.items() if named.idle},
         )
@@ -268,3 +278,12 @@ class MemoryTable:
             gone.append(rules.ended(self._remove(longest)))
             heapreplace(most, (idle + 1, tenant))
         return gone
+
+
+def _take(sums: dict[str, int], replica: str, amount: int) -> None:
+    """Subtract from a replica's sum, and remove a sum of zero."""
+    left = sums[replica] - amount
+    if left:
+        sums[replica] = left
+    else:
+        del sums[replica]

@@ -66,15 +66,16 @@ class RedisTable:
         self._grace_until_s = 0.0
         self._leases: set[bytes] = set()
         self._in_flight: dict[str, int] = {}
+        self._work: dict[str, int] = {}
         self._seen: OrderedDict[ProgramKey, Program] = OrderedDict()
 
     async def open_call(self, opening: Opening) -> Opened:
         """See ProcessTable. If Redis ran the script and the reply was lost, this raises, and the
         call's lease runs out.
         """
-        replica, created, program, in_flight, over = await self._store.open(opening)
+        replica, created, program, in_flight, work, over = await self._store.open(opening)
         self._leases.add(rows.lease(opening.key, opening.call))
-        self._in_flight = in_flight
+        self._in_flight, self._work = in_flight, work
         self._saw(program)
         if over:
             await self._end_idle(over)
@@ -139,9 +140,13 @@ class RedisTable:
         """See ProcessTable."""
         return self._in_flight
 
+    def work(self) -> Mapping[str, int]:
+        """See ProcessTable."""
+        return self._work
+
     async def count(self) -> Mapping[str, int]:
         """See ProcessTable."""
-        self._in_flight = await self._store.in_flight()
+        self._in_flight, self._work = await self._store.in_flight()
         return self._in_flight
 
     async def homes(self) -> Mapping[str, int]:
@@ -232,7 +237,7 @@ class RedisTable:
     def _closed(self, closed: ClosedRow | None) -> Program | None:
         if closed is None:
             return None
-        self._in_flight = closed.in_flight
+        self._in_flight, self._work = closed.in_flight, closed.work
         if closed.program is not None:
             self._saw(closed.program)
         return closed.program

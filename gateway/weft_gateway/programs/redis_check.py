@@ -38,10 +38,12 @@ async def violations(store: RedisStore) -> list[str]:
                 tenant = rows.decode(raw.removeprefix(kind))
                 listed[tenant] = set(map(rows.decode, await store.members(raw)))
     leases = await store.hash(store.keys.calls)
-    calls = {rows.leased(lease): rows.decode(replica) for lease, replica in leases.items()}
-    kept = await store.hash(store.keys.in_flight)
-    in_flight = {rows.decode(name): int(count) for name, count in kept.items()}
-    found = [*missing, *rules.inconsistencies(programs, calls, in_flight, named, idle)]
+    calls = {rows.leased(lease): rows.placed(raw) for lease, raw in leases.items()}
+    in_flight, work = [
+        {rows.decode(name): int(count) for name, count in (await store.hash(key)).items()}
+        for key in (store.keys.in_flight, store.keys.work)
+    ]
+    found = [*missing, *rules.inconsistencies(programs, calls, in_flight, work, named, idle)]
     indexed_homes = await store.hash(store.keys.homes)
     homes = {rows.key_of(raw): rows.decode(name) for raw, name in indexed_homes.items()}
     # Rows of an earlier release are indexed with their next long call.

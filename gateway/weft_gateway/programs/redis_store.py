@@ -27,14 +27,15 @@ _Arguments = tuple[list[Any], list[Any]]
 
 
 class OpenedRow(NamedTuple):
-    """Reply of `open.lua`. in_flight: open calls by replica, over all gateways. over: the tenant's
-    programs above its limit.
+    """Reply of `open.lua`. in_flight, work: open calls and their costs by replica, over all
+    gateways. over: the tenant's programs above its limit.
     """
 
     replica: str
     created: bool
     program: Program
     in_flight: dict[str, int]
+    work: dict[str, int]
     over: list[ProgramKey]
 
 
@@ -43,6 +44,7 @@ class ClosedRow(NamedTuple):
 
     program: Program | None
     in_flight: dict[str, int]
+    work: dict[str, int]
 
 
 class RedisStore(RedisLink):
@@ -74,14 +76,16 @@ class RedisStore(RedisLink):
                 if _refused(error):
                     raise ValueError(f"call {opening.call} is open already") from None
                 raise
-        replica, created, size, many, *rest = rows.unpack(reply)
+        replica, created, size, costs, many, *rest = rows.unpack(reply)
         counts, rest = rest[: int(size)], rest[int(size) :]
+        work, rest = rest[: int(costs)], rest[int(costs) :]
         over, row = rest[: int(many)], rest[int(many) :]
         return OpenedRow(
             rows.decode(replica),
             created == b"1",
             rows.program(opening.key, rows.pairs(row)),
             rows.counts(counts),
+            rows.counts(work),
             _of_tenant(opening.key, over),
         )
 
@@ -93,10 +97,11 @@ class RedisStore(RedisLink):
             reply = await self._close(*self._closing(closing, lapsed_s))
         if reply is None:
             return None
-        size, *rest = rows.unpack(reply)
-        counts, row = rest[: int(size)], rest[int(size) :]
+        size, costs, *rest = rows.unpack(reply)
+        counts, rest = rest[: int(size)], rest[int(size) :]
+        work, row = rest[: int(costs)], rest[int(costs) :]
         program = rows.program(closing.key, rows.pairs(row)) if row else None
-        return ClosedRow(program, rows.counts(counts))
+        return ClosedRow(program, rows.counts(counts), rows.counts(work))
 
     async def start(
         self, key: ProgramKey, now_s: float, ask: Ask | None = None
@@ -168,10 +173,15 @@ class RedisStore(RedisLink):
             rows.program(key, row) if row else None for key, row in zip(wanted, found, strict=True)
         ]
 
-    async def in_flight(self) -> dict[str, int]:
-        """Read open calls by replica. They are counted again if counts were deleted."""
+    async def in_flight(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Read open calls and their costs by replica. They are counted again if counts were
+        deleted.
+        """
+        keys = self.keys
         async with self.reaching():
-            return rows.counts(await self._count([self.keys.in_flight, self.keys.calls]))
+            reply = await self._count([keys.in_flight, keys.calls, keys.work])
+        size, *rest = rows.unpack(reply)
+        return rows.counts(rest[: int(size)]), rows.counts(rest[int(size) :])
 
     async def homes(self) -> dict[str, int]:
         """Read the number of programs by home. They are counted again if counts were deleted."""
@@ -229,7 +239,7 @@ class RedisStore(RedisLink):
 
     async def renew(self, leases: Sequence[bytes]) -> float:
         """Renew the leases of open calls; closed calls stay closed. Returns the server's time."""
-        keys = [self.keys.leases, self.keys.in_flight, self.keys.calls]
+        keys = [self.keys.leases, self.keys.in_flight, self.keys.calls, self.keys.work]
         arguments: list[bytes] = []
         for lease in leases:
             program, call = rows.leased(lease)
@@ -266,7 +276,9 @@ class RedisStore(RedisLink):
             encode(opening.parent),
             self._per_tenant,
             *rows.asking(opening.ask),
+            len(opening.eligible),
             *map(encode, opening.eligible),
+            *[part for name, cost in opening.costs.items() for part in (encode(name), cost)],
         ]
 
     def _closing(self, closing: Closing, lapsed_s: float | None = None) -> _Arguments:
@@ -275,7 +287,9 @@ class RedisStore(RedisLink):
             encode(closing.key.program),
             encode(closing.call),
             number(closing.now_s),
-            int(closing.outcome is Outcome.ERROR),
+            "refused"
+            if closing.outcome is Outcome.REFUSED
+            else int(closing.outcome is Outcome.ERROR),
             number(closing.service_s),
             number(closing.waiting_s),
             closing.prompt_tokens,
@@ -298,7 +312,7 @@ class RedisStore(RedisLink):
         return [
             keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant),
             keys.idle(key.tenant), keys.leases, keys.totals, keys.calls, keys.homes,
-            keys.home_counts,
+            keys.home_counts, keys.work,
         ]  # fmt: skip
 
     def _index_keys(self, key: ProgramKey) -> list[Any]:

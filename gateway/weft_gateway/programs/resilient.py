@@ -169,6 +169,10 @@ class ResilientTable:
         """See ProcessTable."""
         return (self._view or self._shared).in_flight()
 
+    def work(self) -> Mapping[str, int]:
+        """See ProcessTable. In local mode: of this gateway's calls."""
+        return (self._view or self._shared).work()
+
     async def count(self) -> Mapping[str, int]:
         """See ProcessTable. In local mode: this gateway's calls."""
         return await self._ask(lambda table: table.count())

@@ -3,8 +3,9 @@
 | key (after the prefix) | type | value |
 |---|---|---|
 | p:TENANT/PROGRAM | hash | the row; `t:CALL`: open calls, `h:NAME`: attributes, `goal` |
-| calls | hash | lease (call and TENANT/PROGRAM) of each open call to its replica |
+| calls | hash | lease (call and TENANT/PROGRAM) of each open call to its replica and cost |
 | in_flight | hash | replica to the number of its calls in `calls` |
+| work | hash | replica to the summed costs of its calls in `calls`, microseconds |
 | homes | hash | TENANT/PROGRAM of each program that has a home to that replica |
 | home_counts | hash | replica to the number of programs with this home |
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
@@ -57,6 +58,7 @@ class Keys:
         self.base = base = b"{" + encode(prefix) + b"}:"
         self.calls = base + b"calls"
         self.in_flight = base + b"in_flight"
+        self.work = base + b"work"
         self.homes = base + b"homes"
         self.home_counts = base + b"home_counts"
         self.activity = base + b"activity"
@@ -129,8 +131,14 @@ def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
+def placed(raw: bytes) -> tuple[str, int]:
+    """Parse a value of `calls`: the replica, and the predicted cost if there is one."""
+    replica, _, cost = raw.partition(b"\n")
+    return decode(replica), int(cost or 0)
+
+
 def counts(flat: Sequence[bytes]) -> dict[str, int]:
-    """Parse the in-flight hash."""
+    """Parse a hash of numbers by replica."""
     return {decode(name): int(value) for name, value in pairs(flat).items()}
 
 

@@ -119,6 +119,8 @@ def closed(
     path_calls_at_open: int = 0,
 ) -> Program:
     """Return the row after a call (Algorithm 1, line 4)."""
+    if closing.outcome is Outcome.REFUSED:
+        return _taken_back(program, closing.call)
     return Program(
         program.key,
         program.arrival_s,
@@ -143,6 +145,17 @@ def closed(
         program.goal,
         max(program.path_calls, path_calls_at_open + (not closing.advance)),
     )
+
+
+def _taken_back(program: Program, call: str) -> Program:
+    """Return the row without a call that was not sent. If it was the only one, the unit of the
+    program's goal begins with the next call.
+    """
+    goal, calls = program.goal, program.calls - 1
+    if goal is not NO_GOAL and not calls:
+        goal = replace(goal, begun_s=0.0, begun_calls=0)
+    threads = tuple([thread for thread in program.threads if thread.call != call])
+    return replace(program, threads=threads, calls=calls, goal=goal)
 
 
 def with_attribute(
@@ -204,14 +217,16 @@ def violations(program: Program) -> list[str]:
 
 def inconsistencies(
     programs: Iterable[Program],
-    calls: Mapping[tuple[ProgramKey, str], str],
+    calls: Mapping[tuple[ProgramKey, str], tuple[str, int]],
     in_flight: Mapping[str, int],
+    work: Mapping[str, int],
     named: Mapping[str, set[str]],
     idle: Mapping[str, set[str]],
 ) -> list[str]:
     """Return the violated invariants of all rows, and differences between the rows and a table's
-    indexes, as messages. calls: the replica of each open call. in_flight: calls by replica. named,
-    idle: named programs by tenant, and those without a call.
+    indexes, as messages. calls: the replica and the predicted cost of each open call. in_flight:
+    calls by replica. work: their summed costs. named, idle: named programs by tenant, and those
+    without a call.
     """
     found: list[str] = []
     threads: dict[tuple[ProgramKey, str], str] = {}
@@ -225,11 +240,17 @@ def inconsistencies(
             names.setdefault(tenant, set()).add(name)
             if not program.threads:
                 quiet.setdefault(tenant, set()).add(name)
-    if calls != threads:
-        differing = sorted(calls.items() ^ threads.items())
+    at = {name: replica for name, (replica, _) in calls.items()}
+    if at != threads:
+        differing = sorted(at.items() ^ threads.items())
         found.append(f"open calls differ from threads: {differing}")
-    if in_flight != (counts := Counter(calls.values())):
+    if in_flight != (counts := Counter(at.values())):
         found.append(f"in flight {in_flight}, but open calls give {dict(counts)}")
+    costs: Counter[str] = Counter()
+    for replica, cost in calls.values():
+        costs[replica] += cost
+    if work != (summed := {replica: cost for replica, cost in costs.items() if cost}):
+        found.append(f"work {work}, but open calls give {summed}")
     if named != names:
         found.append("the lists of names differ from the programs that have one")
     if idle != quiet:

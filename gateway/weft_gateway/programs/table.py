@@ -12,7 +12,7 @@ Contracts of all implementations:
 - The number of named programs per tenant is limited. Over the limit, the tenant's program that has
   been idle longest is ended before the method returns. Programs with open calls stay, so a tenant
   can exceed the limit if all its programs have open calls.
-- `in_flight` counts over all gateways that share the table.
+- `in_flight` and `work` count over all gateways that share the table.
 """
 
 from __future__ import annotations
@@ -104,6 +104,13 @@ class ProcessTable(Protocol):
 
     def in_flight(self) -> Mapping[str, int]:
         """Return the number of open calls per replica, as of this process's last round trip. No
+        I/O.
+        """
+        ...
+
+    def work(self) -> Mapping[str, int]:
+        """Return the summed predicted costs of the open calls per replica (HexGen-Flow, equation
+        3), microseconds, as of this process's last round trip. No replica without such calls. No
         I/O.
         """
         ...

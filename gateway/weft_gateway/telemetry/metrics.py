@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from weft_engine.wire import CallReport
 
+from weft_gateway.model import Outcome
 from weft_gateway.telemetry.aggregates import Counters, Histograms
 from weft_gateway.telemetry.slo_report import SLACK_BOUNDS
 
@@ -38,8 +39,7 @@ class CallMetrics:
         self.latency = metrics.latency.labels(endpoint)
         self.first_byte = metrics.first_byte.labels(endpoint)
         self.outcomes = {
-            outcome: metrics.calls.labels(endpoint, outcome, replica)
-            for outcome in ("ok", "error", "aborted")
+            outcome: metrics.calls.labels(endpoint, outcome, replica) for outcome in Outcome
         }
         self.service = metrics.service.labels(replica)
         self.waiting = metrics.waiting.labels(replica)

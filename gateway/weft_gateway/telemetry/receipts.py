@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from weft_engine.wire import CallContext, CallReport
 
-from weft_gateway.model import Decision, ProgramKey
+from weft_gateway.model import Decision, ProgramKey, ReplicaCost
 from weft_gateway.model.slo import CallBudget
 from weft_gateway.policies.budget import Cause, cause
 from weft_gateway.policies.fair_lru import FairLRU
@@ -142,6 +142,8 @@ class Receipt:
             "replica": self.replica,
             "reason": self._reason(),
             "scores": {name: dict(given) for name, given in decision.scores.items()},
+            "costs": None if decision.costs is None else _costs(decision.costs),
+            "budget_s": decision.budget_s,
             "rejected": dict(decision.rejected),
             "failed": [{"replica": name, "error": error} for name, error in self.failed],
         }
@@ -242,6 +244,20 @@ class Receipt:
             name, _, fate = text.partition("=")
             fates.append({"hint": name.removeprefix("weft_"), "fate": fate, "by": "engine"})
         return fates
+
+
+def _costs(costs: Mapping[str, ReplicaCost]) -> dict[str, dict[str, float]]:
+    """Return what was predicted for each replica when the call was placed."""
+    return {
+        name: {
+            "cost_s": cost.cost_s,
+            "wait_s": cost.wait_s,
+            "finish_s": cost.finish_s,
+            "finish_p90_s": cost.finish_high_s,
+            "cached_tokens": cost.cached_tokens,
+        }
+        for name, cost in costs.items()
+    }
 
 
 def memory_text(wait_s: float, tokens: int, ahead: int) -> str:

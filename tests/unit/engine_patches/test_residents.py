@@ -8,6 +8,7 @@ from itertools import count
 from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.residents import Residents
+from weft_engine.step_cost import PrefillPace
 from weft_engine.wire import CallContext
 
 CACHE = 100
@@ -27,8 +28,9 @@ class Engine:
         self.resident: set[str] = set()
         self.now = 0.0
         self.numbers = count()
-        self.residents = Residents(self, self.calls, CACHE, CACHE * BLOCK, self.reside)
-        self.residents.served(1000, 1, 10.0)
+        pace = PrefillPace()
+        pace.note(1000, 1, 10.0)
+        self.residents = Residents(self, self.calls, CACHE, CACHE * BLOCK, self.reside, pace)
 
     def reside(self, program: str, resident: bool) -> None:
         assert (program in self.resident) != resident

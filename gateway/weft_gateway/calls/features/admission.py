@@ -5,27 +5,21 @@ other programs waits before it is sent. Engines with the plugin have the order `
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Final
 
 from weft_gateway.calls.admission import Gate, Gates, name_of
 from weft_gateway.calls.call import PREFILL, Call, Tap
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.placement import PromptCounter
+from weft_gateway.calls.usage import usage_of
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.registry import Registry
 from weft_gateway.model import Outcome
 from weft_gateway.policies.admission import Claim, Why
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.tenants import Tenants
-
-# An answer ends with its usage. Quotes in the model's text are escaped, so it cannot contain these.
-_USAGE_BYTES: Final = 4096
-_PROMPT: Final = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,9})\b')
-_OUTPUT: Final = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,9})\b')
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +82,7 @@ class AdmissionObserver(CallObserver):
         gate = None if claim is None else self._gate_of.pop(claim, None)
         if claim is None or gate is None:
             return
-        prompt, output = _usage(call, claim)
+        prompt, output = usage_of(call, claim)
         gate.leave(claim, prompt, output)
         if prompt and call.outcome is Outcome.OK and call.report is None:
             self.counter.learn(call, prompt)
@@ -115,13 +109,3 @@ def _reports_usage(call: Call) -> bool:
     if isinstance(options, dict) and options.get("include_usage") is True:
         return True
     return call.endpoint.name in ("responses", "messages")
-
-
-def _usage(call: Call, claim: Claim) -> tuple[int, int]:
-    """Return the tokens of prompt and output that the engine counted, 0 if unknown."""
-    text = b"".join(claim.tail) if call.body_out is None else call.body_out
-    text = text[-_USAGE_BYTES:]
-    prompt, output = _PROMPT.search(text), _OUTPUT.search(text)
-    if prompt is None:
-        return 0, 0
-    return int(prompt[1]), int(output[1]) if output is not None else 0

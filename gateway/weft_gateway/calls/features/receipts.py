@@ -81,7 +81,7 @@ class ReceiptsObserver(CallObserver):
         receipt = call.receipt
         if receipt is not None:
             report = call.report
-            receipt.outcome, receipt.report = call.outcome, report
+            receipt.outcome, receipt.report, receipt.budget = call.outcome, report, call.budget
             if report is not None and report.memory_wait_s:
                 receipt.memory_wait_s = report.memory_wait_s
                 receipt.memory_tokens = report.memory_tokens

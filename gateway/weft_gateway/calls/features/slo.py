@@ -56,13 +56,17 @@ class SloObserver(CallObserver):
             call.record(MAX_ANSWER_BYTES)
 
     def closed(self, call: Call) -> None:
-        """Learn from the call, and count it if it ends a unit."""
+        """Compare the call with its forecasts, and count it if it ends a unit."""
         if call.report is not None:
             self.tally.served(call.key.tenant, call.report.service_s)
         found = call.budget
         if found is None or call.superseded:
             return
-        self.budgets.closed(call)
+        if call.outcome is Outcome.REFUSED:
+            self.tally.count(found.slo, call.key.tenant, "refused", Miss.REFUSED)
+            self.budgets.forget(call.key)
+            return
+        self.budgets.follow(call)
         self.tally.slack(found.slo, call.key.tenant, found.budget_s - found.cost_s)
         good = call.outcome is Outcome.OK and call.good
         if good and call.report is not None and found.p90_s:

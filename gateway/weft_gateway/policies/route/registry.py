@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from weft_gateway.policies.route.by_cost import leaves_home, soonest, why, work
 from weft_gateway.policies.route.filters import FILTERS
-from weft_gateway.policies.route.pickers import in_turn, max_score
+from weft_gateway.policies.route.pickers import better_of_two, in_turn, max_score
 from weft_gateway.policies.route.router import LAST, Router
 from weft_gateway.policies.route.scorers import home, last_replica, least_used, shared_prefix
 
@@ -18,6 +19,8 @@ _SHARED_WEIGHT: Final = 1000.0
 # Approximate work of one agent call: some new prompt tokens, and a short answer on a context of
 # thousands. Twice this value splits hot documents for random differences in load.
 _CALL_TOKENS: Final = 512
+# HexGen-Flow's best values are 0.1 to 0.4, mostly 0.2 and 0.3 (figure 10).
+ALPHA: Final = 0.2
 _LEAST_USED: Final = {"least_used": (least_used, 1.0)}
 
 
@@ -36,15 +39,32 @@ def _locality(threshold_tokens: int) -> Router:
     )
 
 
-ROUTERS: Final[dict[str, Callable[[int], Router]]] = {
-    "locality": _locality,
-    "least_used": lambda _: Router("least_used", FILTERS, _LEAST_USED, max_score),
-    "round_robin": lambda _: Router("round_robin", FILTERS, {}, in_turn),
+def _soonest(threshold_tokens: int) -> Router:
+    return Router(
+        "least_used",
+        FILTERS,
+        {"home": (home(threshold_tokens), _HOME_WEIGHT), "soonest": (soonest, 1.0)},
+        max_score,
+        threshold_tokens,
+        leaves=leaves_home,
+        why=why("least_used"),
+    )
+
+
+ROUTERS: Final[dict[str, Callable[[int, float], Router]]] = {
+    "locality": lambda threshold, _: _locality(threshold),
+    "least_used": lambda *_: Router("least_used", FILTERS, _LEAST_USED, max_score),
+    "round_robin": lambda *_: Router("round_robin", FILTERS, {}, in_turn),
+    "work": lambda _, alpha: Router("work", FILTERS, {"work": (work(alpha), 1.0)}, max_score),
+    "soonest": lambda threshold, _: _soonest(threshold),
+    "power_of_two": lambda *_: Router("power_of_two", FILTERS, _LEAST_USED, better_of_two),
 }
+# Balancers that need `RouteRequest.costs`.
+BY_COST: Final = frozenset({"work", "soonest"})
 
 
-def build(name: str, threshold_tokens: int) -> Router:
-    """Return the router of that name. Raises ValueError with the known names."""
+def build(name: str, threshold_tokens: int, alpha: float = ALPHA) -> Router:
+    """Return the router of that name. alpha: of `work`. Raises ValueError with the known names."""
     if name not in ROUTERS:
         raise ValueError(f"unknown balancer {name!r}; known: {', '.join(sorted(ROUTERS))}")
-    return ROUTERS[name](threshold_tokens)
+    return ROUTERS[name](threshold_tokens, alpha)

@@ -2,12 +2,12 @@
 -- this call; no row if the call is not open in it. With `lapsed`, closes the call only if its lease
 -- is older, in seconds; returns false otherwise.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
---       open calls, homes, programs by home
--- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
---       lease, lapsed or '', 1 for a call of the program's path
+--       open calls, homes, programs by home, work
+-- ARGV: member, program, call, now, errors or 'refused', service, waiting, prompt, cached, output,
+--       preemptions, lease, lapsed or '', 1 for a call of the program's path
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
-local homes, home_counts = KEYS[9], KEYS[10]
+local homes, home_counts, work = KEYS[9], KEYS[10], KEYS[11]
 local member, program, call, now, service = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
 local lease, lapsed = ARGV[12], ARGV[13]
 
@@ -17,45 +17,53 @@ if lapsed ~= '' then
     return false
   end
 end
-remove_call(in_flight, calls, leases, lease)
+remove_call(in_flight, calls, leases, lease, work)
 local packed = redis.call('HGET', row, 't:' .. call)
 if not packed then
   if redis.call('EXISTS', row) == 0 then
     -- The row was deleted by hand: remove it from the indexes.
     forget(row, activity, names, idle, totals, member, program, homes, home_counts)
   end
-  local counts = open_by_replica(in_flight, calls)
-  return pack({tostring(#counts)}, counts)
+  local counts, costs = open_by_replica(in_flight, calls, work), redis.call('HGETALL', work)
+  return pack({tostring(#counts), tostring(#costs)}, counts, costs)
 end
 -- arrival, the program's critical path and its calls at opening, and the fields that `renew` reads
-local path_then, steps_then = string.match(packed, '^[^\n]*\n([^ \n]*) (%d+)\n')
+local path_then, steps_then = string.match(packed, '^[^\n]*\n([^ \n]*) (%d+)[ %d]*\n')
 redis.call('HDEL', row, 't:' .. call)
-redis.call('HINCRBYFLOAT', row, 'service', service)
-redis.call('HINCRBYFLOAT', row, 'waiting', ARGV[7])
--- Algorithm 1, line 4: the longest observed critical path.
-local path = tonumber(path_then) + tonumber(service)
-local longest = tonumber(redis.call('HGET', row, 'critical_path') or '0')
-if path > longest then
-  redis.call('HSET', row, 'critical_path', string.format('%.17g', path))
-end
-local steps = tonumber(steps_then) + tonumber(ARGV[14])
-if steps > tonumber(redis.call('HGET', row, 'path_calls') or '0') then
-  redis.call('HSET', row, 'path_calls', string.format('%d', steps))
-end
-local closed = redis.call('HINCRBY', row, 'calls_closed', 1)
-redis.call('HINCRBY', row, 'errors', ARGV[5])
-redis.call('HINCRBY', row, 'prompt', ARGV[8])
-redis.call('HINCRBY', row, 'cached', ARGV[9])
-redis.call('HINCRBY', row, 'output', ARGV[10])
-redis.call('HINCRBY', row, 'preemptions', ARGV[11])
-local last = redis.call('HGET', row, 'last_completion')
-if not last or tonumber(now) > tonumber(last) then
-  redis.call('HSET', row, 'last_completion', now)
+if ARGV[5] == 'refused' then
+  -- The call was not sent: the row is as before it (`rules._taken_back`).
+  if redis.call('HINCRBY', row, 'calls', -1) == 0 then
+    restart_goal(row)
+  end
+else
+  redis.call('HINCRBYFLOAT', row, 'service', service)
+  redis.call('HINCRBYFLOAT', row, 'waiting', ARGV[7])
+  -- Algorithm 1, line 4: the longest observed critical path.
+  local path = tonumber(path_then) + tonumber(service)
+  local longest = tonumber(redis.call('HGET', row, 'critical_path') or '0')
+  if path > longest then
+    redis.call('HSET', row, 'critical_path', string.format('%.17g', path))
+  end
+  local steps = tonumber(steps_then) + tonumber(ARGV[14])
+  if steps > tonumber(redis.call('HGET', row, 'path_calls') or '0') then
+    redis.call('HSET', row, 'path_calls', string.format('%d', steps))
+  end
+  redis.call('HINCRBY', row, 'calls_closed', 1)
+  redis.call('HINCRBY', row, 'errors', ARGV[5])
+  redis.call('HINCRBY', row, 'prompt', ARGV[8])
+  redis.call('HINCRBY', row, 'cached', ARGV[9])
+  redis.call('HINCRBY', row, 'output', ARGV[10])
+  redis.call('HINCRBY', row, 'preemptions', ARGV[11])
+  local last = redis.call('HGET', row, 'last_completion')
+  if not last or tonumber(now) > tonumber(last) then
+    redis.call('HSET', row, 'last_completion', now)
+  end
 end
 
-local counts = open_by_replica(in_flight, calls)
-local reply = pack({tostring(#counts)}, counts, redis.call('HGETALL', row))
-local open = tonumber(redis.call('HGET', row, 'calls')) - closed
+local counts, costs = open_by_replica(in_flight, calls, work), redis.call('HGETALL', work)
+local head = {tostring(#counts), tostring(#costs)}
+local reply = pack(head, counts, costs, redis.call('HGETALL', row))
+local open = redis.call('HGET', row, 'calls') - (redis.call('HGET', row, 'calls_closed') or 0)
 if open == 0 and (redis.call('HGET', row, 'ephemeral') == '1' or redis.call('HEXISTS', row, 'ended') == 1) then
   forget(row, activity, names, idle, totals, member, program, homes, home_counts)
 else

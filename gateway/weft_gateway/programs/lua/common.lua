@@ -25,11 +25,33 @@ local function server_time()
   return parts[1] + parts[2] / 1e6
 end
 
+-- A value of `calls`: the replica, and the call's predicted cost, in microseconds, if it has one.
+local function placed(replica, cost)
+  return cost == '0' and replica or replica .. '\n' .. cost
+end
+
+-- The reverse of `placed`.
+local function replica_and_cost(value)
+  local replica, cost = string.match(value, '^([^\n]*)\n(%d+)$')
+  return replica or value, cost or '0'
+end
+
+-- Count the costs of open calls by replica again.
+local function count_work(calls, work)
+  redis.call('DEL', work)
+  for _, value in ipairs(redis.call('HVALS', calls)) do
+    local replica, cost = replica_and_cost(value)
+    if cost ~= '0' then
+      redis.call('HINCRBY', work, replica, cost)
+    end
+  end
+end
+
 -- Open calls by replica, flat, in the form of HGETALL. `calls` is authoritative: it maps each open
--- call's lease to its replica. `in_flight` holds the sums, because an opening cannot count
+-- call's lease to its replica. `in_flight` and `work` hold the sums, because an opening cannot count
 -- thousands of calls. If the totals differ, one of the keys was changed by hand, and all calls are
 -- counted again.
-local function open_by_replica(in_flight, calls)
+local function open_by_replica(in_flight, calls, work)
   local sums, total = redis.call('HGETALL', in_flight), 0
   for i = 2, #sums, 2 do
     total = total + tonumber(sums[i])
@@ -38,8 +60,11 @@ local function open_by_replica(in_flight, calls)
     return sums
   end
   redis.call('DEL', in_flight)
-  for _, replica in ipairs(redis.call('HVALS', calls)) do
-    redis.call('HINCRBY', in_flight, replica, 1)
+  for _, value in ipairs(redis.call('HVALS', calls)) do
+    redis.call('HINCRBY', in_flight, replica_and_cost(value), 1)
+  end
+  if work then
+    count_work(calls, work)
   end
   return redis.call('HGETALL', in_flight)
 end
@@ -51,29 +76,35 @@ local function leave_replica(in_flight, replica)
   end
 end
 
--- Register an open call at a replica, or move it there.
-local function add_call(in_flight, calls, leases, lease, replica)
-  if redis.call('HSETNX', calls, lease, replica) == 1 then
+-- Remove a closed call. Its row may be gone, so this uses the lease only.
+local function remove_call(in_flight, calls, leases, lease, work)
+  redis.call('ZREM', leases, lease)
+  local value = redis.call('HGET', calls, lease)
+  if value then
+    redis.call('HDEL', calls, lease)
+    local replica, cost = replica_and_cost(value)
+    leave_replica(in_flight, replica)
+    if cost ~= '0' and redis.call('HINCRBY', work, replica, '-' .. cost) <= 0 then
+      redis.call('HDEL', work, replica)
+    end
+  end
+end
+
+-- Register an open call at a replica, or move it there. value: see `placed`.
+local function add_call(in_flight, calls, leases, lease, value, work)
+  local was = redis.call('HGET', calls, lease)
+  if was ~= value then
+    if was then
+      remove_call(in_flight, calls, leases, lease, work)
+    end
+    local replica, cost = replica_and_cost(value)
+    redis.call('HSET', calls, lease, value)
     redis.call('HINCRBY', in_flight, replica, 1)
-  else
-    local was = redis.call('HGET', calls, lease)
-    if was ~= replica then
-      leave_replica(in_flight, was)
-      redis.call('HSET', calls, lease, replica)
-      redis.call('HINCRBY', in_flight, replica, 1)
+    if cost ~= '0' then
+      redis.call('HINCRBY', work, replica, cost)
     end
   end
   redis.call('ZADD', leases, string.format('%.6f', server_time()), lease)
-end
-
--- Remove a closed call. Its row may be gone, so this uses the lease only.
-local function remove_call(in_flight, calls, leases, lease)
-  redis.call('ZREM', leases, lease)
-  local replica = redis.call('HGET', calls, lease)
-  if replica then
-    redis.call('HDEL', calls, lease)
-    leave_replica(in_flight, replica)
-  end
 end
 
 -- Set a program's home, or remove it (''). `homes` maps programs to their homes, and `home_counts`
@@ -153,6 +184,15 @@ local function pursue(row, ask, at, opens, now)
   end
   redis.call('HSET', row, 'goal',
     table.concat({deadline, begun, begun_calls, scope, slo}, '\n'))
+end
+
+-- Let the unit of a row's goal begin with the next call.
+local function restart_goal(row)
+  local known = redis.call('HGET', row, 'goal')
+  if known then
+    redis.call('HSET', row, 'goal',
+      (string.gsub(known, '^([^\n]*)\n[^\n]*\n[^\n]*\n', '%1\n0.0\n0\n', 1)))
+  end
 end
 
 -- Remove all attributes of a program once the last one has expired. `told` is that time.

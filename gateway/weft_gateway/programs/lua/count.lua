@@ -1,3 +1,5 @@
--- Open calls by replica, counted again if counts were deleted by hand.
--- KEYS: in-flight counts, open calls
-return open_by_replica(KEYS[1], KEYS[2])
+-- Open calls by replica, counted again if counts were deleted by hand, and their costs.
+-- KEYS: in-flight counts, open calls, work
+count_work(KEYS[2], KEYS[3])
+local counts = open_by_replica(KEYS[1], KEYS[2])
+return pack({tostring(#counts)}, counts, redis.call('HGETALL', KEYS[3]))

@@ -1,12 +1,12 @@
 -- Open a call in one atomic change. All checks come before the first write.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
---       open calls, homes, programs by home
+--       open calls, homes, programs by home, work
 -- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, parent,
 --       limit of programs per tenant, the ask (deadline or '', scope, class, explicit, turn),
---       eligible...
+--       number of eligible replicas, eligible..., then replicas and costs in turn
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
-local homes, home_counts = KEYS[9], KEYS[10]
+local homes, home_counts, work = KEYS[9], KEYS[10], KEYS[11]
 local member, program, call, thread, candidate = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local sticky, now, ephemeral, lease = ARGV[6] == '1', ARGV[7], ARGV[8] == '1', ARGV[9]
 
@@ -15,10 +15,10 @@ if redis.call('HEXISTS', row, 't:' .. call) == 1 then
 end
 
 -- Algorithm 2, lines 5 to 10: an eligible home wins over the candidate.
-local replica = candidate
+local replica, ends = candidate, 17 + tonumber(ARGV[17])
 if sticky then
   local home = redis.call('HGET', row, 'home')
-  for i = 17, #ARGV do
+  for i = 18, ends do
     if ARGV[i] == home then
       replica = home
       break
@@ -49,10 +49,19 @@ redis.call('HDEL', row, 'ended')
 drop_told(row, now)
 pursue(row, ARGV, 12, true, now)
 redis.call('HINCRBY', row, 'calls', 1)
+local cost = '0'
+for i = ends + 1, #ARGV, 2 do
+  if ARGV[i] == replica then
+    cost = ARGV[i + 1]
+  end
+end
+local steps_and_cost = steps .. (cost == '0' and '' or ' ' .. cost)
 redis.call('HSET', row, 't:' .. call,
-  table.concat({now, path .. ' ' .. steps, replica, #ARGV[10], ARGV[10] .. thread}, '\n'), 'last_replica', replica)
-add_call(in_flight, calls, leases, lease, replica)
+  table.concat({now, path .. ' ' .. steps_and_cost, replica, #ARGV[10], ARGV[10] .. thread}, '\n'),
+  'last_replica', replica)
+add_call(in_flight, calls, leases, lease, placed(replica, cost), work)
 touch(activity, member, now)
-local counts = open_by_replica(in_flight, calls)
-local head = {replica, tostring(created), tostring(#counts), tostring(#over)}
-return pack(head, counts, over, redis.call('HGETALL', row))
+local counts = open_by_replica(in_flight, calls, work)
+local costs = redis.call('HGETALL', work)
+local head = {replica, tostring(created), tostring(#counts), tostring(#costs), tostring(#over)}
+return pack(head, counts, costs, over, redis.call('HGETALL', row))

@@ -1,19 +1,22 @@
 -- Renew the leases of open calls by the server's clock; closed calls stay closed. A call that is in
 -- its row and missing in the index of open calls is restored.
--- KEYS: leases, in-flight counts, open calls, then each call's row
+-- KEYS: leases, in-flight counts, open calls, work, then each call's row
 -- ARGV: each call's lease and id
-local leases, in_flight, calls = KEYS[1], KEYS[2], KEYS[3]
+local leases, in_flight, calls, work = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-for i = 4, #KEYS do
-  local lease, call = ARGV[2 * i - 7], ARGV[2 * i - 6]
-  local replica = redis.call('HGET', calls, lease)
-  if not replica then
+for i = 5, #KEYS do
+  local lease, call = ARGV[2 * i - 9], ARGV[2 * i - 8]
+  local value = redis.call('HGET', calls, lease)
+  if not value then
     local packed = redis.call('HGET', KEYS[i], 't:' .. call)
-    -- arrival, critical path, replica, and the threads
-    replica = packed and string.match(packed, '^[^\n]*\n[^\n]*\n([^\n]*)\n')
+    if packed then
+      -- arrival, critical path, calls of the path, cost, replica, and the threads
+      local cost, replica = string.match(packed, '^[^\n]*\n[^ \n]* %d+ ?(%d*)\n([^\n]*)\n')
+      value = replica and placed(replica, cost == '' and '0' or cost)
+    end
   end
-  if replica then
-    add_call(in_flight, calls, leases, lease, replica)
+  if value then
+    add_call(in_flight, calls, leases, lease, value, work)
   end
 end
 return string.format('%.6f', server_time())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_engine.orders import ORDERS, CallView, build_order
 from weft_engine.orders.ladder import QueueLadder
+from weft_engine.orders.slack import DueRules
 from weft_engine.wire import ORDER_NAMES
 
 
@@ -28,7 +30,7 @@ def test_orders_are_built_with_their_options():
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        ValueError, match="atlas, fcfs, mlfq, plas, program_fifo, resident, resident_srpt, srpt"
+        ValueError, match="atlas, fcfs, llf, mlfq, plas, program_fifo, qlm, resident, resident_srpt"
     ):
         build_order("lottery", {})
 
@@ -129,3 +131,42 @@ def test_urgency_uses_the_default_budget_for_calls_without_one():
 def test_urgency_needs_a_positive_default_budget():
     with pytest.raises(ValueError, match="default_budget_s"):
         build_order("urgency", {"default_budget_s": 0.0})
+
+
+def test_slack_is_the_default_order_with_rules_for_due_calls():
+    slack = build_order("slack", {"due_margin_s": 2.0, "due_share": 0.5, "default_budget_s": 9.0})
+    default = build_order("resident", {})
+    assert slack.due == DueRules(2.0, 0.5, 9.0)
+    assert replace(slack, name="resident", due=None) == replace(default, rank=slack.rank)
+
+
+@pytest.mark.parametrize(("name", "value"), [("due_share", 1.0), ("due_margin_s", -0.1)])
+def test_slack_refuses_a_share_of_all_slots_and_a_negative_margin(name, value):
+    with pytest.raises(ValueError, match=name):
+        build_order("slack", {name: value})
+
+
+@given(st.lists(st.tuples(SECONDS, st.floats(-1e4, 1e4), SECONDS), min_size=1, max_size=8))
+def test_llf_ranks_the_call_with_the_least_laxity_of_its_program_first(calls):
+    now = 2e4
+    order = build_order("llf", {})
+
+    def laxity(queued, left, path):
+        return left - (now - queued) - path
+
+    views = [(CallView(queued_s=q, left_s=t, path_s=p), laxity(q, t, p)) for q, t, p in calls]
+    chosen = min(views, key=lambda pair: order.rank(pair[0]))
+    assert chosen[1] == pytest.approx(min(each for _, each in views), abs=1e-6)
+
+
+def test_llf_ignores_budgets_and_uses_the_default_for_calls_without_a_target():
+    rank = build_order("llf", {"default_budget_s": 30.0}).rank
+    assert rank(CallView(budget_s=1.0)) == 30.0
+    assert rank(CallView(budget_s=1.0, left_s=40.0, cost_s=2.0)) == 38.0
+    assert rank(CallView(left_s=40.0, cost_s=2.0, path_s=15.0)) == 25.0
+
+
+def test_urgency_serves_a_call_whose_budget_has_passed_first():
+    """As in the paper; `slack` does not."""
+    rank = build_order("urgency", {}).rank
+    assert rank(CallView(budget_s=0.0, cost_s=9.0)) < rank(CallView(budget_s=10.0, cost_s=9.0))

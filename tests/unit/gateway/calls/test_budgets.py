@@ -11,7 +11,7 @@ from weft_gateway.calls.call import PREFILL, Call, Hooks, Placed
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.model import Decision, Outcome, Program, ProgramAttribute, ProgramKey
 from weft_gateway.model.hint import Hints
-from weft_gateway.model.slo import Goal, Plan, Scope, Stage
+from weft_gateway.model.slo import Goal, Plan, Scope, SloClass, Slos, Stage
 from weft_gateway.policies.forecast import MIN_SAMPLES
 from weft_gateway.policies.stages import encode
 from weft_gateway.programs.identity import Identity
@@ -90,6 +90,22 @@ def test_later_calls_of_the_kind_leave_less_for_each() -> None:
         assert found.remaining == 3 - position
         parts.append(found.budget_s)
     assert parts == [pytest.approx(60 / n, rel=0.05) for n in (4, 3, 2, 1)]
+
+
+def test_budget_has_the_predicted_path_and_the_weight_of_the_class() -> None:
+    budgets = Budgets(Slos({"report": SloClass("report", weight=4.0)}))
+    for number in range(MIN_SAMPLES):
+        play(budgets, f"p{number}", 3)
+    one = call("new", path_calls=1)
+    budgets.opened(one)
+    found = budgets.of(one)
+    assert found is not None
+    assert found.remaining == 1
+    assert found.path_s == pytest.approx(2 * found.cost_s, rel=0.05)
+    assert found.weight == 4.0
+    own = budgets.of(call("own", goal=Goal("", Scope.PROGRAM, 60.0, NOW_S)))
+    assert own is not None
+    assert own.weight == 1.0
 
 
 def test_parallel_calls_count_once() -> None:
@@ -222,7 +238,8 @@ def test_stages_left_replace_the_learned_path() -> None:
         budgets.opened(one)
         part = budgets.of(one)
         assert part is not None
-        parts[left] = part
+        parts[left] = one.budget = part
+        budgets.follow(one)
     assert [part.remaining for part in parts.values()] == [3, 0, 64]
     assert parts[0].budget_s == 60.0
     assert 0 < parts[64].budget_s < parts[None].budget_s
@@ -266,7 +283,8 @@ def test_time_between_calls_is_the_clients(monkeypatch: pytest.MonkeyPatch) -> N
         clock(monkeypatch, passed_s)
         one = call(path_calls=position)
         budgets.opened(one)
-        budgets.closed(one)
+        one.budget = budgets.of(one)
+        budgets.follow(one)
     unit = budgets.ended(call().key)
     assert unit is not None
     assert unit.overruns.client_s == 30.0

@@ -13,11 +13,13 @@ from weft_gateway.engine.described import (
     MAX_ROOM_TOKENS,
     cache_room,
     cache_sizes,
+    engine_costs,
     engine_requests,
     models_of,
     owners,
     runs_plugin,
 )
+from weft_gateway.policies.costs import EngineCosts, StepCosts
 
 CARD = {"id": "m", "owned_by": "vllm", "max_model_len": 4096, "permission": [{"id": "p"}]}
 
@@ -178,3 +180,44 @@ def test_requests_are_read_from_the_metrics_of_vllm(text: str, count: int | None
 def test_no_text_breaks_the_reading_of_cache_sizes(labels: str, rest: str) -> None:
     sizes = cache_sizes(f"vllm:cache_config_info{{{labels}}} 1.0\n{rest}")
     assert all(0 <= size <= MAX_ROOM_TOKENS for size in sizes)
+
+
+COSTS = {
+    "step_s": 0.001, "weights_s": 0.01, "prefill_token_s": 1e-4, "decode_sequence_s": 2e-4,
+    "context_token_s": 1e-7, "samples": 100, "relative_error": 0.03,
+}  # fmt: skip
+STATE = {"costs": COSTS, "slots": 8, "kv_blocks": 100, "block_tokens": 16}
+
+
+def test_step_costs_of_an_engine_are_read() -> None:
+    steps = StepCosts(0.001, 0.01, 1e-4, 2e-4, 1e-7, together=8)
+    assert engine_costs({"engines": [STATE]}) == EngineCosts(steps, 1600)
+
+
+def test_engines_behind_one_address_count_as_one() -> None:
+    slow = STATE | {"costs": COSTS | {"step_s": 0.003}}
+    found = engine_costs({"engines": [STATE, slow]})
+    assert found is not None
+    assert found.steps.step_s == pytest.approx(0.002)
+    assert (found.steps.together, found.kv_tokens) == (16, 3200)
+    assert engine_costs({"engines": [STATE, {**STATE, "costs": None}]}) is None
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None, 7, {}, STATE | {"costs": None}, STATE | {"costs": []}, STATE | {"slots": 0},
+        STATE | {"slots": True}, STATE | {"kv_blocks": "9"}, STATE | {"block_tokens": -1},
+        STATE | {"costs": COSTS | {"step_s": -1.0}}, STATE | {"costs": COSTS | {"step_s": "0"}},
+        STATE | {"costs": COSTS | {"weights_s": 1e9}}, STATE | {"costs": {}},
+    ],
+)  # fmt: skip
+def test_malformed_step_costs_are_ignored(state: object) -> None:
+    assert engine_costs({"engines": [state]}) is None
+    assert engine_costs({"engines": state}) is None
+
+
+@given(json_values)
+def test_any_state_is_read(state: object) -> None:
+    engine_costs({"engines": [state, {"costs": state}]})
+    engine_costs({"engines": state})

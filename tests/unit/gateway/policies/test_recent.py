@@ -21,7 +21,7 @@ from weft_gateway.policies.recent import (
 def calls(kind: str, *outputs: int, error: float = 0.0) -> RecentCalls:
     found = RecentCalls()
     for output in outputs:
-        found.add(kind, Sample(output, 1.0, 1.0, error))
+        found.add(kind, Sample(1, output, 1.0, 1.0, error))
     return found
 
 
@@ -37,7 +37,7 @@ def test_rare_kind_uses_the_wider_one_with_enough_samples(asked: str, median: fl
     found = calls("m\nk\ns", *[1] * MIN_SAMPLES)
     for kind, output, number in (("m\nother\ns", 5, 30), ("another\nk\ns", 9, 64)):
         for _ in range(number):
-            found.add(kind, Sample(output, 1.0, 1.0, 0.0))
+            found.add(kind, Sample(1, output, 1.0, 1.0, 0.0))
     typical = found.typical(asked)
     assert typical is not None
     assert typical.output == median
@@ -63,7 +63,7 @@ def test_upper_quantile_covers_nine_of_ten() -> None:
         if number >= MIN_SAMPLES:
             seen += 1
             covered += error <= recent.typical().error_p90
-        recent.add(Sample(1, 1.0, 1.0, error))
+        recent.add(Sample(1, 1, 1.0, 1.0, error))
     assert 0.87 <= covered / seen <= 0.93
 
 
@@ -78,16 +78,16 @@ def test_error_needs_enough_predictions() -> None:
 def test_quantiles_follow_within_an_eighth_of_the_samples() -> None:
     recent = Recent()
     for _ in range(64):
-        recent.add(Sample(1, 1.0, 1.0, 0.0))
+        recent.add(Sample(1, 1, 1.0, 1.0, 0.0))
     assert recent.typical().output_p90 == 1
     for _ in range(8):
-        recent.add(Sample(7, 1.0, 1.0, 0.0))
+        recent.add(Sample(1, 7, 1.0, 1.0, 0.0))
     assert recent.typical().output_p90 == 7
 
 
 def test_kinds_are_bounded_and_all_calls_stay() -> None:
     found = RecentCalls()
     for number in range(3000):
-        found.add(f"m\nk{number}\ns", Sample(1, 1.0, 1.0, 0.0))
+        found.add(f"m\nk{number}\ns", Sample(1, 1, 1.0, 1.0, 0.0))
     assert len(found._kinds) <= 1024
     assert found._kinds.keys() >= {"m", ALL}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_engine.wire import CallContext, CallReport
-from weft_gateway.model import Decision, ProgramKey
+from weft_gateway.model import Decision, ProgramKey, ReplicaCost
 from weft_gateway.model.slo import CallBudget, Scope
 from weft_gateway.telemetry.receipts import Receipt, Receipts
 
@@ -21,6 +21,7 @@ def receipt(number: int, program: str = "p", tenant: str = "t", request: str = "
         Decision(
             "r0", True, frozenset({"r0", "r1"}), "home",
             {"home": {"r0": 1.0, "r1": 0.0}}, {"r2": "healthy"},
+            costs={"r0": ReplicaCost(2.0, 3.0, 1.0, 0.5, 1.0, 2.0, 64)}, budget_s=4.0,
         ),
         "r0", 100, 0.5,
     )  # fmt: skip
@@ -96,6 +97,16 @@ def test_receipt_shows_place_order_figures_and_hints():
         "replica": "r0",
         "reason": "home",
         "scores": {"home": {"r0": 1.0, "r1": 0.0}},
+        "costs": {
+            "r0": {
+                "cost_s": 2.0,
+                "wait_s": 0.5,
+                "finish_s": 2.5,
+                "finish_p90_s": 3.5,
+                "cached_tokens": 64,
+            }
+        },
+        "budget_s": 4.0,
         "rejected": {"r2": "healthy"},
         "failed": [{"replica": "r1", "error": "replica_unreachable"}],
     }

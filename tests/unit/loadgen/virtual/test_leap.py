@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
 
 import pytest
 from support.simulated import chats, engine
 from weft_bench.virtual.engine import EngineSettings
+from weft_bench.virtual.replica import Replica
 from weft_bench.virtual.world import Setup, simulate
 from weft_bench.workloads.streams import poisson_arrivals, stream
+from weft_engine.wire import CallContext
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 # A quantum that many calls exceed, and a beta at which calls starve.
-OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}
+OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "due_margin_s": 0.5, "experiments": True}
 CASES = {
     "room": ([engine(kv_blocks=4000)], "plas", {}),
     "short of slots": ([engine(slots=3)], "plas", {}),
@@ -27,13 +31,35 @@ CASES = {
     "fair": ([engine(slots=4, kv_blocks=160)], "vtc", {}),
     "residents": ([engine(slots=6, kv_blocks=160)], "resident", {}),
     "residents and short of slots": ([engine(slots=3)], "resident", {}),
+    "slack": ([engine(slots=4, kv_blocks=160)], "slack", {}),
+    "slack and short of slots": ([engine(slots=3)], "slack", {}),
+    "groups": ([engine(slots=3)], "qlm", {}),
     "unequal": ([engine(), engine(slots=2, kv_blocks=150), engine(slots=3)], "plas", {}),
 }
 
 
+def with_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give two of three calls targets, some of which cannot be met."""
+    add = Replica.add
+
+    def adding(self: Replica, context: CallContext, *rest: Any) -> Any:
+        number = int(blake2b(context.call.encode(), digest_size=4).hexdigest(), 16)
+        if number % 3:
+            seconds = 0.05 * 2.0 ** (number % 9)
+            context = replace(
+                context, budget_s=seconds, left_s=2 * seconds, deadline_s=3 * seconds,
+                cost_s=0.1 * (number % 5),
+            )  # fmt: skip
+        return add(self, context, *rest)
+
+    monkeypatch.setattr(Replica, "add", adding)
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_merged_steps_decide_like_single_steps(case):
+def test_merged_steps_decide_like_single_steps(case, monkeypatch):
     shapes, policy, changes = CASES[case]
+    if policy in ("slack", "qlm"):
+        with_targets(monkeypatch)
     programs = chats(5, 30, wide=True)
     arrivals = poisson_arrivals(stream(5, "arrivals"), 12.0 * len(shapes), len(programs))
     settings = EngineSettings(policy, OPTIONS, **changes)

@@ -1,0 +1,91 @@
+"""Admission of programs by their targets: a first call whose target cannot be met is refused, or
+waits until its replica has nothing else to do, as the class of its program says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Final
+
+from weft_gateway import errors
+from weft_gateway.calls.budgets import Budgets
+from weft_gateway.calls.call import PREFILL, Call
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.engine.endpoints import Endpoint
+from weft_gateway.model import Outcome
+from weft_gateway.model.slo import CallBudget, Late, Slos
+from weft_gateway.policies.feasible import Verdict, retry_after_s, verdict
+from weft_gateway.programs.table import ProcessTable
+
+# How often the first held call of a replica looks whether it is idle. Other gateways use it, too.
+_LOOK_S: Final = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class FeasibleObserver(CallObserver):
+    """Decides about the first call of a program, between its opening and its sending. Later calls
+    are always sent. wait_s: how long a call is held at most.
+    """
+
+    slos: Slos
+    budgets: Budgets
+    table: ProcessTable
+    wait_s: float
+    # By replica: the calls that are held, and the lock of the first one.
+    _held: Counter[str] = field(default_factory=Counter, init=False)
+    _first: defaultdict[str, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock), init=False
+    )
+
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Observe calls that generate text. The gateway's own prefills are advance work."""
+        return endpoint.is_text and endpoint is not PREFILL
+
+    def opened(self, call: Call) -> Awaitable[None] | None:
+        """Let the call pass, or hold it. Raises ApiError 429 for a call that is refused."""
+        if call.program.calls > 1:
+            return None
+        own = self.slos.classes.get(call.program.goal.slo)
+        if own is None or own.late is Late.SERVE:
+            return None
+        found = self.budgets.of(call)
+        if found is None:
+            return None
+        wait_s = _wait_s(call)
+        decided = verdict(own.late, found, wait_s)
+        if decided is Verdict.REFUSE:
+            call.outcome, call.budget = Outcome.REFUSED, found
+            raise _refusal(found, wait_s)
+        return self._hold(call.replica) if decided is Verdict.HOLD else None
+
+    async def _hold(self, replica: str) -> None:
+        self._held[replica] += 1
+        try:
+            async with asyncio.timeout(self.wait_s), self._first[replica]:
+                # Calls of other gateways end without an event here.
+                while self.table.in_flight().get(replica, 0) > self._held[replica]:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            return
+        finally:
+            self._held[replica] -= 1
+
+
+def _wait_s(call: Call) -> float:
+    """Return the predicted wait at the call's replica, as of its placing. 0 if unknown."""
+    costs = None if call.placed is None else call.placed.decision.costs
+    return 0.0 if costs is None or call.replica not in costs else costs[call.replica].wait_s
+
+
+def _refusal(found: CallBudget, wait_s: float) -> errors.ApiError:
+    return errors.of(
+        "slo_infeasible",
+        retry_after_s=retry_after_s(found, wait_s),
+        name=found.slo,
+        left_s=found.left_s,
+        path_s=found.path_s,
+        wait_s=wait_s,
+    )

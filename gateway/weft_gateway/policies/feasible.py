@@ -1,0 +1,37 @@
+"""Admission of programs by their targets, at the first call of each. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import ceil
+from typing import Final
+
+from weft_gateway.model.slo import CallBudget, Late
+
+_MOST_RETRY_S: Final = 3600
+
+
+class Verdict(StrEnum):
+    """Decision about a program's first call."""
+
+    SERVE = "serve"
+    HOLD = "hold"
+    REFUSE = "refuse"
+
+
+def verdict(late: Late, found: CallBudget, wait_s: float) -> Verdict:
+    """Decide about a program. late: of its class. wait_s: predicted wait for the calls before it.
+
+    A program whose cost is unknown is served: nothing shows that it cannot meet its target.
+    """
+    if late is Late.SERVE or not found.cost_s or wait_s + found.path_s <= found.left_s:
+        return Verdict.SERVE
+    return Verdict.HOLD if late is Late.HOLD else Verdict.REFUSE
+
+
+def retry_after_s(found: CallBudget, wait_s: float) -> int:
+    """Return the seconds until the wait has become short enough for the target. If the path alone
+    takes longer, a retry does not help either, and this is the wait.
+    """
+    excess_s = wait_s + found.path_s - found.left_s
+    return min(max(1, ceil(min(excess_s, wait_s))), _MOST_RETRY_S)

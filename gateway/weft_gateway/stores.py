@@ -1,0 +1,87 @@
+"""The stores that the settings select: in memory, or on Redis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft_gateway import tenants as tenants_file
+from weft_gateway.config import Settings
+from weft_gateway.model.limits import TenantRules
+from weft_gateway.programs.gateways import Gateways
+from weft_gateway.programs.limits import Limiter, MemoryLimiter
+from weft_gateway.programs.lineage.memory import MemoryLineage
+from weft_gateway.programs.lineage.store import LineageStore
+from weft_gateway.programs.members import MemberStore
+from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.response_store import ResponseStore
+from weft_gateway.programs.table import ProcessTable
+from weft_gateway.telemetry.aggregates import Counters
+from weft_gateway.tenants import Tenants
+
+if TYPE_CHECKING:
+    from weft_gateway.programs.redis_link import RedisLink
+
+
+def make_table(settings: Settings, failures: Counters) -> ProcessTable:
+    """Create the process table that the settings select. failures: as in Supervisor."""
+    if settings.redis_url:
+        # The Redis client is neither loaded nor required if the table is in memory.
+        from weft_gateway.programs.redis import RedisTable
+        from weft_gateway.programs.resilient import ResilientTable
+
+        return ResilientTable(
+            RedisTable(
+                settings.redis_url,
+                settings.redis_prefix,
+                settings.call_lease_s,
+                settings.redis_timeout_s,
+                settings.max_programs_per_tenant,
+            ),
+            failed=failures.labels("process_table").inc,
+        )
+    return MemoryTable(per_tenant=settings.max_programs_per_tenant)
+
+
+class Stores(NamedTuple):
+    """State beside the process table: in memory, or on the table's Redis."""
+
+    chains: ResponseStore
+    limiter: Limiter
+    lineage: LineageStore
+    gateways: Gateways
+    members: MemberStore
+
+
+def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
+    """Create the stores. link: the process table's Redis client, if it has one."""
+    if link is None:
+        return Stores(
+            ResponseStore(keep_s=settings.answer_keep_s),
+            MemoryLimiter(),
+            MemoryLineage(),
+            Gateways(),
+            MemberStore(),
+        )
+    from weft_gateway.programs.lineage.redis import RedisLineage
+    from weft_gateway.programs.redis_gateways import RedisGateways
+    from weft_gateway.programs.redis_limits import RedisLimiter
+    from weft_gateway.programs.redis_members import RedisMembers
+    from weft_gateway.programs.redis_response_store import RedisResponseStore
+
+    return Stores(
+        RedisResponseStore(link, settings.answer_keep_s),
+        RedisLimiter(link),
+        RedisLineage(link),
+        RedisGateways(link, settings.call_lease_s),
+        RedisMembers(link, settings.call_lease_s),
+    )
+
+
+def make_tenants(settings: Settings) -> Tenants:
+    """Load the rules of all tenants. Raises TenantsError if the file has become invalid since the
+    start.
+    """
+    default = TenantRules(
+        1.0, settings.requests_per_minute, settings.tokens_per_minute, settings.calls_in_flight
+    )
+    return tenants_file.load(settings.tenants_file, default)

@@ -1,0 +1,153 @@
+"""Programs whose target cannot be met: refused or held at their first call, never later."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft_engine.wire import CallReport
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+FILE = """
+version: 1
+default: batch
+classes:
+  strict: {deadline: 30s, late: refuse}
+  loose: {deadline: 30s, late: hold}
+  batch: {}
+"""
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture
+def slo_file(tmp_path: Path) -> str:
+    file = tmp_path / "slo.yaml"
+    file.write_text(FILE)
+    return str(file)
+
+
+def slow(service_s: float) -> Any:
+    """Return the script of an engine whose calls take this time by its reports."""
+
+    async def script(wire: Any, request: Any) -> None:
+        used = CallReport(
+            call=request.headers["x-weft-call"],
+            service_s=service_s,
+            prompt_tokens=10,
+            output_tokens=10,
+        )
+        await wire.plain({"choices": []}, headers={"x-weft-report": used.to_json()})
+
+    return script
+
+
+def headers(slo: str, program: str) -> dict[str, str]:
+    return {"x-weft-slo": slo, "x-session-id": program, "x-request-id": program}
+
+
+async def learn(gateway: Any, stub: Any) -> None:
+    await gateway.call(body={"messages": MESSAGES}, headers=headers("batch", "first"))
+    stub.requests.clear()
+
+
+async def test_program_that_cannot_meet_its_target_is_refused_at_its_first_call(
+    engine: Any, weft: Any, slo_file: str
+) -> None:
+    async with engine(script=slow(40.0)) as stub, weft(stub, slo_file=slo_file) as gateway:
+        await learn(gateway, stub)
+        for _ in range(2):
+            got = await gateway.call(body={"messages": MESSAGES}, headers=headers("strict", "run"))
+            error = got.json()["error"]
+            assert (got.status_code, error["code"]) == (429, "slo_infeasible")
+            assert "30.0 s are left, the program needs about 40.0 s" in error["message"]
+            assert int(got.headers["retry-after"]) >= 1
+        assert stub.requests == []
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["calls"], session["target"]) == (0, None)
+        receipt = (await gateway.client.get("/v1/receipts/run")).json()
+        assert (receipt["outcome"], receipt["slo"]["class"]) == ("refused", "strict")
+        text = (await gateway.client.get("/metrics")).text
+        assert 'weft_slo_programs_total{class="strict",outcome="refused"} 2.0' in text
+        assert 'weft_slo_programs_total{class="strict",outcome="unended"} 0.0' in text
+
+
+async def test_anthropic_client_gets_its_own_form_of_the_refusal(
+    engine: Any, weft: Any, slo_file: str
+) -> None:
+    async with engine(script=slow(40.0)) as stub, weft(stub, slo_file=slo_file) as gateway:
+        await learn(gateway, stub)
+        body = {"messages": MESSAGES, "max_tokens": 16}
+        got = await gateway.call("/v1/messages", body=body, headers=headers("strict", "run"))
+        error = got.json()["error"]
+        assert (got.status_code, error["type"]) == (429, "rate_limit_error")
+
+
+async def test_later_call_of_a_program_is_never_refused(
+    engine: Any, weft: Any, slo_file: str
+) -> None:
+    async with engine(script=slow(40.0)) as stub, weft(stub, slo_file=slo_file) as gateway:
+        # Nothing is known of the costs, so the first call is sent.
+        for _ in range(2):
+            got = await gateway.call(body={"messages": MESSAGES}, headers=headers("strict", "run"))
+            assert got.status_code == 200
+        assert len(stub.requests) == 2
+
+
+async def test_held_call_waits_until_its_replica_is_idle(
+    engine: Any, weft: Any, slo_file: str, until: Any
+) -> None:
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        if request.headers.get("x-request-id") and len(stub.requests) == 1:
+            await go.wait()
+        await slow(40.0)(wire, request)
+
+    async with engine(script=slow(40.0)) as stub, weft(stub, slo_file=slo_file) as gateway:
+        await learn(gateway, stub)
+        stub.script = script
+        busy = asyncio.create_task(
+            gateway.call(body={"messages": MESSAGES}, headers=headers("batch", "busy"))
+        )
+        await until(lambda: len(stub.requests) == 1)
+        held = [
+            asyncio.create_task(
+                gateway.call(body={"messages": MESSAGES}, headers=headers("loose", name))
+            )
+            for name in ("a", "b")
+        ]
+        await until(lambda: gateway.in_flight() == 3)
+        await asyncio.sleep(0.2)
+        assert len(stub.requests) == 1
+        go.set()
+        answers = await asyncio.gather(busy, *held)
+        assert [answer.status_code for answer in answers] == [200, 200, 200]
+
+
+async def test_held_call_is_sent_after_the_longest_wait(
+    engine: Any, weft: Any, slo_file: str, until: Any
+) -> None:
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        if len(stub.requests) == 1:
+            await go.wait()
+        await slow(40.0)(wire, request)
+
+    async with (
+        engine(script=slow(40.0)) as stub,
+        weft(stub, slo_file=slo_file, admission_wait_s=0.1) as gateway,
+    ):
+        await learn(gateway, stub)
+        stub.script = script
+        busy = asyncio.create_task(
+            gateway.call(body={"messages": MESSAGES}, headers=headers("batch", "busy"))
+        )
+        await until(lambda: len(stub.requests) == 1)
+        got = await gateway.call(body={"messages": MESSAGES}, headers=headers("loose", "late"))
+        assert got.status_code == 200
+        go.set()
+        await busy

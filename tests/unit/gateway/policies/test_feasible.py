@@ -1,0 +1,51 @@
+"""Admission of programs by their targets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft_gateway.model.slo import CallBudget, Late, Scope
+from weft_gateway.policies.feasible import Verdict, retry_after_s, verdict
+
+
+def path(left_s: float, path_s: float) -> CallBudget:
+    return CallBudget(
+        "report", Scope.PROGRAM, 90.0, 1e9, left_s, left_s, path_s, 0.0, path_s, 0, False, path_s
+    )
+
+
+@pytest.mark.parametrize(
+    ("late", "expected"),
+    [(Late.SERVE, Verdict.SERVE), (Late.HOLD, Verdict.HOLD), (Late.REFUSE, Verdict.REFUSE)],
+)
+def test_class_decides_about_a_program_that_cannot_meet_its_target(late, expected):
+    assert verdict(late, path(10.0, 6.0), 4.1) is expected
+    assert verdict(late, path(10.0, 6.0), 4.0) is Verdict.SERVE
+
+
+def test_program_of_unknown_cost_is_served():
+    assert verdict(Late.REFUSE, path(0.0, 0.0), 100.0) is Verdict.SERVE
+
+
+def test_retry_comes_when_the_wait_is_short_enough():
+    # 12 s of waiting may be 4 s at most.
+    assert retry_after_s(path(10.0, 6.0), 12.0) == 8
+    # Even without any wait, the target cannot be met.
+    assert retry_after_s(path(10.0, 60.0), 2.5) == 3
+    assert retry_after_s(path(10.0, 60.0), 0.0) == 1
+
+
+seconds = st.floats(0, 1e12)
+
+
+@given(seconds, seconds, seconds)
+def test_retry_is_bounded(left_s, path_s, wait_s):
+    assert 1 <= retry_after_s(path(left_s, path_s), wait_s) <= 3600
+
+
+@given(seconds, seconds, seconds)
+def test_feasible_program_is_always_served(left_s, path_s, wait_s):
+    for late in Late:
+        served = verdict(late, path(left_s, path_s), wait_s) is Verdict.SERVE
+        assert served or left_s < wait_s + path_s
