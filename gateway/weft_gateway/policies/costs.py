@@ -20,6 +20,9 @@ _MAX_KINDS: Final = 1024
 # The weight of a sample after the next one.
 _FADE: Final = 0.99
 _US: Final = 1_000_000
+# After so many samples, a fit is solved again for every eighth one.
+_STEADY: Final = 64
+_STALE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class EngineCosts:
     kv_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """A call as expected. prompt: tokens; cached_share: of the prompt, on replicas that have the
     program's context. answer: tokens, the median, and answer_high, the 90th percentile. service_s:
@@ -101,8 +104,10 @@ class _CallFit:
     ps: float = 0.0
     os: float = 0.0
     beside: float = 1.0
+    samples: int = 0
 
     def add(self, prompt: int, output: int, service_s: float, beside: int) -> None:
+        self.samples += 1
         self.pp = self.pp * _FADE + prompt * prompt
         self.po = self.po * _FADE + prompt * output
         self.oo = self.oo * _FADE + output * output
@@ -138,6 +143,7 @@ class Costs:
         self._recent = RecentCalls()
         # By model and replica, until a sample changes it.
         self._steps: dict[tuple[str, str], StepCosts] = {}
+        self._means: dict[str, StepCosts] = {}
 
     def set_engine(self, replica: str, costs: EngineCosts | None) -> None:
         """Set the fit that an engine reports; None if it reports none any more."""
@@ -148,11 +154,13 @@ class Costs:
         else:
             self._engines[replica] = costs
         self._drop(self._steps, replica)
+        self._means.clear()
 
     def forget(self, replica: str) -> None:
         """Forget a replica that was removed."""
         self._engines.pop(replica, None)
         self._drop(self._steps, replica)
+        self._means.clear()
         self._drop(self._calls, replica)
 
     def learn(
@@ -165,7 +173,9 @@ class Costs:
         uncached = max(prompt - cached, 0)
         fit = self._calls.setdefault((model, replica), _CallFit())
         fit.add(uncached, output, service_s, beside)
-        self._steps.pop((model, replica), None)
+        if fit.samples < _STEADY or fit.samples % _STALE == 0:
+            self._steps.pop((model, replica), None)
+            self._means.pop(model, None)
         if len(self._calls) > _MAX_KINDS:
             self._steps.pop(self._calls.popitem(last=False)[0], None)
         share = uncached / prompt if prompt else 1.0
@@ -201,26 +211,41 @@ class Costs:
 
     def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
         """Predict a call on the mean replica (equations 2 and 6)."""
-        known = {key[1] for key in self._calls if key[0] == model} | self._engines.keys()
-        fits = [fit for fit in (self.steps(model, name) for name in known) if fit is not None]
-        usual = self._recent.typical(kind)
-        if not fits or usual is None:
+        usual, mean = self._recent.typical(kind), self._mean_steps(model)
+        if mean is None or usual is None:
             return Predicted()
-        call = _shape(usual, prompt, max_tokens)
-        uncached, context = prompt * (1 - call.cached_share), prompt + call.answer / 2
-        prefill_s = sum([fit.prefill_token_s for fit in fits]) / len(fits) * uncached
-        answer_s = sum([fit.token_s(context) for fit in fits]) / len(fits) * call.answer
+        tokens, most = usual.output, usual.output_p90
+        if max_tokens is not None:
+            tokens, most = min(tokens, max_tokens), min(most, max_tokens)
+        prefill_s = mean.prefill_token_s * prompt * usual.uncached
+        answer_s = mean.token_s(prompt + tokens / 2) * tokens
         fit_s, error = prefill_s + answer_s, usual.error
+        # By position: keywords would double the cost.
         return Predicted(
             fit_s * error,
             prefill_s * error,
             answer_s * error,
-            call.service_s,
+            usual.service_s,
             fit_s * usual.error_p90,
             fit_s,
-            call.answer,
-            call.answer_high,
+            tokens,
+            most,
         )
+
+    def _mean_steps(self, model: str) -> StepCosts | None:
+        """Return the mean of the replicas' step costs for a call by itself, None if none is known.
+        It is computed when they change: calls ask more often.
+        """
+        found = self._means.get(model)
+        if found is None:
+            names = {key[1] for key in self._calls if key[0] == model} | self._engines.keys()
+            fits = [fit for fit in (self.steps(model, name) for name in names) if fit is not None]
+            if not fits:
+                return None
+            # The larger of two terms counts, so it is chosen before the mean.
+            alone = [replace(fit, weights_s=max(fit.weights_s, fit.decode_s)) for fit in fits]
+            found = self._means[model] = _mean(alone)
+        return found
 
     def by_replica(
         self,

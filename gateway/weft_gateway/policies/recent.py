@@ -55,31 +55,31 @@ def levels(kind: str) -> tuple[str, ...]:
 
 
 class Recent:
-    """The last calls of one kind."""
+    """The last calls of one kind. new: samples since the quantiles were computed."""
 
-    __slots__ = ("_new", "_samples", "_typical")
+    __slots__ = ("_typical", "new", "samples")
 
     def __init__(self) -> None:
-        self._samples: deque[Sample] = deque(maxlen=_WINDOW)
+        self.samples: deque[Sample] = deque(maxlen=_WINDOW)
         self._typical: Typical | None = None
-        self._new = 0
+        self.new = 0
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self.samples)
 
     def add(self, sample: Sample) -> None:
         """Add a call."""
-        self._samples.append(sample)
-        self._new += 1
+        self.samples.append(sample)
+        self.new += 1
 
     def typical(self) -> Typical:
         """Return the quantiles. At most one eighth of the samples is missing in them. Call it only
         if there are samples.
         """
-        if self._typical is None or self._new * _STALE >= len(self._samples):
-            self._new = 0
+        if self._typical is None or self.new * _STALE >= len(self.samples):
+            self.new = 0
             prompts, outputs, uncached, services, errors = map(
-                sorted, zip(*self._samples, strict=True)
+                sorted, zip(*self.samples, strict=True)
             )
             predicted = [error for error in errors if error]
             enough = len(predicted) >= MIN_SAMPLES
@@ -110,7 +110,9 @@ class RecentCalls:
                 recent = kinds[name] = Recent()
             else:
                 kinds.move_to_end(name)
-            recent.add(sample)
+            # Without a call of `add`: each sample goes to four kinds.
+            recent.samples.append(sample)
+            recent.new += 1
         while len(kinds) > _MAX_KINDS:
             kinds.popitem(last=False)
 
