@@ -67,12 +67,14 @@ class PathLengths:
     def _count(self, kind: str, position: int, column: int) -> None:
         if position >= MAX_CALLS:
             return
-        for name in {kind, ALL}:
+        for name in (kind, ALL) if kind else (ALL,):
             path = self._paths.get(name)
             if path is None:
                 path = self._paths[name] = _Path()
-            path.counts.extend([0, 0] for _ in range(position + 1 - len(path.counts)))
-            path.counts[position][column] += 1
+            counts = path.counts
+            if position >= len(counts):
+                counts.extend([0, 0] for _ in range(position + 1 - len(counts)))
+            counts[position][column] += 1
             path.events += 1
             self._paths.move_to_end(name)
         self._paths.move_to_end(ALL)

@@ -50,15 +50,18 @@ class Overruns:
         """Add a call. first_byte_s: from its sending, None if the answer was not streamed: then the
         prefill counts as long as predicted. actual_s: until its end.
         """
-        waiting_s = report.waiting_s
-        self.memory_s += report.memory_wait_s
-        self.queue_s += max(waiting_s - report.memory_wait_s, 0.0)
+        waiting_s, memory_s = report.waiting_s, report.memory_wait_s
+        self.memory_s += memory_s
+        if waiting_s > memory_s:
+            self.queue_s += waiting_s - memory_s
         if not found.cost_s:
             return
-        engine_s = max(actual_s - waiting_s, 0.0)
-        prefill_s = found.prefill_s if first_byte_s is None else max(first_byte_s - waiting_s, 0.0)
-        self.prefill_s += max(prefill_s - found.prefill_s, 0.0)
-        self.answer_s += max(engine_s - prefill_s - found.answer_s, 0.0)
+        prefill_s = found.prefill_s if first_byte_s is None else first_byte_s - waiting_s
+        if prefill_s > found.prefill_s:
+            self.prefill_s += prefill_s - found.prefill_s
+        answer_s = actual_s - waiting_s - max(prefill_s, 0.0)
+        if answer_s > found.answer_s:
+            self.answer_s += answer_s - found.answer_s
 
     def cause(self, late_s: float) -> Miss:
         """Return why the unit ended this late, in seconds: the longest overrun, if the unit had met
