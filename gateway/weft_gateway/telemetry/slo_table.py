@@ -17,7 +17,7 @@ _PIPED: Final = 120
 
 def show(report: _Report, console: Console | None = None) -> None:
     """Print a report (`Report.to_json`)."""
-    out = console or Console()
+    out = console or Console(highlight=False)
     if console is None and not out.is_terminal:
         out.width = _PIPED
     since = datetime.fromtimestamp(report["since"], UTC)
