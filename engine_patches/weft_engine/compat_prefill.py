@@ -55,7 +55,7 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
         tokens = output.num_scheduled_tokens
         return {name: tokens[name] for name in names if tokens.get(name, 0) > self._decode_tokens}
 
-    def context_of(self, output: SchedulerOutput) -> int:
+    def earlier_tokens(self, output: SchedulerOutput) -> int:
         """Return the tokens before the computed ones, summed over the sequences of a step."""
         new = output.scheduled_new_reqs
         known = sum([request.num_computed_tokens for request in new]) if new else 0

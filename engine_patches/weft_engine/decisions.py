@@ -24,13 +24,13 @@ _SEEN_FIRST: Final = 8
 class Decisions:
     """Decides for one engine. hooks: its scheduler's handles (SchedulerHooks).
 
-    residents: of the order in use, None for orders without them. displacements: running sequences
-    that were preempted for waiting ones.
+    residents: of the order in use, None for orders without them. preempted: how many running
+    sequences were preempted for waiting ones.
     """
 
     def __init__(self, hooks: Any, call_table: CallTable, settings: PluginSettings) -> None:
         self.residents: Residents | None = None
-        self.displacements = 0
+        self.preempted = 0
         self._hooks = hooks
         self._calls = call_table
         self._every = settings.decide_every
@@ -175,5 +175,5 @@ class Decisions:
             call = self._calls.of(sequence)
             if call is not None:
                 call.displaced += 1
-            self.displacements += 1
+            self.preempted += 1
             self._hooks.preempt(self._hooks.requests[sequence], now)

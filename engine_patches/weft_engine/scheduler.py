@@ -121,7 +121,7 @@ class WeftScheduler(SchedulerHooks):
         self._last_step_end = now
         tokens = scheduler_output.num_scheduled_tokens
         self.calls.serve(tokens, duration_s, now, prefill)
-        context = self.context_of(scheduler_output)
+        context = self.earlier_tokens(scheduler_output)
         self._meter.note(prefill, len(tokens), context, duration_s)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self._report_finished(now)
@@ -221,7 +221,7 @@ class WeftScheduler(SchedulerHooks):
             "running": len(self.running),
             "waiting": len(self.waiting),
             "waiting_by_queue": {str(q): n for q, n in self.calls.waiting_by_queue().items()},
-            "displacements": self._decisions.displacements,
+            "displacements": self._decisions.preempted,
             "recomputed_tokens": self._recomputed,
             "promotions": self.calls.promotions,
             "demotions": self.calls.demotions,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import numpy
 
@@ -88,7 +88,8 @@ class PrefillPace:
         self.token_s += (pace - self.token_s) * (_SMOOTHING if self.token_s else 1.0)
 
 
-class StepCosts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StepCosts:
     """A step's duration in seconds:
 
         step_s + max(weights_s, prefill_token_s * prompt tokens + decode_sequence_s * sequences)
@@ -198,7 +199,7 @@ class StepFit:
         """Return the fit for `/weft/state`; None before the first one."""
         if self.costs is None:
             return None
-        return {**self.costs._asdict(), "samples": self.samples, "relative_error": self.error}
+        return {**asdict(self.costs), "samples": self.samples, "relative_error": self.error}
 
     def _solve(self) -> None:
         one, c, cc, y, cy = self._light
@@ -252,6 +253,8 @@ class StepMeter:
     ) -> None:
         """Learn from a step. prompts: computed prompt tokens by sequence. sequences: all in the
         step. context: tokens before the computed ones."""
+        if not sequences:
+            return
         prefill, decode = sum(prompts.values()), sequences - len(prompts)
         self.pace.note(prefill + decode, sequences, duration_s)
         self.fit.note(prefill, decode, context, duration_s)

@@ -140,7 +140,7 @@ class Gateway:
         budgets = self.budgets = Budgets(slos)
         # Costs are predicted for balancers that use them, and for targets.
         predicts = s.balancer in routers.BY_COST or bool(slos.classes)
-        outlook = Outlook(budgets, table) if predicts else None
+        outlook = Outlook(budgets, table, s.balancer == "soonest") if predicts else None
         health.costs = budgets.costs.set_engine if predicts else None
         placement = Placement(router, registry, table, counter, s.retry_after_s, outlook)
         self.slo = SloObserver(slos, budgets, SloTally(slos, metrics, tenants.weight))

@@ -122,9 +122,8 @@ def resident(options: OrderOptions) -> Order:
 
 def slack(options: OrderOptions) -> Order:
     """`resident`, and before it the calls whose latest start is near (see due_calls.py). The slack
-    is that of HexGen-Flow 4.2, equation 7, with the opposite sign. Unlike equation 8, a call with
-    much slack gains nothing from it, and neither does a call whose target cannot be met any
-    more."""
+    is that of HexGen-Flow 4.2, equation 7, with the opposite sign. Unlike under
+    equation 8, a call with much slack or with a target that it cannot meet keeps its place."""
     due = DueRules(options.due_margin_s, options.due_share, options.default_budget_s)
     return replace(resident(options), name="slack", due=due)
 

@@ -13,10 +13,11 @@ from weft_gateway.programs.table import ProcessTable
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Predicts calls that are about to be placed."""
+    """Predicts calls that are about to be placed. budget: whether the balancer uses budgets."""
 
     budgets: Budgets
     table: ProcessTable
+    budget: bool = True
 
     def predicted(self, call: Call, request: RouteRequest) -> RouteRequest:
         """Return the request with the call's costs and budget, as far as they are known."""
@@ -32,7 +33,7 @@ class Outlook:
                 cached_tokens(program, prompt, expected.cached_share, request.shared),
                 self.table.work(),
             )
-        budget = budgets.ahead(call, program, prompt)
+        budget = budgets.ahead(call, program, prompt) if self.budget else None
         # By position: keywords would double the cost.
         return RouteRequest(
             request.model,

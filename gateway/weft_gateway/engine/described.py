@@ -112,6 +112,9 @@ def engine_costs(answer: dict[str, Any]) -> EngineCosts | None:
     if not known or len(known) < len(states):
         return None
     steps = [sum(column) / len(known) for column in zip(*[one[0] for one in known], strict=True)]
+    # A decoding sequence takes at least the arithmetic of a prompt token. The weights hide it in
+    # small batches, so the fit may be too low.
+    steps[3] = max(steps[3], steps[2])
     slots, room = sum(one[1] for one in known), sum(one[2] for one in known)
     return EngineCosts(replace(StepCosts(*steps), together=slots), room)
 

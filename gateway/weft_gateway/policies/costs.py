@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from weft_gateway.model import Program, ReplicaCost, Shared
 from weft_gateway.model.record import record
-from weft_gateway.policies.recent import ALL, RecentCalls, Sample, Typical
+from weft_gateway.policies.recent import ALL, RecentCalls, Sample
 
 _MAX_KINDS: Final = 1024
 # The weight of a sample after the next one.
@@ -134,6 +134,20 @@ class _CallFit:
         return (self.ps / self.pp if self.pp else 0.0), 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """A replica's step costs, and what follows from them. token_s, shared_token_s: of StepCosts,
+    without context. mean_s: the cost of the usual call. drain: time that a batch of usual calls
+    takes, as a share of their summed costs.
+    """
+
+    steps: StepCosts
+    token_s: float
+    shared_token_s: float
+    mean_s: float
+    drain: float
+
+
 class Costs:
     """The costs of calls, learned from engines and calls."""
 
@@ -142,25 +156,27 @@ class Costs:
         self._calls: OrderedDict[tuple[str, str], _CallFit] = OrderedDict()
         self._recent = RecentCalls()
         # By model and replica, until a sample changes it.
-        self._steps: dict[tuple[str, str], StepCosts] = {}
-        self._means: dict[str, StepCosts] = {}
+        self._paces: dict[tuple[str, str], _Pace] = {}
+        # By model, until a replica is added or removed.
+        self._replicas: dict[str, list[str]] = {}
 
     def set_engine(self, replica: str, costs: EngineCosts | None) -> None:
         """Set the fit that an engine reports; None if it reports none any more."""
         if costs == self._engines.get(replica):
             return
+        if costs is None or replica not in self._engines:
+            self._replicas.clear()
         if costs is None:
             del self._engines[replica]
         else:
             self._engines[replica] = costs
-        self._drop(self._steps, replica)
-        self._means.clear()
+        self._drop(self._paces, replica)
 
     def forget(self, replica: str) -> None:
         """Forget a replica that was removed."""
         self._engines.pop(replica, None)
-        self._drop(self._steps, replica)
-        self._means.clear()
+        self._replicas.clear()
+        self._drop(self._paces, replica)
         self._drop(self._calls, replica)
 
     def learn(
@@ -171,13 +187,15 @@ class Costs:
         the replica, with this one. fit_s: as predicted, 0 without a prediction.
         """
         uncached = max(prompt - cached, 0)
-        fit = self._calls.setdefault((model, replica), _CallFit())
+        fit = self._calls.get((model, replica))
+        if fit is None:
+            fit = self._calls[model, replica] = _CallFit()
+            self._replicas.clear()
         fit.add(uncached, output, service_s, beside)
         if fit.samples < _STEADY or fit.samples % _STALE == 0:
-            self._steps.pop((model, replica), None)
-            self._means.pop(model, None)
+            self._paces.pop((model, replica), None)
         if len(self._calls) > _MAX_KINDS:
-            self._steps.pop(self._calls.popitem(last=False)[0], None)
+            self._paces.pop(self._calls.popitem(last=False)[0], None)
         share = uncached / prompt if prompt else 1.0
         error = service_s / fit_s if fit_s else 0.0
         self._recent.add(kind, Sample(prompt, output, share, service_s, error))
@@ -187,7 +205,11 @@ class Costs:
         of its answer.
         """
         usual = self._recent.typical(kind)
-        return None if usual is None else _shape(usual, prompt, max_tokens)
+        if usual is None:
+            return None
+        most = usual.output_p90 if max_tokens is None else max_tokens
+        answer, high = min(usual.output, most), min(usual.output_p90, most)
+        return Shape(prompt, 1 - usual.uncached, answer, high, usual.service_s)
 
     def service_s(self, kind: str) -> float:
         """Return the median service of a kind's calls, 0 if unknown."""
@@ -196,29 +218,28 @@ class Costs:
 
     def steps(self, model: str, replica: str) -> StepCosts | None:
         """Return the step costs of a replica: by its engine, else by its calls, else None."""
-        found = self._steps.get((model, replica))
-        if found is not None:
-            return found
-        engine, calls = self._engines.get(replica), self._calls.get((model, replica))
-        if engine is not None:
-            found = self._limited(engine)
-        elif calls is not None:
-            found = calls.fit()
-        else:
-            return None
-        self._steps[model, replica] = found
-        return found
+        pace = self._pace(model, replica)
+        return None if pace is None else pace.steps
 
     def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
         """Predict a call on the mean replica (equations 2 and 6)."""
-        usual, mean = self._recent.typical(kind), self._mean_steps(model)
-        if mean is None or usual is None:
+        usual = self._recent.typical(kind)
+        if usual is None:
             return Predicted()
         tokens, most = usual.output, usual.output_p90
         if max_tokens is not None:
             tokens, most = min(tokens, max_tokens), min(most, max_tokens)
-        prefill_s = mean.prefill_token_s * prompt * usual.uncached
-        answer_s = mean.token_s(prompt + tokens / 2) * tokens
+        uncached, context = prompt * usual.uncached, prompt + tokens / 2
+        prefill_s, token_s, count = 0.0, 0.0, 0
+        for name in self._replicas_of(model):
+            pace = self._pace(model, name)
+            if pace is not None:
+                prefill_s += pace.steps.prefill_token_s
+                token_s += pace.token_s + context * pace.steps.context_token_s
+                count += 1
+        if not count:
+            return Predicted()
+        prefill_s, answer_s = prefill_s / count * uncached, token_s / count * tokens
         fit_s, error = prefill_s + answer_s, usual.error
         # By position: keywords would double the cost.
         return Predicted(
@@ -231,21 +252,6 @@ class Costs:
             tokens,
             most,
         )
-
-    def _mean_steps(self, model: str) -> StepCosts | None:
-        """Return the mean of the replicas' step costs for a call by itself, None if none is known.
-        It is computed when they change: calls ask more often.
-        """
-        found = self._means.get(model)
-        if found is None:
-            names = {key[1] for key in self._calls if key[0] == model} | self._engines.keys()
-            fits = [fit for fit in (self.steps(model, name) for name in names) if fit is not None]
-            if not fits:
-                return None
-            # The larger of two terms counts, so it is chosen before the mean.
-            alone = [replace(fit, weights_s=max(fit.weights_s, fit.decode_s)) for fit in fits]
-            found = self._means[model] = _mean(alone)
-        return found
 
     def by_replica(
         self,
@@ -260,17 +266,68 @@ class Costs:
         A replica of which nothing is known costs as much as the mean of the others. cached: tokens
         of the prompt by replica. work: the predicted costs of open calls by replica, microseconds.
         """
-        fits = {name: self.steps(model, name) for name in names}
-        known = [fit for fit in fits.values() if fit is not None]
-        usual = self._recent.typical(ALL)
-        if not known:
+        paces = {name: self._pace(model, name) for name in names}
+        if None in paces.values():
+            known = [pace.steps for pace in paces.values() if pace is not None]
+            if not known:
+                return None
+            mean = self._paced(_mean(known))
+            paces = {name: pace or mean for name, pace in paces.items()}
+        prompt, answer, context = call.prompt, call.answer, call.prompt + call.answer / 2
+        found = {}
+        # Without calls of functions: each call of a client waits for this.
+        for name, pace in paces.items():
+            assert pace is not None
+            known_tokens = cached.get(name, 0) if cached else 0
+            per_token_s = pace.steps.prefill_token_s
+            prefill_s = (prompt - known_tokens) * per_token_s if known_tokens < prompt else 0.0
+            context_s = context * pace.steps.context_token_s
+            token_s = pace.token_s + context_s
+            queue_s = work[name] / _US if name in work else 0.0
+            found[name] = ReplicaCost(
+                prefill_s + answer * token_s,
+                prefill_s + call.answer_high * token_s,
+                queue_s,
+                queue_s * pace.drain,
+                prefill_s + answer * (pace.shared_token_s + context_s),
+                pace.mean_s,
+                known_tokens,
+            )
+        return found
+
+    def _replicas_of(self, model: str) -> Collection[str]:
+        """Return the replicas of which costs are known."""
+        found = self._replicas.get(model)
+        if found is None:
+            called = {replica for name, replica in self._calls if name == model}
+            found = self._replicas[model] = sorted(called | self._engines.keys())
+        return found
+
+    def _pace(self, model: str, replica: str) -> _Pace | None:
+        found = self._paces.get((model, replica))
+        if found is not None:
+            return found
+        engine, calls = self._engines.get(replica), self._calls.get((model, replica))
+        if engine is not None:
+            found = self._paced(self._limited(engine))
+        elif calls is not None:
+            found = self._paced(calls.fit())
+        else:
             return None
-        mean = None if len(known) == len(fits) else _mean(known)
-        every = call if usual is None else _shape(usual, usual.prompt, None)
-        return {
-            name: _on(fit or mean or known[0], call, cached.get(name, 0), every, work.get(name, 0))
-            for name, fit in fits.items()
-        }
+        self._paces[model, replica] = found
+        return found
+
+    def _paced(self, steps: StepCosts) -> _Pace:
+        """Return the step costs with those of the usual call."""
+        token_s, shared_s = steps.token_s(0.0), steps.shared_token_s(0.0)
+        usual = self._recent.typical(ALL)
+        if usual is None:
+            return _Pace(steps, token_s, shared_s, 0.0, 1.0)
+        context_s = (usual.prompt + usual.output / 2) * steps.context_token_s
+        prefill_s = usual.prompt * usual.uncached * steps.prefill_token_s
+        mean_s = prefill_s + usual.output * (token_s + context_s)
+        busy_s = prefill_s + usual.output * (shared_s + context_s)
+        return _Pace(steps, token_s, shared_s, mean_s, busy_s / mean_s if mean_s else 1.0)
 
     @staticmethod
     def _drop(known: dict[tuple[str, str], Any], replica: str) -> None:
@@ -302,43 +359,6 @@ def cached_tokens(
     return found
 
 
-def _shape(usual: Typical, prompt: float, max_tokens: int | None) -> Shape:
-    """Return a call like the usual ones, with its own prompt and limit of the answer."""
-    most = usual.output_p90 if max_tokens is None else max_tokens
-    answer, high = min(usual.output, most), min(usual.output_p90, most)
-    return Shape(prompt, 1 - usual.uncached, answer, high, usual.service_s)
-
-
 def _mean(fits: Collection[StepCosts]) -> StepCosts:
     columns = zip(*map(astuple, fits), strict=True)
     return StepCosts(*[sum(column) / len(fits) for column in columns])
-
-
-def _on(steps: StepCosts, call: Shape, cached: int, every: Shape, work_us: int) -> ReplicaCost:
-    """Return the cost of a call on a replica. every: the usual call, which the replica's batch
-    consists of.
-    """
-    prefill_s = max(0.0, call.prompt - cached) * steps.prefill_token_s
-    context = call.prompt + call.answer / 2
-    token_s = steps.token_s(context)
-    mean_s, mean_busy_s = _alone(steps, every), _in_batch(steps, every)
-    queue_s = work_us / _US
-    return ReplicaCost(
-        prefill_s + call.answer * token_s,
-        prefill_s + call.answer_high * token_s,
-        queue_s,
-        queue_s * mean_busy_s / mean_s if mean_s else queue_s,
-        prefill_s + call.answer * steps.shared_token_s(context),
-        mean_s,
-        min(cached, int(call.prompt)),
-    )
-
-
-def _alone(steps: StepCosts, call: Shape) -> float:
-    uncached, context = call.prompt * (1 - call.cached_share), call.prompt + call.answer / 2
-    return uncached * steps.prefill_token_s + call.answer * steps.token_s(context)
-
-
-def _in_batch(steps: StepCosts, call: Shape) -> float:
-    uncached, context = call.prompt * (1 - call.cached_share), call.prompt + call.answer / 2
-    return uncached * steps.prefill_token_s + call.answer * steps.shared_token_s(context)

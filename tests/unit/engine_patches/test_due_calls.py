@@ -170,7 +170,7 @@ def test_of_calls_that_cannot_all_be_on_time_the_costly_one_gives_up():
     assert on_time([DueCall(0.0, 20.0, 1.0)], 3, []) == ([True], 0.0)
 
 
-def test_a_tenants_due_calls_get_a_share_of_its_own_slots():
+def test_due_calls_get_a_share_of_the_slots_of_their_tenant():
     e = Engine()
     for number in range(6):
         e.come(f"liar{number}", 1.0, 1.0, tenant="l", arrival_s=9.0)
@@ -181,7 +181,7 @@ def test_a_tenants_due_calls_get_a_share_of_its_own_slots():
 
 
 @pytest.mark.parametrize("slots", [1, 4])
-def test_due_calls_give_way_to_a_call_that_has_waited_too_long_for_memory(slots, monkeypatch):
+def test_no_call_is_due_while_another_has_waited_too_long_for_memory(slots, monkeypatch):
     """And to one that has waited too long for the only slot."""
     e = Engine()
     monkeypatch.setattr(e, "slots", lambda: slots)

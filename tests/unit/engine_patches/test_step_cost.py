@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import astuple
 from random import Random
 
 import pytest
@@ -112,7 +113,7 @@ def test_nothing_is_known_before_the_first_fit():
 
 
 def test_the_fit_follows_an_engine_that_becomes_slower():
-    slow = StepCosts(*(2 * cost for cost in TRUE))
+    slow = StepCosts(*(2 * cost for cost in astuple(TRUE)))
     fit = fitted(steps(2000), steps(30_000, slow))
     assert fit.costs.prefill_token_s == pytest.approx(2e-4, rel=0.05)
     assert fit.costs.step_s + fit.costs.weights_s == pytest.approx(0.023, rel=0.05)
@@ -140,7 +141,7 @@ def test_steps_that_were_reported_together_do_not_spoil_the_fit():
 @settings(max_examples=50, deadline=None)
 def test_costs_are_finite_and_never_negative(some):
     fit = fitted(some, [(0, 1, 0, 0.01)] * 32)
-    assert all(0 <= cost < math.inf for cost in fit.costs)
+    assert all(0 <= cost < math.inf for cost in astuple(fit.costs))
     assert 0 <= fit.error <= 1
 
 
@@ -153,6 +154,6 @@ def test_a_meter_measures_the_pace_and_the_costs():
 
 
 def test_the_fit_follows_an_engine_that_becomes_much_faster():
-    fast = StepCosts(*(cost / 10 for cost in TRUE))
+    fast = StepCosts(*(cost / 10 for cost in astuple(TRUE)))
     fit = fitted(steps(2000), steps(30_000, fast))
     assert fit.costs.prefill_token_s == pytest.approx(1e-5, rel=0.05)

@@ -10,7 +10,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from vllm import SamplingParams
@@ -83,7 +83,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A future request. service_s, waiting_s: of its program's finished calls, in seconds."""
+    """A future request. service_s, waiting_s: of its program's finished calls, in seconds.
+    budget_s: the time until its target, None without one. cost_s: its predicted service.
+    """
 
     name: str
     program: str
@@ -92,21 +94,24 @@ class Call:
     prompt: tuple[int, ...]
     tokens: int
     tenant: str = ""
+    budget_s: float | None = None
+    cost_s: float = 0.0
 
 
 def calls(load: Load) -> Iterator[Call]:
     """Yield calls without end, the same for the same seed.
 
-    The attained service of their programs spreads over all queues, and most programs are young.
-    Prompts have 64 to 512 tokens (6,656 to 8,192 if blocks are scarce), answers 50 to 450.
+    The attained service of their programs spreads over all queues, and most programs are young. Two
+    of three calls have a target, 1.5 to 20 times their cost away. Prompts have 64 to 512 tokens
+    (6,656 to 8,192 if blocks are scarce), answers 50 to 450.
     """
-    numbers = random.Random(load.seed)
+    numbers, targets = random.Random(load.seed), random.Random(load.seed)
     count = 0
     lengths = _REST if load.scarce else _PROMPT
     kinds = [tuple(numbers.choices(range(512), k=_SHARED)) for _ in range(_KINDS * load.scarce)]
     while True:
         service = numbers.lognormvariate(1.0, 1.6)
-        yield Call(
+        call = Call(
             name=f"call-{count}",
             program=f"program-{count}",
             service_s=service,
@@ -116,6 +121,9 @@ def calls(load: Load) -> Iterator[Call]:
             tokens=_ENDLESS if load.quiet else numbers.randint(*_ANSWER),
             tenant=f"tenant-{count % load.tenants}" if load.tenants > 1 else "",
         )
+        cost_s = call.tokens * load.step_s
+        budget_s = targets.uniform(1.5, 20.0) * cost_s
+        yield replace(call, budget_s=budget_s if count % 3 else None, cost_s=cost_s)
         count += 1
 
 
@@ -191,6 +199,11 @@ class Replica:
             # Programs have one thread, so their critical path equals their service.
             critical_path_s=call.service_s,
             tenant=call.tenant,
+            budget_s=call.budget_s,
+            cost_s=call.cost_s,
+            left_s=call.budget_s,
+            path_s=call.cost_s,
+            deadline_s=call.budget_s,
         )
         self.scheduler.add_request(
             Request(

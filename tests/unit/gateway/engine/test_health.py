@@ -12,6 +12,7 @@ from weft_gateway.engine.health import HealthLoop
 from weft_gateway.engine.pool import Timeouts, Upstream
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.model import PromptPrefix
+from weft_gateway.policies.costs import EngineCosts, StepCosts
 
 pytestmark = pytest.mark.anyio
 
@@ -343,3 +344,27 @@ async def test_restarted_replica_has_an_empty_cache() -> None:
         await loop.check_all()
     assert registry["r0"].circuit.healthy
     assert registry.prefixes.shared(prefix, ["r0", "another"]) is None
+
+
+async def test_step_costs_of_an_engine_with_the_plugin_are_read_with_each_check() -> None:
+    costs = dict.fromkeys(
+        ("step_s", "weights_s", "prefill_token_s", "decode_sequence_s", "context_token_s"), 0.5
+    )
+    state = {"costs": costs, "slots": 8, "kv_blocks": 10, "block_tokens": 16}
+    router = engine()
+    answers = [{"weft": {}}, {"weft": {}, "engines": [state]}, {"weft": {}, "engines": [7]}, {}]
+    router.get(f"{URL}/weft/state").side_effect = [
+        *[httpx.Response(200, json=answer) for answer in answers],
+        httpx.ReadTimeout("late"),
+    ]
+    read: list[EngineCosts | None] = []
+    registry = Registry({"r0": URL}, Timeouts(1, 1, 1))
+    async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
+        loop = HealthLoop(registry, EngineClient(client, ""), 1.0)
+        loop.costs = lambda name, costs: read.append(costs)
+        for _ in range(5):
+            await loop.check_all()
+    # The last two answers say nothing about the engine.
+    known = EngineCosts(StepCosts(0.5, 0.5, 0.5, 0.5, 0.5, together=8), 160)
+    assert read == [None, known, None]
+    assert registry["r0"].circuit.healthy
