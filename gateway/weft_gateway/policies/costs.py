@@ -20,7 +20,7 @@ _MAX_KINDS: Final = 1024
 # The weight of a sample after the next one.
 _FADE: Final = 0.99
 _US: Final = 1_000_000
-# After so many samples, a fit is solved again for every eighth one.
+# A fit with this many samples is solved again for every eighth one.
 _STEADY: Final = 64
 _STALE: Final = 8
 
