@@ -350,3 +350,20 @@ def test_an_unknown_program_is_none(make_table):
         assert await table.end(KEY, 1.0) is None
 
     scenario(make_table, steps)
+
+
+def test_work_is_the_cost_on_the_replica_that_the_table_chooses(make_table):
+    async def steps(table):
+        costs = {"r0": 5, "r1": 9}
+        first = opening(replica="r1", sticky=True, costs=costs)
+        await table.open_call(first)
+        # Its home wins over the candidate.
+        second = opening(replica="r0", sticky=True, costs=costs)
+        assert (await table.open_call(second)).replica == "r1"
+        await table.open_call(third := opening(replica="r2", costs=costs))
+        assert table.work() == {"r1": 18}
+        for o in (first, second, third):
+            await table.close_call(closing(o))
+        assert table.work() == {}
+
+    scenario(make_table, steps)

@@ -65,6 +65,7 @@ def test_soonest_leaves_fast_replicas_free_if_a_slow_one_meets_the_budget():
     costs = {"a": cost(1.0), "b": cost(3.0), "c": cost(9.0)}
     decision = route("soonest", costs, budget=4.0)
     assert (decision.replica, decision.reason) == ("b", "meets the budget")
+    assert {route("soonest", costs, budget=4.0, seed=n).replica for n in range(20)} == {"b"}
     assert route("soonest", costs, budget=0.5).replica == "a"
     assert decision.costs == costs
     assert decision.budget_s == 4.0
