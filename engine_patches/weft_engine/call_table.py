@@ -23,11 +23,13 @@ from weft_engine.wire import CallContext
 # Finished calls whose totals are kept: another sequence of the same call may still arrive (several
 # prompts in one request).
 _REMEMBERED_CALLS: Final = 1024
-_FIRST: Final[Rank] = (-1, 0.0, 0)
+_UNKNOWN: Final[Rank] = (-1, 0.0, 0)
 # The place of deferred calls, behind every queue and level.
 DEFERRED: Final = 2**31
-# The place of due calls, before every queue and level.
-_DUE: Final = -DEFERRED
+# The place of calls that come before every queue and may preempt under any order.
+FIRST: Final = -DEFERRED
+# The place of due calls, after these and before every queue and level.
+_DUE: Final = FIRST + 1
 
 
 class CallTable:
@@ -211,7 +213,8 @@ class CallTable:
         self._set_rank(call, (DEFERRED if held else self._place(call), *call.rank[1:]))
 
     def put_at(self, sequence: str, level: int) -> None:
-        """Put a waiting sequence's call behind all calls of its queue with lower levels."""
+        """Put a waiting sequence's call behind all calls of its queue with lower levels. FIRST:
+        before every queue."""
         call = self._of.get(sequence)
         if call is not None and call.level != level:
             call.level = level
@@ -241,7 +244,7 @@ class CallTable:
     def rank(self, sequence: str) -> Rank:
         """The sort key of a sequence, the lowest first. Unknown sequences come first."""
         call = self._of.get(sequence)
-        return _FIRST if call is None else call.rank
+        return _UNKNOWN if call is None else call.rank
 
     @property
     def starves_at(self) -> float:

@@ -13,7 +13,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from weft_engine.prefill_limits import PrefillLimits, Step
+from weft_engine.prefill_limits import Limits, Step
 
 
 class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
@@ -22,7 +22,7 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
     prefill_limits: limits of the next step; None for vLLM's own.
     """
 
-    prefill_limits: PrefillLimits | None = None
+    prefill_limits: Limits | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

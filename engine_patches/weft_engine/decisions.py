@@ -11,6 +11,7 @@ from weft_engine.due_calls import DueCalls
 from weft_engine.preemption import Preemption
 from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
+from weft_engine.short_calls import ShortCalls
 from weft_engine.tenant_queues import TenantQueues
 
 # While tenants contend: waiting sequences that are moved to the front of the queue beyond the free
@@ -22,17 +23,21 @@ _SEEN_FIRST: Final = 8
 
 
 class Decisions:
-    """Decides for one engine. hooks: its scheduler's handles (SchedulerHooks).
+    """Decides for one engine. hooks: its scheduler's handles (SchedulerHooks). short: its short
+    calls.
 
     residents: of the order in use, None for orders without them. preempted: how many running
     sequences were preempted for waiting ones.
     """
 
-    def __init__(self, hooks: Any, call_table: CallTable, settings: PluginSettings) -> None:
+    def __init__(
+        self, hooks: Any, call_table: CallTable, settings: PluginSettings, short: ShortCalls
+    ) -> None:
         self.residents: Residents | None = None
         self.preempted = 0
         self._hooks = hooks
         self._calls = call_table
+        self._short = short
         self._every = settings.decide_every
         self._tenant_queues = TenantQueues(call_table)
         self._preemption = Preemption(
@@ -143,8 +148,8 @@ class Decisions:
 
     def _may_preempt(self) -> bool:
         hooks = self._hooks
-        some = self._calls.order.preempts and hooks.waiting and hooks.running
-        return bool(some and hooks.admits())
+        claims = self._calls.order.preempts or self._short.leading()
+        return bool(claims and hooks.waiting and hooks.running and hooks.admits())
 
     def _admit_by_tenant(self, now: float) -> None:
         """Tenants contend: preempt for tenants below their share, and move the sequences that are

@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from weft_engine.call_state import Rank
-from weft_engine.call_table import CallTable
+from weft_engine.call_table import FIRST, CallTable
 from weft_engine.due_calls import DueCalls
 from weft_engine.preemption_rules import Candidate, Claim, meet_claims, outranks
 from weft_engine.tenant_queues import TenantQueues
@@ -199,8 +199,11 @@ class Preemption:
         return list(takewhile(lambda r: self._place(r) < worst, better)), candidates
 
     def _claiming(self, ready: Callable[[str], bool]) -> Iterator[Any]:
-        """Iterate in queue order over waiting requests that vLLM would admit now."""
-        waiting = islice(self._hooks.waiting_requests(), _CLAIMS)
+        """Iterate in queue order over waiting requests that vLLM would admit now and that may
+        preempt."""
+        waiting: Iterator[Any] = islice(self._hooks.waiting_requests(), _CLAIMS)
+        if not self._calls.order.preempts:
+            waiting = takewhile(lambda r: self._rank(r)[0] <= FIRST, waiting)
         return (request for request in waiting if ready(request.request_id))
 
     # -- shared ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from weft_engine.tenant_shares import TenantShares
 
@@ -36,6 +36,22 @@ class Step(NamedTuple):
     budget: int
     longest: int
     free: int
+
+
+class Limits(Protocol):
+    """Limits on the prefill of one step."""
+
+    def left(self, sequence: str, running: bool, tokens: int) -> int:
+        """How many of these prompt tokens the sequence may compute."""
+        ...
+
+    def take(self, sequence: str, running: bool, tokens: int, of: int) -> None:
+        """A sequence computes `tokens` of the `of` prompt tokens that it lacks."""
+        ...
+
+    def passes_over(self, sequence: str, tokens: int) -> bool:
+        """Whether this step skips a waiting sequence."""
+        ...
 
 
 class PrefillLimits:

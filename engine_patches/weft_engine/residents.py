@@ -1,8 +1,8 @@
 """Admission of programs to the cache: the medium-term scheduler of one engine. Pure.
 
 Residents keep their contexts between calls: their blocks are the last to be reused, and their calls
-come first. A call of another program waits if the contexts of such calls would exceed the memory
-that residents leave, unless the engine is idle.
+come first, after short calls of new programs (see short_calls). A call of another program waits if
+the contexts of such calls would exceed the memory that residents leave, unless the engine is idle.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, Protocol
 
-from weft_engine.call_table import CallTable
+from weft_engine.call_table import FIRST, CallTable
 from weft_engine.loads import ReloadCost
+from weft_engine.short_calls import ShortCalls
 from weft_engine.step_cost import PrefillPace
+from weft_engine.wire import CallContext
 from weft_engine.working_sets import WorkingSets
 
 # The fraction of the cache that residents fill. The rest serves other calls, and what residents
@@ -66,6 +68,7 @@ class Memory(Protocol):
 class Residents:
     """Residents of one engine. blocks: of its cache. tokens: the same in tokens. reside: called
     with a program and whether its blocks are the last to be reused. pace: of prefill, measured.
+    short: the short calls.
 
     admitting: how many waiting sequences may be admitted until the next refresh; None for any
     number. due: when a refresh has something to do; infinite if nothing waits for time. deferred:
@@ -80,6 +83,7 @@ class Residents:
         tokens: int,
         reside: Callable[[str, bool], None],
         pace: PrefillPace,
+        short: ShortCalls,
     ) -> None:
         self.admitting: int | None = None
         self.due = math.inf
@@ -87,6 +91,7 @@ class Residents:
         self._calls = call_table
         self._tokens = tokens
         self._reside = reside
+        self._short = short
         self._blocks = blocks
         self._sets = WorkingSets(int(_SHARE * blocks))
         self._pace = pace
@@ -128,6 +133,8 @@ class Residents:
         """A sequence waits: it is new or was preempted."""
         self._changed = True
         call = self._calls.of(sequence)
+        if sequence in self._short:
+            self._short.queued(sequence)
         if call is None or self._guests.pop(sequence, None) is not None:
             return
         if call.preemptions:
@@ -146,10 +153,13 @@ class Residents:
                 context.service_s,
                 context.remaining_s if self._calls.order.knows_remaining else None,
             )
+        if self._is_short(sequence, context):
+            self._short.queued(sequence)
         self._calls.put_at(sequence, self._level(sequence))
 
     def started(self, sequence: str) -> None:
         """A waiting sequence was admitted."""
+        self._short.started(sequence)
         self._deferred.discard(sequence)
         if self._program(sequence) not in self._sets.residents:
             self._guests[sequence] = self._blocks_of(sequence)
@@ -172,6 +182,7 @@ class Residents:
         the call table and the engine know the sequence."""
         self._changed = True
         self._guests.pop(sequence, None)
+        self._short.left(sequence)
         self._deferred.discard(sequence)
         if blocks:
             share = min(1.0, blocks / self._memory.context_blocks(sequence))
@@ -195,6 +206,7 @@ class Residents:
 
     def dissolve(self) -> None:
         """Another order begins: no program is resident."""
+        self._short.clear()
         for program in sorted(self._sets.residents):
             self._reside(program, False)
 
@@ -217,9 +229,10 @@ class Residents:
 
     def violations(self, waiting: Iterable[str]) -> list[str]:
         """Return inconsistencies in words."""
-        strays = self._deferred - set(waiting)
+        names = set(waiting)
+        strays = self._deferred - names
         found = [f"{sorted(strays)[:5]} are deferred and do not wait"] * bool(strays)
-        return found + self._sets.violations()
+        return found + self._short.violations(names) + self._sets.violations()
 
     @property
     def _least_s(self) -> float:
@@ -232,11 +245,20 @@ class Residents:
     def _blocks_of(self, sequence: str) -> int:
         return math.ceil(self._own * self._memory.context_blocks(sequence))
 
+    def _is_short(self, sequence: str, context: CallContext) -> bool:
+        """Whether this is the first call of its program, with a small prompt."""
+        blocks = self._memory.context_blocks(sequence)
+        most = min(_SMALL * self._tokens, self._short.most_tokens)
+        first = not context.service_s and self._sets.calls_of(context.program) <= 1
+        return first and blocks * self._tokens <= most * self._blocks
+
     def _program(self, sequence: str) -> str:
         call = self._calls.of(sequence)
         return sequence if call is None else call.context.program
 
     def _level(self, sequence: str) -> int:
+        if sequence in self._short and sequence in self._short.leading():
+            return FIRST
         program = self._program(sequence)
         if program in self._sets.residents:
             return self._sets.level(program)
@@ -264,7 +286,8 @@ class Residents:
         before, self._deferred = self._deferred, set()
         count = min(self._memory.free_slots() + _BEYOND_SLOTS, _CONSIDERED)
         # The calls deferred before are still the last of the queue.
-        waiting = [*islice(self._memory.waiting_names(), count), *sorted(before)]
+        seen = islice(self._memory.waiting_names(), count)
+        waiting = [*self._short.leading(), *seen, *sorted(before)]
         waiting = list(dict.fromkeys(waiting))
         for sequence in before:
             self._calls.hold(sequence, False, now)

@@ -8,7 +8,7 @@ the step's duration to the calls in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft_engine.call_table import CallTable
@@ -21,7 +21,9 @@ from weft_engine.orders import Order, build_order
 from weft_engine.prefill_limits import PrefillPacing
 from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
+from weft_engine.short_calls import ShortCalls
 from weft_engine.step_cost import StepMeter
+from weft_engine.steps import StepsInFlight
 from weft_engine.swap.connector import SwapConnector
 from weft_engine.wire import CallContext, CallReport
 
@@ -40,7 +42,9 @@ class WeftScheduler(SchedulerHooks):
         self.settings = PluginSettings.from_config(self.vllm_config.additional_config)
         check_start(self.vllm_config, self.settings.channel)
         self.calls = CallTable(self._order(self.settings.policy))
-        self._decisions = Decisions(self, self.calls, self.settings)
+        step = self.next_step({}, self.free_slots())
+        self._short = ShortCalls(self.calls.shares.cost, step.slots, step.longest)
+        self._decisions = Decisions(self, self.calls, self.settings, self._short)
         self._eviction = (
             EvictionAdapter(self) if self.settings.tags and self.prefix_cached() else None
         )
@@ -54,9 +58,7 @@ class WeftScheduler(SchedulerHooks):
         # The tokens that each preempted sequence had computed.
         self._lost: dict[str, int] = {}
         self._pacing = PrefillPacing(self.calls.shares, self.block_size)
-        # For each step in flight: when it began, and the prompt tokens that it computes.
-        self._begun: dict[int, tuple[float, Mapping[str, int]]] = {}
-        self._last_step_end = 0.0
+        self._steps = StepsInFlight()
         self._undecided, self._forgetting = 0, False
         self._recomputed = 0
         self._kv_commands: list[Command] = []
@@ -88,7 +90,7 @@ class WeftScheduler(SchedulerHooks):
         if self._link is not None:
             for command in self._link.take_commands():
                 # KV commands can wait until this step was sent to the device.
-                later = command.kv and self._begun
+                later = command.kv and self._steps
                 (self._kv_commands.append if later else self.obey)(command)
         if self._forgetting:
             self._forget()
@@ -107,7 +109,7 @@ class WeftScheduler(SchedulerHooks):
         started = self.started(output)
         for sequence in started:
             self._start(sequence, output.num_scheduled_tokens.get(sequence, 0), now)
-        self._begun[id(output)] = self.clock(), self.prefill_of(output, {*prefilling, *started})
+        self._steps.begin(output, self.prefill_of(output, {*prefilling, *started}), self.clock())
         return output
 
     def update_from_output(
@@ -115,12 +117,10 @@ class WeftScheduler(SchedulerHooks):
     ) -> Any:
         """A step has run: charge it, and report the calls that finished in it."""
         now = self.clock()
-        # With async scheduling, steps overlap: a step begins when the previous one has ended.
-        begun, prefill = self._begun.pop(id(scheduler_output), (now, {}))
-        duration_s = max(0.0, now - max(begun, self._last_step_end))
-        self._last_step_end = now
+        duration_s, prefill = self._steps.end(scheduler_output, now)
         tokens = scheduler_output.num_scheduled_tokens
         self.calls.serve(tokens, duration_s, now, prefill)
+        self._short.ran(duration_s)
         context = self.earlier_tokens(scheduler_output)
         self._meter.note(prefill, len(tokens), context, duration_s)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
@@ -268,14 +268,15 @@ class WeftScheduler(SchedulerHooks):
         if self._eviction is None or not self.calls.order.residents:
             return None
         blocks, tokens = len(self.kv_blocks()), self.cache_tokens()
-        reside = self._eviction.policy.reside
-        return Residents(self, self.calls, blocks, tokens, reside, self._meter.pace)
+        reside, pace = self._eviction.policy.reside, self._meter.pace
+        return Residents(self, self.calls, blocks, tokens, reside, pace, self._short)
 
     def _limit_prefill(self, prefilling: dict[str, int]) -> None:
-        """Bound how much one tenant's prompts lengthen the steps of other tenants."""
+        """Bound how much prompts lengthen the steps of other tenants and of short calls."""
         slots = self.free_slots() if self.waiting else 0
         step = self.next_step(prefilling, slots) if prefilling or slots else None
-        self.prefill_limits = None if step is None else self._pacing.limits(step)
+        limits = None if step is None else self._pacing.limits(step)
+        self.prefill_limits = self._short.limits(limits, slots)
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
         self._loads.started(sequence, self._residents, now)

@@ -74,6 +74,7 @@ from weft_gateway.stores import make_stores, make_table, make_tenants
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
+from weft_gateway.telemetry.slo_tally import SloTally
 from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
 
 log = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class Gateway:
         outlook = Outlook(budgets, table, s.balancer == "soonest") if predicts else None
         health.costs = budgets.costs.set_engine if predicts else None
         placement = Placement(router, registry, table, counter, s.retry_after_s, outlook)
-        self.slo = SloObserver(slos, budgets, metrics)
+        self.slo = SloObserver(slos, budgets, SloTally(slos, metrics, tenants.weight))
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
         )
@@ -213,7 +214,7 @@ class Gateway:
             status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
             sessions.router(auth, table, lifecycle, receipts, turns, slos, s),
-            admin.router(auth, table, registry, engine_client, gates, s),
+            admin.router(auth, table, registry, engine_client, gates, self.slo.tally, s),
             replicas.router(auth, members, health, chains, s),
             stories.router(auth, table, receipts, listeners, turns),
             hints.prefill_router(

@@ -22,8 +22,17 @@ MOUNTED: Final = {
 }
 
 
-# The gateway's own commands that are imported when they run.
-OWN: Final = {"replicas": "List, add, drain, resume and remove replicas of a running gateway."}
+# The gateway's own commands that are imported when they run: summary and module.
+OWN: Final = {
+    "replicas": (
+        "List, add, drain, resume and remove replicas of a running gateway.",
+        "weft_gateway.cli_replicas",
+    ),
+    "slo": (
+        "Check SLO files, and report on deadlines of running gateways.",
+        "weft_gateway.cli_slo",
+    ),
+}
 
 
 class MountedCommand(TyperCommand):
@@ -40,7 +49,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name, summary in OWN.items():
+        for name, (summary, _) in OWN.items():
             self.add_command(MountedCommand(name, help=summary))
         for name, (summary, _) in MOUNTED.items():
             self.add_command(MountedCommand(name, help=summary))
@@ -50,12 +59,10 @@ def load(name: str) -> Any:
     """Import the command that is mounted as `name`. If it is missing, print what to install and
     exit.
     """
-    from importlib import metadata
+    from importlib import import_module, metadata
 
     if name in OWN:
-        from weft_gateway import cli_replicas
-
-        command = typer.main.get_command(cli_replicas.app)
+        command = typer.main.get_command(import_module(OWN[name][1]).app)
         command.name = name
         return command
     extra = MOUNTED[name][1]
@@ -106,41 +113,9 @@ app = typer.Typer(
 )
 
 
-slo_commands = typer.Typer(help="Work with SLO files.", no_args_is_help=True)
-app.add_typer(slo_commands, name="slo")
-
-
-@slo_commands.callback()
-def _slo() -> None:
-    """Work with SLO files."""
-
-
-@slo_commands.command()
-def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> None:
-    """Check an SLO file and show its classes. The exit code is 2 if the file has errors."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from weft_gateway import slo
-    from weft_gateway.model.slo import Late
-
-    try:
-        slos = slo.load(file)
-    except slo.SloError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
-    table = Table("class", "scope", "deadline", "attainment", "weight", "late", "keys")
-    for name, one in slos.classes.items():
-        keys = [key for key, granted in slos.tenants.items() if name in granted.may]
-        keys += ["all others" if slos.tenants else "all"] if name in slos.others.may else []
-        deadline = f"{one.deadline_s:g} s" if one.deadline_s else "-"
-        figures = deadline, f"{one.attainment:g}", f"{one.weight:g}", one.late
-        default = " (default)" if name == slos.others.default else ""
-        table.add_row(f"{name}{default}", one.scope, *figures, ", ".join(keys) or "none")
-    Console().print(table)
-    refusing = [name for name, one in slos.classes.items() if one.late is Late.REFUSE]
-    if refusing:
-        typer.echo(f"warning: late: refuse has no effect yet: {', '.join(refusing)}", err=True)
+@app.callback()
+def _weft() -> None:
+    """Serve agent programs, not calls: an OpenAI-compatible gateway in front of vLLM."""
 
 
 @app.command()

@@ -43,6 +43,10 @@ class Tenants:
         """Return the rules of a tenant: its entry, or the default."""
         return self.named.get(tenant, self.default)
 
+    def weight(self, tenant: str) -> float:
+        """Return the weight of a tenant."""
+        return self.of(tenant).weight
+
     @property
     def limited(self) -> bool:
         """Whether any tenant has a limit."""

@@ -4,7 +4,8 @@
 
 The script runs 200 greedy calls repeatedly on one engine and prints one JSON object: the outputs of
 each run, and the swap's counts. Runs: undisturbed; preempted with swap, twice; preempted without;
-preempted with a buffer of sixteen blocks; and with a swap that is broken on purpose. async: with
+preempted with a buffer of sixteen blocks; under `resident` with short calls; and with a swap that
+is broken on purpose. async: with
 asynchronous loads.
 """
 
@@ -18,6 +19,8 @@ from typing import Any
 from vllm import LLM, SamplingParams
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 from vllm.sampling_params import StructuredOutputsParams
+from weft_engine import residents
+from weft_engine.engine_link import Command
 from weft_engine.scheduler import WeftScheduler
 from weft_engine.swap.slots import HostSlots
 
@@ -33,6 +36,7 @@ class Preemption(WeftScheduler):
 
     random: Random | None = None
     forced = 0
+    limited = 0
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Run a step, which may first preempt a call."""
@@ -45,7 +49,9 @@ class Preemption(WeftScheduler):
                 call.rank = (*call.rank[:2], call.rank[2] + 10_000)
                 self.preempt(victim, self.clock())
                 self.forced += 1
-        return super().schedule(*args, **kwargs)
+        output = super().schedule(*args, **kwargs)
+        self.limited += self.prefill_limits is not None
+        return output
 
 
 def calls() -> tuple[list[dict[str, list[int]]], list[SamplingParams]]:
@@ -87,7 +93,7 @@ def main(model: str, load_async: bool) -> None:
 
     def play(name: str, random: Random | None) -> None:
         scheduler.forget_cache()
-        scheduler.random, scheduler.forced = random, 0
+        scheduler.random, scheduler.forced, scheduler.limited = random, 0, 0
         before = swap.state()
         outputs = engine.generate(prompts, params, use_tqdm=False)
         after = swap.state()
@@ -95,6 +101,7 @@ def main(model: str, load_async: bool) -> None:
         found[name] = {
             "tokens": [list(output.outputs[0].token_ids) for output in outputs],
             "forced": scheduler.forced,
+            "limited": scheduler.limited,
             "left": after["used"],
             "free": pool.get_num_free_blocks() - (pool.num_gpu_blocks - 1),
             "violations": scheduler.violations(),
@@ -109,6 +116,11 @@ def main(model: str, load_async: bool) -> None:
     scheduler._swap = swap
     swap._slots = HostSlots(16)
     play("small", Random(1))
+    # Half of the calls are short.
+    residents._SMALL = 1 / 16
+    scheduler.obey(Command(policy="resident"))
+    play("short calls", None)
+    scheduler.obey(Command(policy="plas"))
     # Control: copies out that do not happen must change outputs.
     swap._slots = HostSlots(swap._count)
     get_kv_transfer_group().handle_preemptions = lambda metadata: None

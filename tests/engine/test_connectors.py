@@ -197,7 +197,7 @@ def test_advice_waits_until_a_step_has_run_where_one_is_on_the_device(engine):
             return [commands.pop()] if commands else []
 
     e.scheduler._link = Channel()
-    flying = bool(e.scheduler._begun)
+    flying = bool(e.scheduler._steps)
     output = e.scheduler.schedule()
     assert len(policy.pins) == (0 if flying else 1)
     e._flying.append((output, dict.fromkeys(output.num_scheduled_tokens, 7)))

@@ -25,7 +25,12 @@ def test_every_output_is_that_of_an_undisturbed_run(runs, name):
     assert runs[name]["tokens"] == runs["undisturbed"]["tokens"]
 
 
-@pytest.mark.parametrize("name", ["undisturbed", *DISPLACED])
+def test_every_output_is_the_same_with_limits_for_short_calls(runs):
+    assert runs["short calls"]["limited"] > 10
+    assert runs["short calls"]["tokens"] == runs["undisturbed"]["tokens"]
+
+
+@pytest.mark.parametrize("name", ["undisturbed", "short calls", *DISPLACED])
 def test_nothing_is_left_behind(runs, name):
     run = runs[name]
     assert (run["left"], run["free"], run["violations"]) == (0, 0, [])

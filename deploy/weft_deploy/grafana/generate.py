@@ -6,31 +6,24 @@ import json
 from pathlib import Path
 from typing import Final
 
-from weft_deploy.grafana.panels import JSON, Choice, Panel, Query, dashboard
+from weft_deploy.grafana import slo
+from weft_deploy.grafana.panels import JSON, Choice, Panel, Query, dashboard, rate
 
 FOLDER: Final = Path(__file__).parents[2] / "grafana" / "dashboards"
 # Bucket bounds of `weft_call_seconds` in Prometheus's notation.
 _SLO: Final = Choice("slo", "Latency target (s)", ("10.0", "2.5", "5.0", "30.0", "60.0"))
-_WINDOW: Final = "[$__rate_interval]"
-
-
-def _rate(metric: str, by: str = "", where: str = "") -> str:
-    """Return the query for a counter's summed rate per second, for each value of the label `by`."""
-    selector = f"{{{where}}}" if where else ""
-    group = f" by ({by})" if by else ""
-    return f"sum{group} (rate({metric}{selector}{_WINDOW}))"
 
 
 def _quantiles(histogram: str, *quantiles: float) -> tuple[Query, ...]:
     return tuple(
-        Query(f"histogram_quantile({q}, {_rate(histogram + '_bucket', 'le')})", f"p{q * 100:g}")
+        Query(f"histogram_quantile({q}, {rate(histogram + '_bucket', 'le')})", f"p{q * 100:g}")
         for q in quantiles
     )
 
 
 def latency() -> JSON:
     """Return the dashboard of the clients' view: calls, latency, targets met, and errors."""
-    in_time = _rate("weft_call_seconds_bucket", where='le="$slo"')
+    in_time = rate("weft_call_seconds_bucket", where='le="$slo"')
     return dashboard(
         "weft-latency",
         "Weft: latency",
@@ -39,7 +32,7 @@ def latency() -> JSON:
                 "Calls within the target",
                 "Share of calls that ended within the latency target above.",
                 "percentunit",
-                (Query(f"{in_time} / {_rate('weft_call_seconds_count')}", "within target"),),
+                (Query(f"{in_time} / {rate('weft_call_seconds_count')}", "within target"),),
                 per_row=4,
                 kind="stat",
             ),
@@ -65,7 +58,7 @@ def latency() -> JSON:
                 "Seconds saved per second, by prefills before the turn and by tools that start "
                 "before the end of the answer.",
                 "short",
-                (Query(_rate("weft_saved_seconds_total", "overlap"), "{{overlap}}"),),
+                (Query(rate("weft_saved_seconds_total", "overlap"), "{{overlap}}"),),
                 stacked=True,
             ),
             Panel(
@@ -107,14 +100,14 @@ def latency() -> JSON:
                 "Calls by outcome",
                 "aborted: the client disconnected.",
                 "reqps",
-                (Query(_rate("weft_calls_total", "outcome"), "{{outcome}}"),),
+                (Query(rate("weft_calls_total", "outcome"), "{{outcome}}"),),
                 stacked=True,
             ),
             Panel(
                 "Gateway errors",
                 "By error code. Errors of engines pass through and are not included.",
                 "reqps",
-                (Query(_rate("weft_errors_total", "code"), "{{code}}"),),
+                (Query(rate("weft_errors_total", "code"), "{{code}}"),),
                 stacked=True,
             ),
             Panel(
@@ -144,7 +137,7 @@ def latency() -> JSON:
                 (
                     Query(
                         "histogram_quantile(0.5, "
-                        f"{_rate('weft_call_seconds_bucket', 'le, endpoint')})",
+                        f"{rate('weft_call_seconds_bucket', 'le, endpoint')})",
                         "{{endpoint}}",
                     ),
                 ),
@@ -172,13 +165,12 @@ def cache() -> JSON:
                 "percentunit",
                 (
                     Query(
-                        f"{_rate('weft_cached_tokens_total', 'replica')}"
-                        f" / {_rate('weft_prompt_tokens_total', 'replica')}",
+                        f"{rate('weft_cached_tokens_total', 'replica')}"
+                        f" / {rate('weft_prompt_tokens_total', 'replica')}",
                         "{{replica}}",
                     ),
                     Query(
-                        f"{_rate('weft_cached_tokens_total')}"
-                        f" / {_rate('weft_prompt_tokens_total')}",
+                        f"{rate('weft_cached_tokens_total')} / {rate('weft_prompt_tokens_total')}",
                         "all",
                     ),
                 ),
@@ -188,10 +180,9 @@ def cache() -> JSON:
                 "Tokens per second that were in the cache, and tokens that were computed.",
                 "short",
                 (
-                    Query(_rate("weft_cached_tokens_total"), "cached"),
+                    Query(rate("weft_cached_tokens_total"), "cached"),
                     Query(
-                        f"{_rate('weft_prompt_tokens_total')}"
-                        f" - {_rate('weft_cached_tokens_total')}",
+                        f"{rate('weft_prompt_tokens_total')} - {rate('weft_cached_tokens_total')}",
                         "computed",
                     ),
                 ),
@@ -201,14 +192,14 @@ def cache() -> JSON:
                 "Output tokens",
                 "Tokens per second.",
                 "short",
-                (Query(_rate("weft_output_tokens_total", "replica"), "{{replica}}"),),
+                (Query(rate("weft_output_tokens_total", "replica"), "{{replica}}"),),
                 stacked=True,
             ),
             Panel(
                 "Preemptions",
                 "Preempted calls per second.",
                 "short",
-                (Query(_rate("weft_preemptions_total", "replica"), "{{replica}}"),),
+                (Query(rate("weft_preemptions_total", "replica"), "{{replica}}"),),
             ),
             Panel(
                 "Waiting time per second of service",
@@ -218,13 +209,13 @@ def cache() -> JSON:
                 "short",
                 (
                     Query(
-                        f"{_rate('weft_waiting_seconds_total', 'replica')}"
-                        f" / {_rate('weft_service_seconds_total', 'replica')}",
+                        f"{rate('weft_waiting_seconds_total', 'replica')}"
+                        f" / {rate('weft_service_seconds_total', 'replica')}",
                         "{{replica}}",
                     ),
                     Query(
-                        f"{_rate('weft_memory_wait_seconds_total', 'replica')}"
-                        f" / {_rate('weft_service_seconds_total', 'replica')}",
+                        f"{rate('weft_memory_wait_seconds_total', 'replica')}"
+                        f" / {rate('weft_service_seconds_total', 'replica')}",
                         "{{replica}}, for memory",
                     ),
                 ),
@@ -245,7 +236,7 @@ def files() -> dict[Path, str]:
     """Return the path and the text of each dashboard file."""
     return {
         FOLDER / f"{board['uid']}.json": json.dumps(board, indent=2) + "\n"
-        for board in (latency(), cache())
+        for board in (latency(), cache(), slo.board())
     }
 
 

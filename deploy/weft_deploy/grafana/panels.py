@@ -9,6 +9,7 @@ from typing import Any, Final
 JSON = dict[str, Any]
 
 DATA_SOURCE: Final = {"type": "prometheus", "uid": "weft-prometheus"}
+_WINDOW: Final = "[$__rate_interval]"
 _WIDTH: Final = 24
 _HEIGHT: Final = 8
 
@@ -25,7 +26,8 @@ class Query:
 class Panel:
     """A panel. unit: Grafana's name of the unit (`s`, `percentunit`, `reqps`, `short`).
 
-    per_row: number of panels of this width in a row. kind: `timeseries` or `stat`.
+    per_row: number of panels of this width in a row. kind: `timeseries` or `stat`. signed: values
+    can be negative. most: upper end of the axis, None for that of the values.
     """
 
     title: str
@@ -35,6 +37,8 @@ class Panel:
     per_row: int = 2
     kind: str = "timeseries"
     stacked: bool = False
+    signed: bool = False
+    most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,13 @@ class Choice:
     name: str
     label: str
     values: tuple[str, ...]
+
+
+def rate(metric: str, by: str = "", where: str = "") -> str:
+    """Return the query for a counter's summed rate per second, for each value of the label `by`."""
+    selector = f"{{{where}}}" if where else ""
+    group = f" by ({by})" if by else ""
+    return f"sum{group} (rate({metric}{selector}{_WINDOW}))"
 
 
 def dashboard(uid: str, title: str, panels: Sequence[Panel], choices: Sequence[Choice]) -> JSON:
@@ -73,7 +84,11 @@ def dashboard(uid: str, title: str, panels: Sequence[Panel], choices: Sequence[C
 
 
 def _panel(panel: Panel) -> JSON:
-    drawing: JSON = {"unit": panel.unit, "min": 0}
+    drawing: JSON = {"unit": panel.unit}
+    if not panel.signed:
+        drawing["min"] = 0
+    if panel.most is not None:
+        drawing["max"] = panel.most
     if panel.kind == "timeseries":
         drawing["custom"] = {
             "fillOpacity": 25 if panel.stacked else 8,

@@ -1,4 +1,6 @@
-"""Administration: the order of the engines' waiting queues, and the state of all replicas."""
+"""Administration: the order of the engines' waiting queues, the state of all replicas, and the
+report on deadlines.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from weft_engine.wire import ORDER_NAMES
 
-from weft_gateway.api import schemas, web
+from weft_gateway.api import schemas, slo_schemas, web
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, read_model
 from weft_gateway.calls.admission import Gates
@@ -20,6 +22,7 @@ from weft_gateway.engine.described import shallow
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.programs.table import ProcessTable
+from weft_gateway.telemetry.slo_tally import SloTally
 
 
 class Policy(BaseModel):
@@ -62,9 +65,10 @@ def router(
     registry: Registry,
     engine_client: EngineClient,
     gates: Gates,
+    tally: SloTally,
     settings: Settings,
 ) -> APIRouter:
-    """Create the routes POST /weft/policy and GET /weft/state, for administrators."""
+    """Create the routes for administrators: POST /weft/policy, GET /weft/state, GET /weft/slo."""
 
     guarded = [Depends(guard(auth, settings))]
     api = APIRouter(prefix="/weft", tags=["administration"], dependencies=guarded)
@@ -123,5 +127,15 @@ def router(
             },
             "memory": {"violations": gates.violations(), "replicas": gates.state()},
         }
+
+    @api.get(
+        "/slo",
+        summary="Get attainment, slack, misses and fairness per class and tenant",
+        response_model=slo_schemas.SloReport,
+    )
+    async def get_slo() -> dict[str, Any]:
+        """Programs, turns and calls with a target that have ended at this gateway since it started.
+        Counts of several gateways add up; compute their ratios from the sums."""
+        return tally.report().to_json()
 
     return api

@@ -282,5 +282,18 @@ async def read_model(request: Request, model: type[_Model], max_body_bytes: int)
 
 def described(model: type[BaseModel], *, required: bool) -> dict[str, Any]:
     """Return the description of a body that `read_model` parses, for a route's `openapi_extra`."""
-    content = {"application/json": {"schema": model.model_json_schema()}}
+    schema = model.model_json_schema()
+    schema = _inlined(schema, schema.pop("$defs", {}))
+    content = {"application/json": {"schema": schema}}
     return {"requestBody": {"required": required, "content": content}}
+
+
+def _inlined(value: Any, definitions: dict[str, Any]) -> Any:
+    """Return a schema with its definitions in place: OpenAPI resolves references elsewhere."""
+    if isinstance(value, list):
+        return [_inlined(each, definitions) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        value = definitions[value["$ref"].rpartition("/")[2]]
+    return {name: _inlined(each, definitions) for name, each in value.items()}

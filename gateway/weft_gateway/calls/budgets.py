@@ -4,34 +4,46 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import dataclass, field, replace
 from time import perf_counter, time
 from typing import Any, Final
 
 from weft_gateway.calls.call import PREFILL, Call
+from weft_gateway.calls.kinds import NamedKinds, stage_of
 from weft_gateway.calls.usage import usage_of
 from weft_gateway.model import Outcome, Program, ProgramKey
-from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope, Slos
+from weft_gateway.model.slo import NO_GOAL, NO_PLAN, CallBudget, Goal, Plan, Scope, Slos
+from weft_gateway.policies import stages
 from weft_gateway.policies.budget import budget, is_late
 from weft_gateway.policies.costs import Costs, Shape
-from weft_gateway.policies.forecast import ALL, PathLengths
+from weft_gateway.policies.forecast import MAX_CALLS, PathLengths
+from weft_gateway.policies.misses import Overruns
 from weft_gateway.programs.rules import fresh, pursued
 
 _MAX_UNITS: Final = 16_384
 _LIMITS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+# Forecasts of a unit's path that are compared with its end.
+_MAX_FORECASTS: Final = 16
 
 
 @dataclass(slots=True)
-class _Unit:
-    """A program or a turn in progress. kind: of its first call. position: of its last call on the
-    path, from 1. done: its end is known.
+class Unit:
+    """A program or a turn in progress. kind: of its programs. path: the kind with its scope and
+    model. position: of its last call on the path, from 1. done: its end is known. stage: as the
+    client named it last, and its first position. forecasts: of the remaining calls, each with its
+    position, median and 90th percentile. left_s: the end of its last call.
     """
 
     kind: str
+    path: str
     begun_s: float
     position: int
     done: bool = False
+    stage: str = ""
+    stage_begun: int = 1
+    forecasts: list[tuple[int, int, int]] = field(default_factory=list)
+    overruns: Overruns = field(default_factory=Overruns)
+    left_s: float = 0.0
 
 
 class Budgets:
@@ -44,9 +56,10 @@ class Budgets:
     ) -> None:
         self._classes = {} if slos is None else slos.classes
         self._clock = clock
-        self._units: OrderedDict[ProgramKey, _Unit] = OrderedDict()
+        self._units: OrderedDict[ProgramKey, Unit] = OrderedDict()
         self._lengths = PathLengths()
         self.costs = Costs()
+        self.names = NamedKinds()
 
     def opened(self, call: Call) -> bool:
         """Follow the path of a program with a target. Call it when a call has opened. Returns
@@ -59,12 +72,19 @@ class Budgets:
         if unit is None or unit.begun_s != goal.begun_s:
             if unit is not None and not unit.done:
                 given_up = True
-                self._lengths.ended(unit.kind, unit.position)
-            unit = self._units[call.key] = _Unit(_kind(call, goal), goal.begun_s, position)
+                self._lengths.ended(unit.path, unit.position)
+            kind = _named_kind(call, self._plan(call, call.program)) or _stage(call)
+            path = f"{goal.scope.value}\n{call.model}\n{kind}"
+            unit = self._units[call.key] = Unit(kind, path, goal.begun_s, position)
             if len(self._units) > _MAX_UNITS:
                 self._units.popitem(last=False)
+        elif unit.left_s and len(call.program.threads) <= 1:
+            unit.overruns.client_s += max(self._clock() - unit.left_s, 0.0)
+            unit.left_s = 0.0
         for passed in range(unit.position, position):
-            self._lengths.went_on(unit.kind, passed)
+            self._lengths.went_on(unit.path, passed)
+        if call.hints.stage and call.hints.stage != unit.stage:
+            unit.stage, unit.stage_begun = call.hints.stage, position
         unit.position = max(unit.position, position)
         self._units.move_to_end(call.key)
         return given_up
@@ -100,7 +120,7 @@ class Budgets:
         if goal.scope is Scope.CALL and goal.deadline_s:
             own_s = goal.deadline_s if own_s is None else own_s
         elif goal.target_s:
-            found = self._of(call, goal, goal.target_s, now_s, position, prompt)
+            found = self._of(call, program, goal, goal.target_s, now_s, position, prompt)
             if own_s is not None:
                 part_s = min(found.budget_s, max(0.0, own_s - _elapsed(call)))
                 return replace(found, budget_s=part_s)
@@ -108,7 +128,8 @@ class Budgets:
         if own_s is None:
             return None
         target_s = now_s + own_s - _elapsed(call)
-        return self._of(call, Goal(goal.slo, Scope.CALL, own_s), target_s, now_s, position, prompt)
+        own = Goal(goal.slo, Scope.CALL, own_s)
+        return self._of(call, program, own, target_s, now_s, position, prompt)
 
     def closed(self, call: Call, beside: int = 1) -> None:
         """Learn the cost of an answered call. An engine without a report is timed from the sending
@@ -128,35 +149,85 @@ class Budgets:
             (prompt, output), cached = usage_of(call, call.claim), 0
             service_s = _elapsed(call) - call.overhead_s - call.memory_wait_s
         if prompt and service_s > 0:
-            model, kind = call.model, self._kind(call)
-            self.costs.learn(model, call.replica, kind, prompt, cached, output, service_s, beside)
+            found, replica = call.budget, call.replica
+            kind, fit_s = (self._kind(call), 0.0) if found is None else (found.kind, found.fit_s)
+            self.costs.learn(
+                call.model, replica, kind, prompt, cached, output, service_s, beside, fit_s
+            )
 
-    def ended(self, key: ProgramKey) -> bool:
-        """Record the end of a program's unit. Returns whether it was in progress here."""
+    def follow(self, call: Call) -> None:
+        """Record a closed call with a budget for the end of its unit: the forecast, and where its
+        time went.
+        """
+        found, unit = call.budget, self._units.get(call.key)
+        if found is None or unit is None or found.scope is Scope.CALL:
+            return
+        position = _position(call.program, call.program.goal)
+        unit.left_s = self._clock()
+        if position == 1:
+            unit.overruns.late = found.late
+        if not found.stated and len(unit.forecasts) < _MAX_FORECASTS:
+            unit.forecasts.append((position, found.remaining, found.remaining_p90))
+        if call.report is not None:
+            count_overruns(call, unit.overruns)
+
+    def ended(self, key: ProgramKey) -> Unit | None:
+        """Record the end of a program's unit. Returns the unit if it was in progress here."""
         unit = self._units.get(key)
         if unit is None or unit.done:
-            return False
+            return None
         unit.done = True
-        self._lengths.ended(unit.kind, unit.position)
-        return True
+        self._lengths.ended(unit.path, unit.position)
+        return unit
 
     def forget(self, key: ProgramKey) -> None:
         """Forget a program that has ended."""
         self._units.pop(key, None)
 
     def _kind(self, call: Call) -> str:
+        """Return the names of a call's model, kind and stage, without those of its session."""
         unit = self._units.get(call.key)
-        return ALL if unit is None else unit.kind
+        stage = _own(call, call.hints.stage) or _stage(call)
+        kind = _own(call, call.hints.kind) or (stage if unit is None else unit.kind)
+        return f"{call.model}\n{kind}\n{stage}"
 
     def _of(
-        self, call: Call, goal: Goal, target_s: float, now_s: float, position: int, prompt: int
+        self,
+        call: Call,
+        program: Program,
+        goal: Goal,
+        target_s: float,
+        now_s: float,
+        position: int,
+        prompt: int,
     ) -> CallBudget:
-        kind, remaining = self._kind(call), 0
-        if goal.scope is not Scope.CALL:
-            remaining = self._lengths.remaining(kind, position)
-        found = self.costs.predict(call.model, kind, prompt, _max_tokens(call.body))
+        unit = self._units.get(call.key) if goal.scope is not Scope.CALL else None
+        plan, name = self._plan(call, program), call.hints.stage
+        left: list[tuple[str, int]] = []
+        if plan.stages:
+            begun = 1 if unit is None else unit.stage_begun
+            name, left = stages.remaining(plan.stages, name, begun, position)
+            if not self.names.admits(call.key.tenant, plan.kind, name, now_s):
+                name = ""
+        stage = _own(call, name) or _stage(call)
+        kinds = _named_kind(call, plan) or (stage if unit is None else unit.kind)
+        kinds = f"{call.model}\n{kinds}"
+        found = self.costs.predict(call.model, f"{kinds}\n{stage}", prompt, _max_tokens(call.body))
         cost_s = found.cost_s or call.expected_s or 0.0
         later_s = found.later_s or cost_s
+        remaining = p90 = 0
+        stated = call.hints.stages_left is not None or bool(plan.stages)
+        if goal.scope is Scope.CALL:
+            stated = False
+        elif call.hints.stages_left is not None:
+            remaining = p90 = call.hints.stages_left
+        elif left:
+            named = [(f"{kinds}\n{_own(call, name)}", calls) for name, calls in left]
+            remaining, later_s = self._stated(named, later_s)
+            p90 = remaining
+        elif not stated:
+            path = f"{goal.scope.value}\n{kinds}"
+            remaining, p90 = self._lengths.quantiles(path, position)
         left_s = target_s - now_s
         return CallBudget(
             goal.slo,
@@ -172,7 +243,44 @@ class Budgets:
             is_late(left_s, cost_s, remaining, later_s),
             cost_s + remaining * later_s,
             self._classes[goal.slo].weight if goal.slo in self._classes else 1.0,
+            found.p90_s,
+            found.fit_s,
+            found.tokens,
+            found.tokens_p90,
+            p90,
+            stated,
+            f"{kinds}\n{stage}",
         )
+
+    def _plan(self, call: Call, program: Program) -> Plan:
+        """Return what the client has said about the calls of its session."""
+        if not program.attributes:
+            return NO_PLAN
+        now_s = time()
+        plan = stages.decode(program.attribute(stages.PLAN, now_s))
+        if plan.kind and not self.names.admits(call.key.tenant, plan.kind, "", now_s):
+            return NO_PLAN
+        return plan
+
+    def _stated(self, left: list[tuple[str, int]], else_s: float) -> tuple[int, float]:
+        """Return the number of calls that are left, and their mean cost. left: number of calls by
+        kind. else_s: of a kind without a known cost.
+        """
+        total = sum([calls for _, calls in left])
+        cost_s = sum([(self.costs.service_s(kind) or else_s) * calls for kind, calls in left])
+        return min(total, MAX_CALLS), cost_s / total
+
+
+def count_overruns(call: Call, overruns: Overruns) -> None:
+    """Add a closed call to the overruns of its unit. It needs a budget and a report."""
+    assert call.budget is not None
+    assert call.report is not None
+    # Only calls without a context are held here.
+    held_s = call.memory_wait_s if call.context is None else 0.0
+    sent_s = call.overhead_s + held_s
+    first_s = call.first_byte_s - sent_s if call.is_stream else None
+    overruns.memory_s += held_s
+    overruns.add(call.budget, call.report, first_s, _elapsed(call) - sent_s)
 
 
 def _elapsed(call: Call) -> float:
@@ -192,22 +300,18 @@ def _max_tokens(body: dict[str, Any]) -> int | None:
     return None
 
 
-def _kind(call: Call, goal: Goal) -> str:
-    """Return the kind of a unit: its scope, its model and its first stage, which is a digest of the
-    leading system prompt and the names of the tools.
-    """
-    body = call.body
-    stage = blake2b(digest_size=8)
-    messages = body.get("messages")
-    first = messages[0] if isinstance(messages, list) and messages else None
-    if isinstance(first, dict) and first.get("role") in ("system", "developer"):
-        stage.update(repr(first.get("content")).encode("utf-8", "surrogatepass"))
-    for name in ("system", "instructions"):
-        stage.update(repr(body.get(name)).encode("utf-8", "surrogatepass"))
-    tools = body.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, dict):
-            function = tool.get("function")
-            called = function.get("name") if isinstance(function, dict) else tool.get("name")
-            stage.update(repr(called).encode("utf-8", "surrogatepass"))
-    return f"{goal.scope.value}\n{call.model}\n{stage.hexdigest()}"
+def _stage(call: Call) -> str:
+    """Return the stage that the call's prompt tells."""
+    if not call.stage:
+        call.stage = stage_of(call.body)
+    return call.stage
+
+
+def _named_kind(call: Call, plan: Plan) -> str:
+    """Return the kind that the client has named, "" for none."""
+    return _own(call, call.hints.kind or plan.kind)
+
+
+def _own(call: Call, name: str | None) -> str:
+    """Return a name as that of the call's tenant: each tenant has its own names."""
+    return f"{call.key.tenant} {name}" if name else ""

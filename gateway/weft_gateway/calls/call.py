@@ -133,7 +133,8 @@ class Call:
     # program: its state when the call opened. local: the table's store was away. failed: replicas
     # that could not be reached, with error codes. superseded: another replica has the call now.
     # shared_tokens: of the prompt's beginning, which the replica received from other programs.
-    # claim: on the replica's memory. memory_wait_s: how long the call waited for it.
+    # stage: as its prompt tells it, "" before it is needed. claim: on the replica's memory.
+    # memory_wait_s: how long the call waited for it.
     placed: Placed | None = None
     replica: str = ""
     program: Program = _NO_PROGRAM
@@ -141,6 +142,7 @@ class Call:
     failed: tuple[tuple[str, str], ...] = ()
     superseded: bool = False
     shared_tokens: int = 0
+    stage: str = ""
     claim: Claim | None = None
     memory_wait_s: float = 0.0
 

@@ -99,13 +99,43 @@ NO_GOAL: Final = Goal()
 
 
 @record
+class Stage:
+    """A stage of a program, as its client describes it. calls: number of its calls. parallel: they
+    run at the same time, so the path counts them once.
+    """
+
+    name: str
+    calls: int = 1
+    parallel: bool = False
+
+    @property
+    def path_calls(self) -> int:
+        """Number of its calls on the path."""
+        return 1 if self.parallel else self.calls
+
+
+@record
+class Plan:
+    """A client's description of the calls of a session. kind: "" if it has no name."""
+
+    kind: str = ""
+    stages: tuple[Stage, ...] = ()
+
+
+NO_PLAN: Final = Plan()
+
+
+@record
 class CallBudget:
     """A call's part of its program's deadline, as of its sending. Durations in seconds.
 
     target_s: Unix time. left_s: until the target, at most 0 if it has passed. budget_s: for this
     call. cost_s: predicted, of prefill_s and answer_s; 0 if unknown. remaining: calls after this
     one on the path. late: the predicted path does not fit into the time that is left. path_s:
-    predicted, of this call and the later ones. weight: of the class.
+    predicted, of this call and the later ones. weight: of the class. p90_s: 90th percentile of the
+    cost, 0 if unknown. fit_s: the cost without learned errors. tokens, tokens_p90: predicted for
+    the answer. remaining_p90: of the calls after this one. stated: the client stated the remaining
+    path. kind: names of the call's model, kind and stage, for the forecasts.
     """
 
     slo: str
@@ -121,3 +151,10 @@ class CallBudget:
     late: bool
     path_s: float = 0.0
     weight: float = 1.0
+    p90_s: float = 0.0
+    fit_s: float = 0.0
+    tokens: float = 0.0
+    tokens_p90: float = 0.0
+    remaining_p90: int = 0
+    stated: bool = False
+    kind: str = ""

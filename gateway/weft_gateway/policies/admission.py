@@ -300,7 +300,8 @@ class Admission:
         self.due = min((claim.until for claim in self.held.values()), default=math.inf)
         idle = self._sets.next_idle() if self.held else None
         if idle is not None:
-            self.due = min(self.due, idle + self.keep_s)
+            # The next number: rounded sums would let `admit` run at `due` without an effect.
+            self.due = min(self.due, math.nextafter(idle + self.keep_s, math.inf))
 
 
 def _age(claim: Claim) -> tuple[float, str]:

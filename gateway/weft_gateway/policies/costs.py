@@ -7,24 +7,22 @@ stands for all programs, and is used for kinds with few samples.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from dataclasses import astuple, dataclass, field, replace
-from statistics import median
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
 from weft_gateway.model import Program, ReplicaCost, Shared
-from weft_gateway.policies.forecast import ALL, MIN_SAMPLES
+from weft_gateway.model.record import record
+from weft_gateway.policies.recent import ALL, RecentCalls, Sample
 
-_WINDOW: Final = 64
 _MAX_KINDS: Final = 1024
 # The weight of a sample after the next one.
 _FADE: Final = 0.99
-_HIGH: Final = 0.9
-# With this many samples of a kind, its usual call is computed again after some new ones.
-_EXACT: Final = 32
-_EVERY: Final = 4
 _US: Final = 1_000_000
+# A fit with this many samples is solved again for every eighth one.
+_STEADY: Final = 64
+_STALE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class EngineCosts:
     kv_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """A call as expected. prompt: tokens; cached_share: of the prompt, on replicas that have the
     program's context. answer: tokens, the median, and answer_high, the 90th percentile. service_s:
@@ -76,16 +74,22 @@ class Shape:
     service_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Predicted:
-    """A call's prediction. cost_s: prefill_s plus answer_s, mean over replicas (equation 6); 0 if
-    no engine has reported. later_s: cost of each later call.
+    """A call's prediction. cost_s: prefill_s plus answer_s, mean over replicas (equation 6), times
+    the median error of such predictions; 0 if no engine has reported. later_s: cost of each later
+    call. p90_s: 90th percentile of the cost, 0 if unknown. fit_s: the cost without the errors.
+    tokens, tokens_p90: of the answer.
     """
 
     cost_s: float = 0.0
     prefill_s: float = 0.0
     answer_s: float = 0.0
     later_s: float = 0.0
+    p90_s: float = 0.0
+    fit_s: float = 0.0
+    tokens: float = 0.0
+    tokens_p90: float = 0.0
 
 
 @dataclass(slots=True)
@@ -100,8 +104,10 @@ class _CallFit:
     ps: float = 0.0
     os: float = 0.0
     beside: float = 1.0
+    samples: int = 0
 
     def add(self, prompt: int, output: int, service_s: float, beside: int) -> None:
+        self.samples += 1
         self.pp = self.pp * _FADE + prompt * prompt
         self.po = self.po * _FADE + prompt * output
         self.oo = self.oo * _FADE + output * output
@@ -128,41 +134,6 @@ class _CallFit:
         return (self.ps / self.pp if self.pp else 0.0), 0.0
 
 
-@dataclass(slots=True)
-class _Recent:
-    """The last calls of a kind."""
-
-    prompts: deque[int] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    outputs: deque[int] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    uncached: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    service_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    shape: Shape | None = None
-    since: int = 0
-
-    def add(self, prompt: int, uncached: int, output: int, service_s: float) -> None:
-        self.prompts.append(prompt)
-        self.outputs.append(output)
-        self.uncached.append(uncached / prompt if prompt else 1.0)
-        self.service_s.append(service_s)
-        self.since += 1
-        if self.since >= _EVERY or len(self.outputs) < _EXACT:
-            self.shape = None
-
-    def usual(self) -> Shape:
-        """Return the usual call. It is not computed for every sample, because calls wait for it."""
-        if self.shape is None:
-            self.since = 0
-            outputs = sorted(self.outputs)
-            self.shape = Shape(
-                median(self.prompts),
-                1 - median(self.uncached),
-                median(outputs),
-                outputs[min(int(_HIGH * len(outputs)), len(outputs) - 1)],
-                median(self.service_s),
-            )
-        return self.shape
-
-
 @dataclass(frozen=True, slots=True)
 class _Pace:
     """A replica's step costs, and what follows from them. token_s, shared_token_s: of StepCosts,
@@ -183,7 +154,7 @@ class Costs:
     def __init__(self) -> None:
         self._engines: dict[str, EngineCosts] = {}
         self._calls: OrderedDict[tuple[str, str], _CallFit] = OrderedDict()
-        self._kinds: OrderedDict[str, _Recent] = OrderedDict()
+        self._recent = RecentCalls()
         # By model and replica, until a sample changes it.
         self._paces: dict[tuple[str, str], _Pace] = {}
         # By model, until a replica is added or removed.
@@ -210,10 +181,10 @@ class Costs:
 
     def learn(
         self, model: str, replica: str, kind: str, prompt: int, cached: int, output: int,
-        service_s: float, beside: int = 1,
+        service_s: float, beside: int = 1, fit_s: float = 0.0,
     ) -> None:  # fmt: skip
         """Learn from an answered call: tokens, and seconds of engine time. beside: open calls on
-        the replica, with this one.
+        the replica, with this one. fit_s: as predicted, 0 without a prediction.
         """
         uncached = max(prompt - cached, 0)
         fit = self._calls.get((model, replica))
@@ -221,29 +192,29 @@ class Costs:
             fit = self._calls[model, replica] = _CallFit()
             self._replicas.clear()
         fit.add(uncached, output, service_s, beside)
-        self._paces.pop((model, replica), None)
+        if fit.samples < _STEADY or fit.samples % _STALE == 0:
+            self._paces.pop((model, replica), None)
         if len(self._calls) > _MAX_KINDS:
             self._paces.pop(self._calls.popitem(last=False)[0], None)
-        for name in {kind, ALL}:
-            self._kinds.setdefault(name, _Recent()).add(prompt, uncached, output, service_s)
-            self._kinds.move_to_end(name)
-        self._kinds.move_to_end(ALL)
-        if len(self._kinds) > _MAX_KINDS:
-            self._kinds.popitem(last=False)
+        share = uncached / prompt if prompt else 1.0
+        error = service_s / fit_s if fit_s else 0.0
+        self._recent.add(kind, Sample(prompt, output, share, service_s, error))
 
     def shape(self, kind: str, prompt: int, max_tokens: int | None) -> Shape | None:
         """Return a call as expected, None before the first sample. max_tokens: the request's limit
         of its answer.
         """
-        recent = self._kinds.get(kind)
-        if recent is None or len(recent.outputs) < MIN_SAMPLES:
-            recent = self._kinds.get(ALL)
-        if recent is None:
+        usual = self._recent.typical(kind)
+        if usual is None:
             return None
-        usual = recent.usual()
-        most = usual.answer_high if max_tokens is None else max_tokens
-        answer, high = min(usual.answer, most), min(usual.answer_high, most)
-        return Shape(prompt, usual.cached_share, answer, high, usual.service_s)
+        most = usual.output_p90 if max_tokens is None else max_tokens
+        answer, high = min(usual.output, most), min(usual.output_p90, most)
+        return Shape(prompt, 1 - usual.uncached, answer, high, usual.service_s)
+
+    def service_s(self, kind: str) -> float:
+        """Return the median service of a kind's calls, 0 if unknown."""
+        usual = self._recent.typical(kind)
+        return 0.0 if usual is None else usual.service_s
 
     def steps(self, model: str, replica: str) -> StepCosts | None:
         """Return the step costs of a replica: by its engine, else by its calls, else None."""
@@ -252,10 +223,13 @@ class Costs:
 
     def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
         """Predict a call on the mean replica (equations 2 and 6)."""
-        call = self.shape(kind, prompt, max_tokens)
-        if call is None:
+        usual = self._recent.typical(kind)
+        if usual is None:
             return Predicted()
-        uncached, context = prompt * (1 - call.cached_share), prompt + call.answer / 2
+        tokens, most = usual.output, usual.output_p90
+        if max_tokens is not None:
+            tokens, most = min(tokens, max_tokens), min(most, max_tokens)
+        uncached, context = prompt * usual.uncached, prompt + tokens / 2
         prefill_s, token_s, count = 0.0, 0.0, 0
         for name in self._replicas_of(model):
             pace = self._pace(model, name)
@@ -265,8 +239,19 @@ class Costs:
                 count += 1
         if not count:
             return Predicted()
-        prefill_s, answer_s = prefill_s / count * uncached, token_s / count * call.answer
-        return Predicted(prefill_s + answer_s, prefill_s, answer_s, call.service_s)
+        prefill_s, answer_s = prefill_s / count * uncached, token_s / count * tokens
+        fit_s, error = prefill_s + answer_s, usual.error
+        # By position: keywords would double the cost.
+        return Predicted(
+            fit_s * error,
+            prefill_s * error,
+            answer_s * error,
+            usual.service_s,
+            fit_s * usual.error_p90,
+            fit_s,
+            tokens,
+            most,
+        )
 
     def by_replica(
         self,
@@ -335,14 +320,13 @@ class Costs:
     def _paced(self, steps: StepCosts) -> _Pace:
         """Return the step costs with those of the usual call."""
         token_s, shared_s = steps.token_s(0.0), steps.shared_token_s(0.0)
-        usual = self._kinds.get(ALL)
+        usual = self._recent.typical(ALL)
         if usual is None:
             return _Pace(steps, token_s, shared_s, 0.0, 1.0)
-        call = usual.usual()
-        context_s = (call.prompt + call.answer / 2) * steps.context_token_s
-        prefill_s = call.prompt * (1 - call.cached_share) * steps.prefill_token_s
-        mean_s = prefill_s + call.answer * (token_s + context_s)
-        busy_s = prefill_s + call.answer * (shared_s + context_s)
+        context_s = (usual.prompt + usual.output / 2) * steps.context_token_s
+        prefill_s = usual.prompt * usual.uncached * steps.prefill_token_s
+        mean_s = prefill_s + usual.output * (token_s + context_s)
+        busy_s = prefill_s + usual.output * (shared_s + context_s)
         return _Pace(steps, token_s, shared_s, mean_s, busy_s / mean_s if mean_s else 1.0)
 
     @staticmethod
@@ -352,11 +336,10 @@ class Costs:
 
     def _limited(self, engine: EngineCosts) -> StepCosts:
         """Return an engine's costs with the number of usual calls that fit into its memory."""
-        usual = self._kinds.get(ALL)
+        usual = self._recent.typical(ALL)
         if usual is None or not engine.kv_tokens:
             return engine.steps
-        shape = usual.usual()
-        fit = engine.kv_tokens / max(1.0, shape.prompt + shape.answer)
+        fit = engine.kv_tokens / max(1.0, usual.prompt + usual.output)
         return replace(engine.steps, together=max(1.0, min(engine.steps.together, fit)))
 
 

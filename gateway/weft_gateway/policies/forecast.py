@@ -1,7 +1,7 @@
-"""Forecasts of paths: how many calls follow. Pure.
+"""Forecasts of programs: how many calls follow. Pure.
 
-Everything is learned by kind, a text; the kind "" stands for all programs, and is used for kinds
-with few samples.
+They are learned by kind, a text; the kind "" stands for all programs, and is used for kinds with
+few samples.
 """
 
 from __future__ import annotations
@@ -9,11 +9,26 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-ALL: Final = ""
-# A kind with fewer samples uses those of all programs.
-MIN_SAMPLES: Final = 8
+from weft_gateway.policies.recent import ALL, MIN_SAMPLES, P90
+
 _MAX_KINDS: Final = 1024
-_MAX_CALLS: Final = 512
+MAX_CALLS: Final = 512
+# A forecast of a path is computed again when the kind has this many times its samples.
+_GROWTH: Final = 17 / 16
+
+
+class _Path:
+    """The units of a kind. counts: per position, units that went on after this
+    call, and units that ended with it. events: their sum. known: forecasts by position, each with
+    the events of the kind and of all programs at its time.
+    """
+
+    __slots__ = ("counts", "events", "known")
+
+    def __init__(self) -> None:
+        self.counts: list[list[int]] = []
+        self.events = 0
+        self.known: dict[int, tuple[int, int, int, int]] = {}
 
 
 class PathLengths:
@@ -23,8 +38,7 @@ class PathLengths:
     """
 
     def __init__(self) -> None:
-        # Per kind and position: units that went on after this call, and units that ended with it.
-        self._counts: OrderedDict[str, list[list[int]]] = OrderedDict()
+        self._paths: OrderedDict[str, _Path] = OrderedDict()
 
     def went_on(self, kind: str, position: int) -> None:
         """Count a unit with another call after the one at `position`, from 1."""
@@ -36,32 +50,54 @@ class PathLengths:
 
     def remaining(self, kind: str, position: int) -> int:
         """Return the median number of calls after `position`. 0 if no unit got so far."""
-        survival, calls = 1.0, 0
-        for at in range(position, _MAX_CALLS):
-            went_on, ended = self._at(kind, at)
-            if not went_on:
-                return calls
-            survival *= went_on / (went_on + ended)
-            if survival <= 0.5:
-                return calls
-            calls += 1
-        return calls
+        return self.quantiles(kind, position)[0]
 
-    def _at(self, kind: str, position: int) -> list[int]:
-        for name in (kind, ALL):
-            counts = self._counts.get(name, [])
-            if position < len(counts) and (sum(counts[position]) >= MIN_SAMPLES or name == ALL):
-                return counts[position]
-        return [0, 0]
+    def quantiles(self, kind: str, position: int) -> tuple[int, int]:
+        """Return the median and the 90th percentile of the number of calls after `position`."""
+        every = self._paths.get(ALL)
+        if every is None:
+            return 0, 0
+        path = self._paths.get(kind, every)
+        known = path.known.get(position)
+        if known is None or path.events > known[2] * _GROWTH or every.events > known[3] * _GROWTH:
+            median, p90 = _residual(path, every, position)
+            known = path.known[position] = median, p90, path.events, every.events
+        return known[0], known[1]
 
     def _count(self, kind: str, position: int, column: int) -> None:
-        if position >= _MAX_CALLS:
+        if position >= MAX_CALLS:
             return
-        for name in {kind, ALL}:
-            counts = self._counts.setdefault(name, [])
-            counts.extend([0, 0] for _ in range(position + 1 - len(counts)))
+        for name in (kind, ALL) if kind else (ALL,):
+            path = self._paths.get(name)
+            if path is None:
+                path = self._paths[name] = _Path()
+            counts = path.counts
+            if position >= len(counts):
+                counts.extend([0, 0] for _ in range(position + 1 - len(counts)))
             counts[position][column] += 1
-            self._counts.move_to_end(name)
-        self._counts.move_to_end(ALL)
-        if len(self._counts) > _MAX_KINDS:
-            self._counts.popitem(last=False)
+            path.events += 1
+            self._paths.move_to_end(name)
+        self._paths.move_to_end(ALL)
+        if len(self._paths) > _MAX_KINDS:
+            self._paths.popitem(last=False)
+
+
+def _residual(path: _Path, every: _Path, position: int) -> tuple[int, int]:
+    """Return the median and the 90th percentile of the calls after `position`. every: used at
+    positions that few units of the kind have reached.
+    """
+    survival, calls, median = 1.0, 0, -1
+    for at in range(position, MAX_CALLS):
+        went_on = ended = 0
+        for counts in (path.counts, every.counts):
+            if at < len(counts):
+                went_on, ended = counts[at]
+                if went_on + ended >= MIN_SAMPLES:
+                    break
+        survival *= went_on / (went_on + ended) if went_on else 0.0
+        if median < 0 and survival <= 0.5:
+            median = calls
+        if survival <= 1 - P90:
+            break
+        calls += 1
+    return (calls if median < 0 else median), calls

@@ -38,6 +38,9 @@ _ROWS: Final = (
     _Row(("weft", "deadline_s"), "deadline_s", values.deadline),
     _Row(("weft", "slo"), "slo", values.slo_class),
     _Row(("weft", "program_deadline_s"), "program_deadline_s", values.program_deadline),
+    _Row(("weft", "kind"), "kind", values.name),
+    _Row(("weft", "stage"), "stage", values.name),
+    _Row(("weft", "stages_left"), "stages_left", values.stages_left),
     _Row(("weft", "prefill_next"), "prefill_next", values.flag),
     _Row(b"x-weft-priority", "priority", values.sooner),
     _Row(b"x-weft-reuse-priority", "reuse_priority", values.tier),
@@ -45,6 +48,9 @@ _ROWS: Final = (
     _Row(b"x-weft-deadline-s", "deadline_s", values.deadline),
     _Row(b"x-weft-slo", "slo", values.slo_class),
     _Row(b"x-weft-program-deadline-s", "program_deadline_s", values.program_deadline),
+    _Row(b"x-weft-kind", "kind", values.name),
+    _Row(b"x-weft-stage", "stage", values.name),
+    _Row(b"x-weft-stages-left", "stages_left", values.stages_left),
     _Row(b"x-weft-prefill-next", "prefill_next", values.flag),
     _Row(("vllm_xargs", "agentic_context", "priority"), "priority", values.sooner),
     _Row(("vllm_xargs", "agentic_context", "deadline_seconds"), "deadline_s", values.deadline),
@@ -81,7 +87,11 @@ WHOLE: Final = "applied to the whole prompt"
 BY_DEADLINE: Final = "applied: the orders for deadlines use it"
 AS_CLASS: Final = "applied as the class of the program"
 AS_TARGET: Final = "applied as the target of the program"
+IN_FORECASTS: Final = "applied: forecasts of calls with a deadline use it"
 _FATES: Final = {
+    "kind": IN_FORECASTS,
+    "stage": IN_FORECASTS,
+    "stages_left": IN_FORECASTS,
     "deadline_s": BY_DEADLINE,
     "slo": AS_CLASS,
     "program_deadline_s": AS_TARGET,

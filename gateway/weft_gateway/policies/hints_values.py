@@ -20,6 +20,7 @@ MAX_PRIORITY: Final = 8
 MAX_REUSE_PRIORITY: Final = 4
 MAX_RETAIN_S: Final = 3600.0
 MAX_DEADLINE_S: Final = 86_400.0
+MAX_STAGES_LEFT: Final = 64
 MAX_TAGS: Final = 64
 # The highest tag for clients. PARTIAL_PREFILL is for prefills that the gateway requested.
 MAX_TAG: Final = Tag.SYSTEM_PROMPT
@@ -32,6 +33,9 @@ _FLAGS: Final = {
 }  # fmt: skip
 _TAGS: Final = {tag.name: tag for tag in Tag}
 _CLASS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+# Of a kind of programs or a stage.
+NAME: Final = r"[A-Za-z0-9_.:/-](?:[A-Za-z0-9_.:/ -]{0,62}[A-Za-z0-9_.:/-])?"
+_NAME: Final = re.compile(NAME)
 _RETENTIONS: Final = {"24h": 86_400.0, "1h": 3600.0, "5m": 300.0}
 
 
@@ -117,6 +121,20 @@ def slo_class(value: Any) -> tuple[str, bool]:
     if not isinstance(value, str) or not _CLASS.fullmatch(value):
         raise ValueError("must be the name of a class")
     return value, False
+
+
+def name(value: Any) -> tuple[str, bool]:
+    """Read the name of a kind of programs or of a stage."""
+    if isinstance(value, bytes):
+        value = value.decode("latin-1").strip()
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError("must be 1 to 64 letters, digits, spaces or . _ : / -")
+    return value, False
+
+
+def stages_left(value: Any) -> tuple[int, bool]:
+    """Read the number of stages after this one."""
+    return _whole(value, 0, MAX_STAGES_LEFT)
 
 
 def flag(value: Any) -> tuple[bool, bool]:

@@ -45,10 +45,12 @@ class Histogram:
         self.sum = 0.0
         self.created_s = time()
 
-    def observe(self, value: float) -> None:
-        """Count one value."""
+    def observe(self, value: float) -> int:
+        """Count one value. Returns the index of its bucket."""
         self.sum += value
-        self._counts[bisect_left(self._bounds, value)] += 1
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
+        return bucket
 
     def buckets(self) -> list[tuple[str, float]]:
         """Return (upper bound, cumulative count) of each bucket, in Prometheus' format."""

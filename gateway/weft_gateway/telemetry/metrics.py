@@ -11,9 +11,9 @@ from weft_engine.wire import CallReport
 
 from weft_gateway.model import Outcome
 from weft_gateway.telemetry.aggregates import Counters, Histograms
+from weft_gateway.telemetry.slo_report import SLACK_BOUNDS
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
-_SLACK: Final = (-60, -30, -10, -5, -2, -1, 0, 1, 2, 5, 10, 30, 60, 300)
 _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
 
 
@@ -125,20 +125,6 @@ class Metrics:
             ("replica", "end"),
             r,
         )
-        self.slo_programs = Counters(
-            "weft_slo_programs",
-            "Programs, turns or calls with a target that have ended, by SLO class; unended: given "
-            "up, or idle for too long",
-            ("class", "outcome"),
-            r,
-        )
-        self.slo_slack = Histograms(
-            "weft_slo_slack_seconds",
-            "A call's budget minus its predicted time, when it is sent",
-            ("class",),
-            _SLACK,
-            r,
-        )
         self.prompt = Counters("weft_prompt_tokens", "Prompt tokens", ("replica",), r)
         self.cached = Counters(
             "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), r
@@ -168,6 +154,7 @@ class Metrics:
             registry=r,
         )
         self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)
+        self._add_slo()
         self._of_replicas = (
             self.calls,
             self.service,
@@ -181,6 +168,57 @@ class Metrics:
             self.dropped,
         )
         self.bind = lru_cache(maxsize=4096)(self._bind)
+
+    def _add_slo(self) -> None:
+        """Add the metrics of deadlines."""
+        r = self.registry
+        self.slo_programs = Counters(
+            "weft_slo_programs",
+            "Programs, turns or calls with a target that have ended, by SLO class; unended: given "
+            "up, failed, or idle for too long; refused: not served",
+            ("class", "outcome"),
+            r,
+        )
+        self.slo_misses = Counters(
+            "weft_slo_misses",
+            "Programs, turns or calls that missed their target, by the cause",
+            ("class", "cause"),
+            r,
+        )
+        self.slo_goal = Gauge(
+            "weft_slo_goal",
+            "Share of programs, turns or calls that should meet their target: `attainment` in the "
+            "SLO file",
+            ("class",),
+            registry=r,
+        )
+        self.slo_slack = Histograms(
+            "weft_slo_slack_seconds",
+            "A call's budget minus its predicted time, when it is sent",
+            ("class",),
+            SLACK_BOUNDS,
+            r,
+        )
+        self.slo_jain = Gauge(
+            "weft_slo_jain",
+            "Jain's fairness index over the tenants of the last 5 to 10 minutes, of their "
+            "attainment or of their service per weight; NaN without any",
+            ("of",),
+            registry=r,
+        )
+        self.slo_forecasts = Counters(
+            "weft_slo_forecasts",
+            "Forecasts for calls with a target that were compared with what happened: tokens of "
+            "the answer, cost of the call, remaining calls of the program or turn",
+            ("forecast",),
+            r,
+        )
+        self.slo_covered = Counters(
+            "weft_slo_forecasts_covered",
+            "Forecasts whose median (p50) or 90th percentile (p90) was not exceeded",
+            ("forecast", "quantile"),
+            r,
+        )
 
     def _bind(self, endpoint: str, replica: str) -> CallMetrics:
         return CallMetrics(self, endpoint, replica)

@@ -212,8 +212,12 @@ class Receipt:
             "left_s": found.left_s,
             "budget_s": found.budget_s,
             "predicted_s": found.cost_s or None,
+            "predicted_p90_s": found.p90_s or None,
+            "predicted_tokens": found.tokens or None,
             "actual_s": actual_s,
             "remaining_calls": found.remaining,
+            "remaining_calls_p90": found.remaining_p90,
+            "stated": found.stated,
             "late": found.late,
             "cause": self._cause(found, actual_s) if over and actual_s is not None else None,
         }

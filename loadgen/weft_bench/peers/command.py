@@ -64,8 +64,8 @@ class _Found:
 def run(options: PeersOptions) -> int:
     """Play and report, also after a stop.
 
-    Returns the exit status: 1 if Weft had errors or did not start, 2 for invalid input. An
-    unavailable peer is listed as absent and does not change the status.
+    Returns the exit status: 1 if Weft had errors or did not start, or if no front played, 2 for
+    invalid input. An unavailable peer is listed as absent and does not change the status.
     """
     found, status = _Found(Joined()), 0
     try:
@@ -86,6 +86,9 @@ def run(options: PeersOptions) -> int:
         status = 130
     if found.turns:
         _report(options, found)
+    elif not status:
+        print("weft bench peers: no front played", file=sys.stderr)
+        return 1
     failed = any(_failed(turn) for turn in found.turns if turn.front.startswith(report.OURS))
     return status or int(failed)
 
@@ -211,6 +214,7 @@ def _play(
                         if not rows[name].proxy.requirement:
                             raise
                         found.absent[name] = why_absent(error)
+                        print(f"{name} is absent: {found.absent[name]}", file=sys.stderr)
                         continue
                     found.turns.append(
                         Turn(

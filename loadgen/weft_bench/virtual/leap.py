@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from vllm.v1.outputs import ModelRunnerOutput
@@ -257,7 +258,10 @@ class SimScheduler(WeftScheduler, Parking):
         if due <= now:
             return none
         first = self.first_waiting()
-        if first is not None and order.preempts:
+        if first is not None and self._short.run:
+            # The prefill of the next step may be limited.
+            return none
+        if first is not None and (order.preempts or self._short.leading()):
             rank = self.calls.rank
             if rank(first.request_id)[:2] < rank(self.running[-1].request_id)[:2]:
                 return none
@@ -273,17 +277,20 @@ class SimScheduler(WeftScheduler, Parking):
         return steps, quantum, due
 
     def leap(self, answers: Answers, begun: float, ends: Sequence[float]) -> None:
-        """Complete steps in which all running sequences decoded. ends: the end of each."""
+        """Complete steps in which all running sequences decoded, and which ended at these
+        instants."""
         running, steps, now = self.running, len(ends), ends[-1]
-        context, count, before = sum(r.num_computed_tokens for r in running), len(running), begun
-        for end in ends:
-            self._meter.note(_NO_PROMPTS, count, context, end - before)
-            before, context = end, context + count
+        context, count = sum(request.num_computed_tokens for request in running), len(running)
         for request in running:
             self._append(request, answers[request.request_id], steps)
         self.advance(running, steps)
         self.calls.serve(dict.fromkeys([r.request_id for r in running], 1), now - begun, now)
-        self._last_step_end = now
+        for before, end in pairwise([begun, *ends]):
+            self.calls.shares.cost.note(end - before, 0)
+            self._short.ran(end - before)
+            self._meter.note(_NO_PROMPTS, count, context, end - before)
+            context += count
+        self._steps.last_end = now
 
     def _blocks_for(self, steps: int) -> int:
         size = self.block_size

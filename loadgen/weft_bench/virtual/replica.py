@@ -275,10 +275,10 @@ class Replica:
         return self._leap[0]
 
     def _land(self, steps: int) -> None:
-        end = self._leap[steps - 1]
-        self.now = end
-        self.scheduler.leap(self._answers, self._begun, self._leap[:steps])
-        self.tokens.passed(self.scheduler.requests, self._leap[:steps])
+        ends = self._leap[:steps]
+        self.now = end = ends[-1]
+        self.scheduler.leap(self._answers, self._begun, ends)
+        self.tokens.passed(self.scheduler.requests, ends)
         self._begun = end
         self._leap = []
 

@@ -71,7 +71,7 @@ async def test_program_that_cannot_meet_its_target_is_refused_at_its_first_call(
         assert (receipt["outcome"], receipt["slo"]["class"]) == ("refused", "strict")
         text = (await gateway.client.get("/metrics")).text
         assert 'weft_slo_programs_total{class="strict",outcome="refused"} 2.0' in text
-        assert 'weft_slo_programs_total{class="strict",outcome="unended"}' not in text
+        assert 'weft_slo_programs_total{class="strict",outcome="unended"} 0.0' in text
 
 
 async def test_anthropic_client_gets_its_own_form_of_the_refusal(

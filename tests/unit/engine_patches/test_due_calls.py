@@ -202,6 +202,15 @@ def test_no_call_is_due_while_another_has_waited_too_long_for_memory(slots, monk
     assert e.refresh() == ["due", "other"]
 
 
+def test_many_late_calls_do_not_hide_a_due_one():
+    e = Engine()
+    for number in range(300):
+        e.come(f"late{number}", 1.0, 0.5)
+    e.refresh(0.2)
+    e.come("due", 5.0, 0.5, arrival_s=9.0)
+    assert e.refresh(2.0)[0] == "due"
+
+
 def test_a_running_call_is_spared_if_it_would_miss_its_target():
     e = Engine()
     for name, seconds in (("tight", 15.0), ("ample", 40.0), ("late", 5.0), ("none", None)):

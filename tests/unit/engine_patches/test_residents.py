@@ -8,6 +8,7 @@ from itertools import count
 from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.residents import Residents
+from weft_engine.short_calls import ShortCalls
 from weft_engine.step_cost import PrefillPace
 from weft_engine.wire import CallContext
 
@@ -30,7 +31,9 @@ class Engine:
         self.numbers = count()
         pace = PrefillPace()
         pace.note(1000, 1, 10.0)
-        self.residents = Residents(self, self.calls, CACHE, CACHE * BLOCK, self.reside, pace)
+        self.short = ShortCalls(self.calls.shares.cost, 8, 4 * BLOCK)
+        blocks, tokens = CACHE, CACHE * BLOCK
+        self.residents = Residents(self, self.calls, blocks, tokens, self.reside, pace, self.short)
 
     def reside(self, program: str, resident: bool) -> None:
         assert (program in self.resident) != resident
@@ -325,7 +328,7 @@ def test_calls_behind_many_deferred_ones_are_considered_next():
     engine.admit()
     for number in range(30):
         engine.come(f"b{number}", 60, 1.0 + number)
-    engine.come("small", 1, 99.0, call="small")
+    engine.come("small", 1, 99.0, call="small", service_s=1.0)
     for _ in range(3):
         admitted = engine.admit()
         assert admitted or engine.residents.due <= engine.now + 1e-9

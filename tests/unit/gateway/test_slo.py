@@ -102,7 +102,6 @@ def test_check_shows_the_classes(tmp_path: Path) -> None:
     assert found.exit_code == 0
     for text in ("chat", "turn", "8 s", "report", "120 s", "refuse", "batch", "all others"):
         assert text in found.stdout
-    assert "late: refuse has no effect yet: report" in found.stderr
 
 
 def test_invalid_file_is_an_error_of_the_settings(tmp_path: Path) -> None:

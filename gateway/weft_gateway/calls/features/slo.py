@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import time
 
-from weft_gateway.calls.budgets import Budgets
-from weft_gateway.calls.call import Call
+from weft_gateway.calls.budgets import Budgets, count_overruns
+from weft_gateway.calls.call import UNIDENTIFIED, Call
 from weft_gateway.calls.observers import CallObserver
+from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome, Program
-from weft_gateway.model.slo import NO_GOAL, Scope, Slos
+from weft_gateway.model.slo import NO_GOAL, CallBudget, Scope, Slos
 from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
 from weft_gateway.policies.goals import asked_goal, begins_turn, calls_tools
-from weft_gateway.telemetry.metrics import Metrics
+from weft_gateway.policies.misses import Miss, Overruns
+from weft_gateway.telemetry.slo_tally import SloTally
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +25,7 @@ class SloObserver(CallObserver):
 
     slos: Slos
     budgets: Budgets
-    metrics: Metrics
+    tally: SloTally
     _turns: bool = False
 
     def __post_init__(self) -> None:
@@ -32,6 +34,8 @@ class SloObserver(CallObserver):
     def arrived(self, call: Call) -> None:
         """Set the goal that the call asks for."""
         hints = call.hints
+        if hints.kind is not None or hints.stage is not None:
+            call.hints = hints = self.budgets.names.admitted(call.caller.tenant, hints, time())
         if self.slos.classes or hints.slo is not None or hints.program_deadline_s is not None:
             # A sub-agent's first message is a user's, too.
             main = call.endpoint.is_text and not call.identity.parent
@@ -44,7 +48,7 @@ class SloObserver(CallObserver):
         if goal is NO_GOAL or not goal.target_s or goal.scope is Scope.CALL:
             return
         if self.budgets.opened(call):
-            self.metrics.slo_programs.labels(goal.slo, "unended").inc()
+            self.tally.count(goal.slo, call.key.tenant, "unended", Miss.GIVEN_UP)
 
     def head(self, call: Call) -> None:
         """Record a stream that may end a turn."""
@@ -52,40 +56,87 @@ class SloObserver(CallObserver):
             call.record(MAX_ANSWER_BYTES)
 
     def closed(self, call: Call) -> None:
-        """Count the call if it ends a unit."""
+        """Compare the call with its forecasts, and count it if it ends a unit."""
+        if call.report is not None:
+            self.tally.served(call.key.tenant, call.report.service_s)
         found = call.budget
         if found is None or call.superseded:
             return
         if call.outcome is Outcome.REFUSED:
-            self.metrics.slo_programs.labels(found.slo, "refused").inc()
+            self.tally.count(found.slo, call.key.tenant, "refused", Miss.REFUSED)
             self.budgets.forget(call.key)
             return
-        self.metrics.slo_slack.labels(found.slo).observe(found.budget_s - found.cost_s)
+        self.budgets.follow(call)
+        self.tally.slack(found.slo, call.key.tenant, found.budget_s - found.cost_s)
         good = call.outcome is Outcome.OK and call.good
+        if good and call.report is not None and found.p90_s:
+            tokens = call.report.output_tokens
+            self.tally.forecast("answer", tokens, found.tokens, found.tokens_p90)
+            cost_s = found.prefill_s + found.answer_s
+            self.tally.forecast("cost", call.report.service_s, cost_s, found.p90_s)
+        failed = None if good else Miss.GIVEN_UP if call.outcome is Outcome.ABORTED else Miss.FAILED
         if found.scope is Scope.CALL:
-            self._count(found.slo, found.target_s, time(), ended=good)
+            self._call_ended(call, found, failed)
         elif call.identity.ephemeral:
-            self._count(found.slo, found.target_s, time(), ended=good)
-            self.budgets.ended(call.key)
+            self._ended(call.program, found.target_s, time(), failed)
             self.budgets.forget(call.key)
         elif good and _ends_turns(call):
             answer = parse_answer(call.answer(), call.is_stream)
-            if answer and not calls_tools(answer) and self.budgets.ended(call.key):
-                self._count(found.slo, found.target_s, time(), ended=True)
+            if answer and not calls_tools(answer):
+                self._ended(call.program, found.target_s, time(), None)
+
+    def ended(self, call: Call) -> None:
+        """Count a unit of one call that the gateway refused. The calls of other units are usually
+        repeated.
+        """
+        error = call.error
+        if error is None or call.budget is not None or call.identity is UNIDENTIFIED:
+            return
+        if not isinstance(error, ApiError) or not (error.status == 429 or error.status >= 500):
+            return
+        ask = call.ask or asked_goal(self.slos, call.caller.tenant, call.hints, False)[0]
+        goal = NO_GOAL if ask is None else ask.goal
+        single = goal.scope is Scope.CALL or call.identity.ephemeral
+        if (goal.deadline_s and single) or (not goal.deadline_s and call.hints.deadline_s):
+            self.tally.count(goal.slo, call.key.tenant, "refused", Miss.REFUSED)
 
     def program_ended(self, program: Program | None, *, idle: bool = False) -> None:
         """Count a program that has ended. idle: it had no call for too long."""
         goal = NO_GOAL if program is None else program.goal
         if program is None or not goal.target_s or goal.scope is Scope.CALL:
             return
-        if self.budgets.ended(program.key):
-            ended = goal.scope is Scope.PROGRAM and not idle
-            self._count(goal.slo, goal.target_s, program.last_completion_s, ended=ended)
+        done = goal.scope is Scope.PROGRAM and not idle
+        cause = None if done else Miss.GIVEN_UP
+        self._ended(program, goal.target_s, program.last_completion_s, cause)
         self.budgets.forget(program.key)
 
-    def _count(self, slo: str, target_s: float, end_s: float, *, ended: bool) -> None:
-        outcome = "late" if end_s > target_s else "met" if ended else "unended"
-        self.metrics.slo_programs.labels(slo, outcome).inc()
+    def _ended(self, program: Program, target_s: float, end_s: float, unended: Miss | None) -> None:
+        """Count the program or turn in progress. unended: why it was given up."""
+        unit = self.budgets.ended(program.key)
+        if unit is None:
+            return
+        for position, p50, p90 in unit.forecasts:
+            self.tally.forecast("remaining", unit.position - position, p50, p90)
+        self._count(program.goal.slo, program.key.tenant, end_s - target_s, unit.overruns, unended)
+
+    def _call_ended(self, call: Call, found: CallBudget, failed: Miss | None) -> None:
+        overruns, late_s = Overruns(found.late), time() - found.target_s
+        if late_s > 0 and call.report is not None:
+            count_overruns(call, overruns)
+        self._count(found.slo, call.key.tenant, late_s, overruns, failed)
+
+    def _count(
+        self, slo: str, tenant: str, late_s: float, overruns: Overruns, unended: Miss | None
+    ) -> None:
+        if late_s > 0:
+            cause = overruns.cause(late_s)
+            if cause is Miss.UNKNOWN and unended is not None:
+                cause = unended
+            self.tally.count(slo, tenant, "late", cause)
+        elif unended is not None:
+            self.tally.count(slo, tenant, "unended", unended)
+        else:
+            self.tally.count(slo, tenant, "met", None)
 
 
 def _ends_turns(call: Call) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from weft_gateway.policies.admission import Admission, Claim, Why
 
@@ -101,7 +101,7 @@ def test_a_resident_loses_its_place_after_the_limit():
     scene.call("d1", "d", 250, 2.5, arrival_s=4.0)
     assert scene.held == ["d1"]
     # No gap is known yet, and no prefill was measured.
-    assert scene.rules.due == 1.0 + 2 * 5.0
+    assert scene.rules.due == math.nextafter(1.0 + 2 * 5.0, math.inf)
     scene.admit(11.0)
     assert scene.sent == ["a1", "c1", "d1"]
     assert scene.claims["d1"].why is Why.RESIDENT
@@ -323,6 +323,17 @@ steps = st.lists(
 )
 
 
+# The place of p0 ends at an instant whose sums are rounded.
+@example(
+    [
+        ("call", 0, 1, 9.0), ("call", 0, 1, 26.0), ("call", 0, 1, 4.941069385060751),
+        ("call", 0, 1, 4.719168714950205), ("call", 0, 1, 19.879583863813735),
+        ("call", 0, 1, 19.874181221692893), ("call", 0, 1, 22.37419938128092),
+        ("call", 0, 1, 31.746431911996574), ("end", 0, 1, 8.0), ("end", 0, 1, 39.0),
+        ("end", 0, 1, 22.013698307779283), ("call", 0, 1, 37.488450221510924),
+        ("call", 1, 1, 1.5523680719179735), ("leave", 0, 759, 0.0), ("call", 1, 241, 10.0),
+    ]
+)  # fmt: skip
 @given(steps)
 def test_every_call_is_sent_in_time_and_the_counts_stay_right(steps):
     scene, now, number = Scene(), 0.0, 0

@@ -1,6 +1,8 @@
-"""Forecasts: remaining calls with censoring."""
+"""Forecasts: remaining calls with censoring, costs, answer lengths."""
 
 from __future__ import annotations
+
+import random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,3 +53,32 @@ def test_remaining_calls_are_bounded(units, position) -> None:
         play(lengths, "k", calls, ended=ended)
     longest = max((calls for calls, _ in units), default=1)
     assert 0 <= lengths.remaining("k", position) <= max(longest - position, 0)
+
+
+def test_nine_tenths_of_the_remaining_paths_are_within_their_quantile() -> None:
+    rng, lengths, seen, covered = random.Random(1), PathLengths(), 0, 0
+    running: list[tuple[int, list[tuple[int, int]]]] = []
+    for number in range(1200):
+        running.append((max(round(rng.lognormvariate(2.0, 0.6)), 1), []))
+        for calls, forecasts in running:
+            at = len(forecasts) + 1
+            forecasts.append((at, lengths.quantiles("k", at)[1]))
+            if at < calls:
+                lengths.went_on("k", at)
+                continue
+            lengths.ended("k", at)
+            seen += len(forecasts) if number > 200 else 0
+            covered += sum(calls - at <= p90 for at, p90 in forecasts if number > 200)
+        running = [unit for unit in running if len(unit[1]) < unit[0]]
+    assert 0.87 <= covered / seen <= 0.95
+
+
+def test_forecast_of_a_path_follows_new_units() -> None:
+    """Forecasts are kept until the kind has grown by a sixteenth."""
+    lengths = PathLengths()
+    for _ in range(100):
+        play(lengths, "k", 3)
+    assert lengths.quantiles("k", 1) == (2, 2)
+    for _ in range(400):
+        play(lengths, "k", 9)
+    assert lengths.quantiles("k", 1) == (8, 8)

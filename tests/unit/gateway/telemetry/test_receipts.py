@@ -149,7 +149,10 @@ def test_receipt_shows_a_home_that_replaced_the_proposal():
     assert "home" in one.to_json()["place"]["reason"]
 
 
-BUDGET = CallBudget("report", Scope.PROGRAM, 90.0, 1000.0, 60.0, 20.0, 5.0, 2.0, 3.0, 2, False)
+BUDGET = CallBudget(
+    "report", Scope.PROGRAM, 90.0, 1000.0, 60.0, 20.0, 5.0, 2.0, 3.0, 2, False,
+    p90_s=8.0, tokens=40.0, remaining_p90=5,
+)  # fmt: skip
 
 
 def answered(report: CallReport | None, budget: CallBudget = BUDGET, first_byte_s: float = 2.0):
@@ -164,8 +167,9 @@ def test_call_with_a_target_shows_budget_predicted_and_actual_time():
     assert receipt(1).to_json()["slo"] is None
     assert answered(CallReport("call-1")) == {
         "class": "report", "scope": "program", "deadline_s": 90.0, "target": 1000.0,
-        "left_s": 60.0, "budget_s": 20.0, "predicted_s": 5.0, "actual_s": 30.0,
-        "remaining_calls": 2, "late": False, "cause": "answer longer than predicted",
+        "left_s": 60.0, "budget_s": 20.0, "predicted_s": 5.0, "predicted_p90_s": 8.0,
+        "predicted_tokens": 40.0, "actual_s": 30.0, "remaining_calls": 2, "remaining_calls_p90": 5,
+        "stated": False, "late": False, "cause": "answer longer than predicted",
     }  # fmt: skip
 
 

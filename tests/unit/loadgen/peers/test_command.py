@@ -71,6 +71,15 @@ def test_unavailable_peer_is_absent_with_its_reason(bench, capsys, tmp_path):
     assert document["kind"] == "emulated"
 
 
+def test_run_in_which_no_front_plays_fails_and_names_the_reason(bench, capsys):
+    go, acts, _ = bench
+    acts["smg/manual"] = Absent("its environment is missing")
+    assert go(fronts=("smg/manual",)) == 1
+    error = capsys.readouterr().err
+    assert "smg/manual is absent: its environment is missing" in error
+    assert "no front played" in error
+
+
 def test_weft_that_does_not_start_fails_the_bench_and_earlier_plays_are_shown(bench, capsys):
     go, acts, played = bench
     acts["weft/plas"] = NotReady("the gateway ended")

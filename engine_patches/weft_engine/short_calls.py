@@ -1,0 +1,165 @@
+"""The share of short calls: chats, titles and classifiers beside agents. Pure.
+
+A short call is the first call of its program and has a small prompt. It takes the next free slot,
+and preempts another call if all slots are taken. While it runs, the prefill of other calls may
+lengthen its steps only a little. Both are limited, so that many short calls cannot starve the
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from itertools import islice
+from math import inf
+from typing import Final
+
+from weft_engine.prefill_limits import Limits
+from weft_engine.step_cost import StepCost
+
+# Short calls take slots before other calls while they have at most this share of all slots.
+_SLOTS: Final = 1 / 4
+# The longest prompt of a short call, as a share of a full step.
+_PROMPT: Final = 1 / 2
+# By how much the prefill of other calls may delay short ones: seconds at once, and then a share of
+# the time that steps take without prefill.
+_AT_ONCE_S: Final = 0.1
+_DELAY: Final = 0.25
+# While short calls come, no step computes more prompt tokens of others than this takes, seconds. A
+# new short call waits for the steps that are already scheduled. The next one is expected for
+# `_EXPECTED_S` seconds.
+_STEP_S: Final = 0.05
+_EXPECTED_S: Final = 10.0
+# Prefill is limited further for at most half of the engine's time, and this many seconds more.
+_LIMITED_S: Final = 5.0
+# A smaller part of a prompt is left for a later step, tokens.
+_LEAST: Final = 16
+# Waiting calls that a step may skip because it has no prefill for them.
+_MOST_PASSED_OVER: Final = 32
+
+
+class ShortCalls:
+    """The short calls of one engine. cost: of its steps. slots: of the engine. step_tokens: of its
+    longest step. most_tokens: the longest prompt of a short call."""
+
+    def __init__(self, cost: StepCost, slots: int, step_tokens: int) -> None:
+        self.most_tokens = int(_PROMPT * step_tokens)
+        self._cost = cost
+        self._slots = max(1, int(_SLOTS * slots))
+        self._waiting: dict[str, None] = {}
+        self._running: set[str] = set()
+        # By how much prefill may still delay short calls, seconds.
+        self._delay_s = _AT_ONCE_S
+        # For how long prefill may still be limited, seconds.
+        self._limited_s = _LIMITED_S
+        # Engine time since a short call was here, seconds.
+        self._since_s = inf
+        # Whether the next step computes fewer prompt tokens than it could.
+        self._limiting = False
+
+    def __contains__(self, sequence: str) -> bool:
+        return sequence in self._running or sequence in self._waiting
+
+    @property
+    def run(self) -> bool:
+        """Whether a short call runs."""
+        return bool(self._running)
+
+    def leading(self) -> list[str]:
+        """Return the waiting short calls that come before all other calls."""
+        return list(islice(self._waiting, max(0, self._slots - len(self._running))))
+
+    def queued(self, sequence: str) -> None:
+        """A short call waits: it is new or was preempted."""
+        self._running.discard(sequence)
+        self._waiting[sequence] = None
+        self._since_s = 0.0
+
+    def started(self, sequence: str) -> None:
+        """A waiting sequence was admitted."""
+        if sequence in self._waiting:
+            del self._waiting[sequence]
+            self._running.add(sequence)
+
+    def left(self, sequence: str) -> None:
+        """A sequence has finished."""
+        self._waiting.pop(sequence, None)
+        self._running.discard(sequence)
+        if not self._running:
+            self._delay_s = _AT_ONCE_S
+
+    def clear(self) -> None:
+        """Another order begins."""
+        self._waiting.clear()
+        self._running.clear()
+
+    def limits(self, limits: Limits | None, slots: int) -> Limits | None:
+        """Return the limits of the next step. limits: those that hold without short calls. slots:
+        free slots."""
+        self._limiting = False
+        cost = self._cost
+        if self._since_s > _EXPECTED_S or not (cost.measured and cost.token_s):
+            return limits
+        runs = self._running or (slots and self._waiting)
+        limited = bool(runs) and self._limited_s > 0
+        most_s = min(_STEP_S, self._delay_s) if limited else _STEP_S
+        return _ShortLimits(self, limits, int(most_s / cost.token_s), limited)
+
+    def delay(self, tokens: int) -> None:
+        """Other calls compute this many prompt tokens in the next step."""
+        self._delay_s = max(0.0, self._delay_s - tokens * self._cost.token_s)
+
+    def limit(self) -> None:
+        """Another call gets fewer tokens than it could compute in the next step."""
+        self._limiting = True
+
+    def ran(self, duration_s: float) -> None:
+        """A step has run."""
+        if self._limiting:
+            self._limited_s -= duration_s
+        else:
+            self._limited_s = min(_LIMITED_S, self._limited_s + duration_s)
+        self._since_s += duration_s
+        if self._running:
+            self._since_s = 0.0
+            self._delay_s = min(_AT_ONCE_S, self._delay_s + _DELAY * self._cost.base_s)
+
+    def violations(self, waiting: Container[str]) -> list[str]:
+        """Return inconsistencies in words. waiting: all waiting sequences."""
+        strays = [name for name in self._waiting if name not in waiting]
+        return [f"short calls {strays[:5]} do not wait"] * bool(strays)
+
+
+class _ShortLimits:
+    """Limits of one step with short calls. limits: those that hold anyway. tokens: the prompt
+    tokens of all other calls. counts: whether they delay a short call."""
+
+    def __init__(self, owner: ShortCalls, limits: Limits | None, tokens: int, counts: bool) -> None:
+        self._owner, self._limits, self._tokens = owner, limits, tokens
+        self._counts = counts
+        self._passed_over = 0
+
+    def left(self, sequence: str, running: bool, tokens: int) -> int:
+        """See PrefillLimits."""
+        if self._limits is not None:
+            tokens = self._limits.left(sequence, running, tokens)
+        if sequence in self._owner or tokens <= self._tokens:
+            return tokens
+        if self._counts:
+            self._owner.limit()
+        return self._tokens if self._tokens >= _LEAST else 0
+
+    def take(self, sequence: str, running: bool, tokens: int, of: int) -> None:
+        """See PrefillLimits."""
+        if self._limits is not None:
+            self._limits.take(sequence, running, tokens, of)
+        if sequence not in self._owner:
+            self._tokens -= tokens
+            if self._counts:
+                self._owner.delay(tokens)
+
+    def passes_over(self, sequence: str, tokens: int) -> bool:
+        """See PrefillLimits."""
+        if self._passed_over >= _MOST_PASSED_OVER or self.left(sequence, False, tokens) > 0:
+            return False
+        self._passed_over += 1
+        return True

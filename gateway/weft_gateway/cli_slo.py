@@ -1,0 +1,86 @@
+"""`weft slo`: check SLO files, and report on deadlines of running gateways."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated, Any, Final
+
+import typer
+
+_WITHIN_S: Final = 30.0
+_GATEWAY: Final = "http://127.0.0.1:8080"
+
+app = typer.Typer(
+    help="Check SLO files, and report on deadlines of running gateways.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.command()
+def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> None:
+    """Check an SLO file and show its classes. The exit code is 2 if the file has errors."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from weft_gateway import slo
+
+    try:
+        slos = slo.load(file)
+    except slo.SloError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    table = Table("class", "scope", "deadline", "attainment", "weight", "late", "keys")
+    for name, one in slos.classes.items():
+        keys = [key for key, granted in slos.tenants.items() if name in granted.may]
+        keys += ["all others" if slos.tenants else "all"] if name in slos.others.may else []
+        deadline = f"{one.deadline_s:g} s" if one.deadline_s else "-"
+        figures = deadline, f"{one.attainment:g}", f"{one.weight:g}", one.late
+        default = " (default)" if name == slos.others.default else ""
+        table.add_row(f"{name}{default}", one.scope, *figures, ", ".join(keys) or "none")
+    Console().print(table)
+
+
+@app.command()
+def report(
+    gateway: Annotated[
+        list[str] | None,
+        typer.Option(help=f"base URL of a gateway; repeatable  [default: {_GATEWAY}]"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Show attainment, slack, misses by cause and fairness per class and tenant, since the gateways
+    started. Several gateways are merged. WEFT_ADMIN_KEY is their admin key.
+    """
+    from weft_gateway.telemetry.slo_report import merged
+    from weft_gateway.telemetry.slo_table import show
+
+    found = merged([_fetch(url) for url in gateway or [_GATEWAY]]).to_json()
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        show(found)
+
+
+def _fetch(gateway: str) -> Any:
+    """Return the report of a gateway. On an error, prints it and exits with 1."""
+    import httpx
+
+    from weft_gateway.telemetry.slo_report import Report
+
+    key = os.environ.get("WEFT_ADMIN_KEY", "")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    url = f"{gateway.rstrip('/').removesuffix('/v1')}/weft/slo"
+    try:
+        answer = httpx.get(url, headers=headers, timeout=_WITHIN_S)
+        body = answer.json()
+        if answer.is_success:
+            return Report.from_json(body)
+        what = body.get("error", {}).get("message") or f"answers {answer.status_code}"
+    except (httpx.HTTPError, httpx.InvalidURL) as failure:
+        what = f"cannot be reached: {failure or type(failure).__name__}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        what = "the answer is no report"
+    typer.echo(f"weft slo report: {gateway}: {what}", err=True)
+    raise typer.Exit(1)

@@ -1,0 +1,211 @@
+"""The SLO report of one gateway or of several: counts are added first, then ratios are computed.
+Pure.
+
+Each unit is a program, a turn or a call with a target that has ended. A row has the units of one
+class and one tenant.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final
+
+OUTCOMES: Final = ("met", "late", "unended", "refused")
+# Ascending bounds of the buckets of slack, seconds. One more bucket follows.
+SLACK_BOUNDS: Final = (-60, -30, -10, -5, -2, -1, 0, 1, 2, 5, 10, 30, 60, 300)
+
+
+@dataclass(slots=True)
+class Units:
+    """Counts of units, by outcome and by the cause of each miss. slack: calls by their slack."""
+
+    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    misses: dict[str, int] = field(default_factory=dict)
+    slack: list[int] = field(default_factory=lambda: [0] * (len(SLACK_BOUNDS) + 1))
+
+    @property
+    def total(self) -> int:
+        """Return the number of units."""
+        return sum(self.outcomes.values())
+
+    @property
+    def attainment(self) -> float | None:
+        """Return the share of units that met their target, None without units."""
+        return self.outcomes["met"] / self.total if self.total else None
+
+    def add(self, other: Units) -> None:
+        """Add the counts of others."""
+        for name, number in other.outcomes.items():
+            self.outcomes[name] += number
+        for name, number in other.misses.items():
+            self.misses[name] = self.misses.get(name, 0) + number
+        self.slack = [a + b for a, b in zip(self.slack, other.slack, strict=True)]
+
+    def to_json(self, goal: float | None) -> dict[str, Any]:
+        """Return the counts and ratios. goal: share of units that should meet their target."""
+        attainment = self.attainment
+        return {
+            "units": self.total,
+            **self.outcomes,
+            "attainment": attainment,
+            "goal": goal,
+            "goal_met": None if goal is None or attainment is None else attainment >= goal,
+            "misses": dict(sorted(self.misses.items(), key=lambda pair: -pair[1])),
+            "slack": {
+                "p10_s": slack_quantile(self.slack, 0.1),
+                "p50_s": slack_quantile(self.slack, 0.5),
+                "calls": self.slack,
+            },
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Units:
+        """Read the counts of `to_json`."""
+        outcomes = {name: found[name] for name in OUTCOMES}
+        return cls(outcomes, dict(found["misses"]), list(found["slack"]["calls"]))
+
+
+@dataclass(slots=True)
+class Forecast:
+    """Forecasts that were compared with what happened, and how many covered it."""
+
+    forecasts: int = 0
+    p50: int = 0
+    p90: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts and shares."""
+        return {
+            "forecasts": self.forecasts,
+            "within_p50": self.p50,
+            "within_p90": self.p90,
+            "p50": self.p50 / self.forecasts if self.forecasts else None,
+            "p90": self.p90 / self.forecasts if self.forecasts else None,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """The counts of gateways. gateways: their ids. since_s: Unix time. classes: members of each
+    class of the SLO file. rows: by class and tenant. service: weight and seconds of engine time by
+    tenant. forecasts: by what they predict.
+    """
+
+    gateways: tuple[str, ...]
+    since_s: float
+    classes: dict[str, dict[str, Any]]
+    rows: dict[tuple[str, str], Units]
+    service: dict[str, tuple[float, float]]
+    forecasts: dict[str, Forecast]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report in the API's format (`schemas.SloReport`)."""
+        goals = {name: one["goal"] for name, one in self.classes.items()}
+        by_class: dict[str, Units] = {name: Units() for name in self.classes}
+        by_tenant: dict[str, Units] = {}
+        for (slo, tenant), units in self.rows.items():
+            by_class.setdefault(slo, Units()).add(units)
+            by_tenant.setdefault(tenant, Units()).add(units)
+        total_s = sum(seconds for _, seconds in self.service.values())
+        tenants = []
+        for tenant in sorted({*by_tenant, *self.service}):
+            weight, seconds = self.service.get(tenant, (1.0, 0.0))
+            share = seconds / total_s if total_s else None
+            members = {"tenant": tenant, "weight": weight, "service_s": seconds, "share": share}
+            tenants.append({**members, **by_tenant.get(tenant, Units()).to_json(None)})
+        return {
+            "object": "slo_report",
+            "gateways": list(self.gateways),
+            "since": self.since_s,
+            "classes": [
+                {
+                    "class": name,
+                    **self.classes.get(name, _NO_CLASS),
+                    **units.to_json(goals.get(name)),
+                }
+                for name, units in by_class.items()
+            ],
+            "tenants": tenants,
+            "rows": [
+                {"class": slo, "tenant": tenant, **units.to_json(goals.get(slo))}
+                for (slo, tenant), units in sorted(self.rows.items())
+            ],
+            "fairness": {
+                "attainment": jain(
+                    [one.attainment for one in by_tenant.values() if one.attainment is not None]
+                ),
+                "service": jain([s / weight for weight, s in self.service.values() if s]),
+            },
+            "forecasts": {name: one.to_json() for name, one in sorted(self.forecasts.items())},
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Report:
+        """Read the counts of `to_json`. Raises KeyError, TypeError or ValueError."""
+        return cls(
+            tuple(found["gateways"]),
+            found["since"],
+            {
+                one["class"]: {name: one[name] for name in _NO_CLASS}
+                for one in found["classes"]
+                if one["scope"] is not None
+            },
+            {(one["class"], one["tenant"]): Units.from_json(one) for one in found["rows"]},
+            {one["tenant"]: (one["weight"], one["service_s"]) for one in found["tenants"]},
+            {
+                name: Forecast(one["forecasts"], one["within_p50"], one["within_p90"])
+                for name, one in found["forecasts"].items()
+            },
+        )
+
+
+_NO_CLASS: Final = {"scope": None, "deadline_s": None, "goal": None}
+
+
+def merged(reports: Sequence[Report]) -> Report:
+    """Return the sum of at least one report. A gateway that is reached twice counts once."""
+    found: dict[tuple[str, ...], Report] = {report.gateways: report for report in reports}
+    total = Report((), min(report.since_s for report in reports), {}, {}, {}, {})
+    for report in found.values():
+        total.gateways += report.gateways
+        for name, members in report.classes.items():
+            total.classes.setdefault(name, members)
+        for key, units in report.rows.items():
+            total.rows.setdefault(key, Units()).add(units)
+        for tenant, (weight, seconds) in report.service.items():
+            total.service[tenant] = weight, total.service.get(tenant, (weight, 0.0))[1] + seconds
+        for name, one in report.forecasts.items():
+            known = total.forecasts.setdefault(name, Forecast())
+            known.forecasts += one.forecasts
+            known.p50 += one.p50
+            known.p90 += one.p90
+    return total
+
+
+def jain(shares: Iterable[float]) -> float | None:
+    """Return Jain's fairness index: 1 for equal shares, 1/n if one of n has everything. None
+    without shares.
+    """
+    given = list(shares)
+    squares = sum(share * share for share in given)
+    if not squares:
+        return 1.0 if given else None
+    return sum(given) ** 2 / (len(given) * squares)
+
+
+def slack_quantile(calls: Sequence[int], share: float) -> float | None:
+    """Return a quantile of slack, interpolated within its bucket as Prometheus does. None without
+    calls.
+    """
+    total = sum(calls)
+    if not total:
+        return None
+    below = list(accumulate(calls))
+    at = bisect_left(below, share * total)
+    if at == 0 or at == len(SLACK_BOUNDS):
+        return float(SLACK_BOUNDS[min(at, len(SLACK_BOUNDS) - 1)])
+    low, high = SLACK_BOUNDS[at - 1], SLACK_BOUNDS[at]
+    return low + (high - low) * (share * total - below[at - 1]) / calls[at]

@@ -1,0 +1,146 @@
+"""Counts of units with targets, for the report and for the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import nan
+from secrets import token_hex
+from time import time
+from typing import Final
+
+from weft_gateway.model.slo import SloClass, Slos
+from weft_gateway.policies.misses import Miss
+from weft_gateway.telemetry.metrics import Metrics
+from weft_gateway.telemetry.slo_report import OUTCOMES, Forecast, Report, Units, jain
+
+# Tokens of the answer, cost of the call, remaining calls of the program or turn.
+FORECASTS: Final = ("answer", "cost", "remaining")
+# Number of tenants with their rows. Further tenants share one row per class.
+MAX_TENANTS: Final = 1024
+OTHERS: Final = "others"
+# Fairness on /metrics is that of the last one to two such periods.
+PERIOD_S: Final = 300.0
+
+# By tenant: units that met their target, all units, seconds of service per weight.
+_Totals = dict[str, tuple[int, int, float]]
+
+
+class SloTally:
+    """Counts for this gateway, since it started. weight: of a tenant, for its share of service."""
+
+    def __init__(self, slos: Slos, metrics: Metrics, weight: Callable[[str], float]) -> None:
+        self._metrics = metrics
+        self._weight = weight
+        self._gateway = token_hex(8)
+        self._since_s = time()
+        self._classes = slos.classes
+        self._rows: dict[tuple[str, str], Units] = {}
+        self._service_s: dict[str, float] = {}
+        self._tenants: set[str] = set()
+        self._forecasts = {
+            name: (
+                metrics.slo_forecasts.labels(name),
+                metrics.slo_covered.labels(name, "p50"),
+                metrics.slo_covered.labels(name, "p90"),
+            )
+            for name in FORECASTS
+        }
+        self._older: _Totals = {}
+        self._newer: _Totals = {}
+        self._rotated_s = self._since_s
+        for one in slos.classes.values():
+            if one.deadline_s:
+                metrics.slo_goal.labels(one.name).set(one.attainment)
+                # A counter that appears with its first unit would hide this unit from rate().
+                for outcome in OUTCOMES:
+                    metrics.slo_programs.labels(one.name, outcome)
+                for cause in Miss:
+                    metrics.slo_misses.labels(one.name, cause)
+        metrics.slo_jain.labels("attainment").set_function(lambda: self._recent_jain(0))
+        metrics.slo_jain.labels("service").set_function(lambda: self._recent_jain(1))
+
+    def count(self, slo: str, tenant: str, outcome: str, cause: Miss | None) -> None:
+        """Count a unit that has ended. outcome: one of OUTCOMES. cause: of a miss."""
+        row = self._row(slo, tenant)
+        row.outcomes[outcome] += 1
+        self._metrics.slo_programs.labels(slo, outcome).inc()
+        if cause is not None:
+            row.misses[cause] = row.misses.get(cause, 0) + 1
+            self._metrics.slo_misses.labels(slo, cause).inc()
+
+    def slack(self, slo: str, tenant: str, slack_s: float) -> None:
+        """Count a call's budget minus its predicted time."""
+        self._row(slo, tenant).slack[self._metrics.slo_slack.labels(slo).observe(slack_s)] += 1
+
+    def served(self, tenant: str, seconds: float) -> None:
+        """Add the engine time of a call."""
+        known = self._service_s
+        if tenant not in known and len(known) >= MAX_TENANTS:
+            tenant = OTHERS
+        known[tenant] = known.get(tenant, 0.0) + seconds
+
+    def forecast(self, name: str, actual: float, p50: float, p90: float) -> None:
+        """Compare a forecast with what happened. name: one of FORECASTS."""
+        made, within_p50, within_p90 = self._forecasts[name]
+        made.value += 1
+        if actual <= p90:
+            within_p90.value += 1
+            if actual <= p50:
+                within_p50.value += 1
+
+    def report(self) -> Report:
+        """Return all counts."""
+        return Report(
+            (self._gateway,),
+            self._since_s,
+            {name: _members(one) for name, one in self._classes.items() if one.deadline_s},
+            self._rows,
+            {tenant: (self._weight_of(tenant), s) for tenant, s in self._service_s.items()},
+            {
+                name: Forecast(*[int(counter.value) for counter in counters])
+                for name, counters in self._forecasts.items()
+            },
+        )
+
+    def _row(self, slo: str, tenant: str) -> Units:
+        row = self._rows.get((slo, tenant))
+        if row is None:
+            if tenant not in self._tenants and len(self._tenants) >= MAX_TENANTS:
+                tenant = OTHERS
+            self._tenants.add(tenant)
+            row = self._rows.setdefault((slo, tenant), Units())
+        return row
+
+    def _weight_of(self, tenant: str) -> float:
+        return 1.0 if tenant == OTHERS else self._weight(tenant)
+
+    def _recent_jain(self, which: int) -> float:
+        """Return Jain's index of the recent attainment (0) or weighted service (1) of the tenants,
+        NaN without any.
+        """
+        now_s = time()
+        if now_s - self._rotated_s >= PERIOD_S:
+            self._older, self._newer, self._rotated_s = self._newer, self._totals(), now_s
+        attainment, service = [], []
+        for tenant, (met, units, seconds) in self._totals().items():
+            before = self._older.get(tenant, (0, 0, 0.0))
+            if units > before[1]:
+                attainment.append((met - before[0]) / (units - before[1]))
+            if seconds > before[2]:
+                service.append(seconds - before[2])
+        found = jain(service if which else attainment)
+        return nan if found is None else found
+
+    def _totals(self) -> _Totals:
+        totals: _Totals = {
+            tenant: (0, 0, seconds / self._weight_of(tenant))
+            for tenant, seconds in self._service_s.items()
+        }
+        for (_, tenant), units in self._rows.items():
+            met, all_units, seconds = totals.get(tenant, (0, 0, 0.0))
+            totals[tenant] = met + units.outcomes["met"], all_units + units.total, seconds
+        return totals
+
+
+def _members(one: SloClass) -> dict[str, object]:
+    return {"scope": one.scope.value, "deadline_s": one.deadline_s, "goal": one.attainment}

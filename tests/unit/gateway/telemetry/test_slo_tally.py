@@ -1,0 +1,92 @@
+"""Counts of units for the report and for the metrics."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from weft_gateway.model.slo import Granted, Scope, SloClass, Slos
+from weft_gateway.policies.misses import Miss
+from weft_gateway.telemetry.metrics import Metrics
+from weft_gateway.telemetry.slo_tally import MAX_TENANTS, OTHERS, PERIOD_S, SloTally
+
+REPORT = SloClass("report", Scope.PROGRAM, 90.0, 0.9)
+SLOS = Slos({"report": REPORT, "batch": SloClass("batch")}, {}, Granted("batch", frozenset()))
+
+
+def made(slos: Slos = SLOS) -> tuple[SloTally, Metrics]:
+    metrics = Metrics()
+    return SloTally(slos, metrics, lambda tenant: 4.0 if tenant == "big" else 1.0), metrics
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_series_of_a_class_begin_with_zero() -> None:
+    """A rate over a series that begins with its first unit would not contain this unit."""
+    _, metrics = made()
+    for outcome in ("met", "late", "unended", "refused"):
+        labels = {"class": "report", "outcome": outcome}
+        assert value(metrics, "weft_slo_programs_total", **labels) == 0
+    assert value(metrics, "weft_slo_goal", **{"class": "report"}) == 0.9
+    batch = {"class": "batch", "outcome": "met"}
+    assert value(metrics, "weft_slo_programs_total", **batch) is None
+
+
+def test_metrics_and_report_have_the_same_counts() -> None:
+    tally, metrics = made()
+    tally.count("report", "a", "met", None)
+    tally.count("report", "b", "late", Miss.QUEUE)
+    tally.slack("report", "a", 7.0)
+    tally.forecast("cost", 3.0, 2.0, 4.0)
+    tally.forecast("cost", 5.0, 2.0, 4.0)
+    (report,) = tally.report().to_json()["classes"]
+    assert (report["met"], report["late"], report["misses"]) == (1, 1, {"queue": 1})
+    labels = {"class": "report", "cause": "queue"}
+    assert value(metrics, "weft_slo_misses_total", **labels) == 1
+    buckets = {"class": "report", "le": "10.0"}
+    assert value(metrics, "weft_slo_slack_seconds_bucket", **buckets) == 1
+    assert sum(report["slack"]["calls"]) == 1
+    covered = {"forecast": "cost", "quantile": "p90"}
+    assert value(metrics, "weft_slo_forecasts_covered_total", **covered) == 1
+    assert tally.report().to_json()["forecasts"]["cost"] == {
+        "forecasts": 2, "within_p50": 0, "within_p90": 1, "p50": 0.0, "p90": 0.5,
+    }  # fmt: skip
+
+
+def test_tenants_are_bounded() -> None:
+    tally, _ = made()
+    for number in range(MAX_TENANTS + 50):
+        tally.count("report", f"t{number}", "met", None)
+        tally.served(f"t{number}", 1.0)
+    tenants = {one["tenant"]: one for one in tally.report().to_json()["tenants"]}
+    assert len(tenants) == MAX_TENANTS + 1
+    assert (tenants[OTHERS]["met"], tenants[OTHERS]["service_s"]) == (50, 50.0)
+
+
+def test_service_counts_by_weight() -> None:
+    tally, metrics = made()
+    assert math.isnan(value(metrics, "weft_slo_jain", of="service") or 0.0)
+    tally.served("big", 40.0)
+    tally.served("small", 10.0)
+    assert value(metrics, "weft_slo_jain", of="service") == 1.0
+    assert tally.report().to_json()["fairness"]["service"] == 1.0
+
+
+def test_fairness_of_the_metrics_is_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr("weft_gateway.telemetry.slo_tally.time", lambda: now_s[0])
+    tally, metrics = made()
+
+    def attained(a: str, b: str) -> float | None:
+        tally.count("report", "a", a, None if a == "met" else Miss.QUEUE)
+        tally.count("report", "b", b, None if b == "met" else Miss.QUEUE)
+        return value(metrics, "weft_slo_jain", of="attainment")
+
+    assert attained("met", "late") == 0.5
+    now_s[0] += PERIOD_S
+    assert attained("met", "met") == pytest.approx(0.9)
+    now_s[0] += PERIOD_S
+    assert attained("met", "met") == 1.0
+    assert tally.report().to_json()["fairness"]["attainment"] < 1.0
