@@ -256,7 +256,7 @@ class Budgets:
         """Return what the client has said about the calls of its session."""
         if not program.attributes:
             return NO_PLAN
-        now_s = time()
+        now_s = self._clock()
         plan = stages.decode(program.attribute(stages.PLAN, now_s))
         if plan.kind and not self.names.admits(call.key.tenant, plan.kind, "", now_s):
             return NO_PLAN

@@ -54,9 +54,16 @@ class _KnownBudgets(Budgets):
         return replace(found, answer=answer, answer_high=answer)
 
     def _of(
-        self, call: Call, goal: Goal, target_s: float, now_s: float, position: int, prompt: int
+        self,
+        call: Call,
+        program: Program,
+        goal: Goal,
+        target_s: float,
+        now_s: float,
+        position: int,
+        prompt: int,
     ) -> CallBudget:
-        found = super()._of(call, goal, target_s, now_s, position, prompt)
+        found = super()._of(call, program, goal, target_s, now_s, position, prompt)
         usual = super().expected(call, prompt)
         if usual is None or call.id not in self.known:
             return found
