@@ -111,8 +111,8 @@ class Program:
 
 
 class Known(NamedTuple):
-    """What no gateway knows of a call: the tokens of its answer, and the calls after it on its
-    program's longest path with the mean seconds that each takes alone.
+    """A call's future: the tokens of its answer, and the calls after it on its program's longest
+    path, with the mean seconds that each takes alone. No gateway knows it.
     """
 
     answer: int
