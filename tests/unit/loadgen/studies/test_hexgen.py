@@ -24,7 +24,7 @@ from weft_bench.workloads.text2sql import SINGLE
         (lambda scale: 30.0 if scale < 11 else 9.0, 11.0),
     ],
 )
-def test_least_scale_is_that_of_the_deadlines_told(
+def test_least_scale_makes_its_deadlines_just_attainable(
     slowdown: Callable[[float], float], expected: float
 ):
     found = least_scale(slowdown)
