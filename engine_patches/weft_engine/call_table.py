@@ -26,10 +26,10 @@ _REMEMBERED_CALLS: Final = 1024
 _UNKNOWN: Final[Rank] = (-1, 0.0, 0)
 # The place of deferred calls, behind every queue and level.
 DEFERRED: Final = 2**31
-# The place of calls that come before every queue and may preempt under any order.
-FIRST: Final = -DEFERRED
-# The place of due calls, after these and before every queue and level.
-_DUE: Final = FIRST + 1
+# The place of due calls, before every queue and level.
+_DUE: Final = -DEFERRED
+# The place of calls that come next, and that may preempt under any order.
+FIRST: Final = _DUE + 1
 
 
 class CallTable:

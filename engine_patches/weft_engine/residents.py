@@ -246,7 +246,11 @@ class Residents:
         return math.ceil(self._own * self._memory.context_blocks(sequence))
 
     def _is_short(self, sequence: str, context: CallContext) -> bool:
-        """Whether this is the first call of its program, with a small prompt."""
+        """Whether this is the first call of its program, with a small prompt. Under an order that
+        follows targets, a call with a target is none.
+        """
+        if self._calls.layer is not None and context.budget_s is not None:
+            return False
         blocks = self._memory.context_blocks(sequence)
         most = min(_SMALL * self._tokens, self._short.most_tokens)
         first = not context.service_s and self._sets.calls_of(context.program) <= 1

@@ -8,6 +8,7 @@ others.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Container
 from itertools import islice
 from math import inf
@@ -24,10 +25,10 @@ _PROMPT: Final = 1 / 2
 # the time that steps take without prefill.
 _AT_ONCE_S: Final = 0.1
 _DELAY: Final = 0.25
-# While short calls come, no step computes more prompt tokens of others than this takes, seconds. A
-# new short call waits for the steps that are already scheduled. The next one is expected for
-# `_EXPECTED_S` seconds.
-_STEP_S: Final = 0.05
+# While short calls come, the prompt tokens of others in one step take at most this many times as
+# long as a step without prefill. A new short call waits for the steps that are already scheduled.
+# The next one is expected for `_EXPECTED_S` seconds.
+_STEP: Final = 4.0
 _EXPECTED_S: Final = 10.0
 # Prefill is limited further for at most half of the engine's time, and this many seconds more.
 _LIMITED_S: Final = 5.0
@@ -45,7 +46,7 @@ class ShortCalls:
         self.most_tokens = int(_PROMPT * step_tokens)
         self._cost = cost
         self._slots = max(1, int(_SLOTS * slots))
-        self._waiting: dict[str, None] = {}
+        self._waiting: OrderedDict[str, None] = OrderedDict()
         self._running: set[str] = set()
         # By how much prefill may still delay short calls, seconds.
         self._delay_s = _AT_ONCE_S
@@ -70,8 +71,11 @@ class ShortCalls:
 
     def queued(self, sequence: str) -> None:
         """A short call waits: it is new or was preempted."""
-        self._running.discard(sequence)
         self._waiting[sequence] = None
+        if sequence in self._running:
+            # It was preempted, and continues before calls that have not begun.
+            self._running.remove(sequence)
+            self._waiting.move_to_end(sequence, last=False)
         self._since_s = 0.0
 
     def started(self, sequence: str) -> None:
@@ -101,7 +105,8 @@ class ShortCalls:
             return limits
         runs = self._running or (slots and self._waiting)
         limited = bool(runs) and self._limited_s > 0
-        most_s = min(_STEP_S, self._delay_s) if limited else _STEP_S
+        step_s = _STEP * cost.base_s
+        most_s = min(step_s, self._delay_s) if limited else step_s
         return _ShortLimits(self, limits, int(most_s / cost.token_s), limited)
 
     def delay(self, tokens: int) -> None:

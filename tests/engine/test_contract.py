@@ -27,7 +27,8 @@ SCHEDULER = {
     "hash_block_size", "kv_cache_config", "kv_cache_manager", "max_num_active_reqs",
     "num_waiting_for_streaming_input", "prev_step_scheduled_req_ids", "requires_kv_delivery",
     "defer_block_free", "kv_holding_waiting", "lora_config", "max_model_len", "_pause_state",
-    "num_spec_tokens", "num_lookahead_tokens", "max_num_scheduled_tokens", "_inflight_prefills",
+    "num_spec_tokens", "num_lookahead_tokens", "max_num_scheduled_tokens", "max_num_running_reqs",
+    "_inflight_prefills",
     "num_prefill_lookahead", "reset_preempted_req_ids",
 }  # fmt: skip
 REQUEST = {
@@ -49,6 +50,7 @@ PATHS = {
     "kv_cache_manager.empty_kv_cache_blocks.blocks",
     "kv_cache_manager.watermark_blocks",
     "kv_cache_config.kv_cache_groups",
+    "kv_cache_config.num_blocks",
     "vllm_config.parallel_config._api_process_count",
     "vllm_config.parallel_config.data_parallel_size",
     "vllm_config.parallel_config.data_parallel_size_local",
