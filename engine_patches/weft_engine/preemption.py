@@ -203,7 +203,7 @@ class Preemption:
         preempt."""
         waiting: Iterator[Any] = islice(self._hooks.waiting_requests(), _CLAIMS)
         if not self._calls.order.preempts:
-            # Due calls come before these, and preempt by rules of their own.
+            # Due calls come before these, and preempt by other rules.
             waiting = takewhile(lambda r: self._rank(r)[0] <= FIRST, waiting)
             waiting = (r for r in waiting if self._rank(r)[0] == FIRST)
         return (request for request in waiting if ready(request.request_id))

@@ -123,8 +123,8 @@ def resident(options: OrderOptions) -> Order:
 def slack(options: OrderOptions) -> Order:
     """`resident` with the program of the earliest target first, and before it the calls whose
     latest start is near (see due_calls.py). The slack is that of HexGen-Flow 4.2, equation 7, with
-    the opposite sign. Unlike equation 8, a call with much slack gains nothing from it, and neither
-    does a call whose target cannot be met any more.
+    the opposite sign. Unlike under equation 8, a call with much slack or with a target that it
+    cannot meet does not come first.
 
     Programs without a target rank as if theirs were default_budget_s after their arrival. So no
     program waits for ever, and without targets the order is `resident`.
