@@ -33,6 +33,8 @@ FEATURES = {
     "limits": "LimitsObserver",
     "admission": "AdmissionObserver",
     "background responses": "BackgroundObserver",
+    "costs": "CostObserver",
+    "targets": "FeasibleObserver",
 }
 
 
