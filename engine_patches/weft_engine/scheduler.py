@@ -276,7 +276,7 @@ class WeftScheduler(SchedulerHooks):
         slots = self.free_slots() if self.waiting else 0
         step = self.next_step(prefilling, slots) if prefilling or slots else None
         limits = None if step is None else self._pacing.limits(step)
-        self.prefill_limits = self._short.limits(limits, slots)
+        self.prefill_limits = self._short.limits(limits)
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
         self._loads.started(sequence, self._residents, now)

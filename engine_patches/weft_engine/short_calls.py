@@ -32,7 +32,7 @@ _STEP: Final = 4.0
 _EXPECTED_S: Final = 10.0
 # Prefill is limited further for at most half of the engine's time, and this many seconds more.
 _LIMITED_S: Final = 5.0
-# A smaller part of a prompt is left for a later step, tokens.
+# A step computes at least this many prompt tokens, and leaves smaller parts for a later step.
 _LEAST: Final = 16
 # Waiting calls that a step may skip because it has no prefill for them.
 _MOST_PASSED_OVER: Final = 32
@@ -96,18 +96,19 @@ class ShortCalls:
         self._waiting.clear()
         self._running.clear()
 
-    def limits(self, limits: Limits | None, slots: int) -> Limits | None:
-        """Return the limits of the next step. limits: those that hold without short calls. slots:
-        free slots."""
+    def limits(self, limits: Limits | None) -> Limits | None:
+        """Return the limits of the next step. limits: those that hold without short calls."""
         self._limiting = False
         cost = self._cost
         if self._since_s > _EXPECTED_S or not (cost.measured and cost.token_s):
             return limits
-        runs = self._running or (slots and self._waiting)
-        limited = bool(runs) and self._limited_s > 0
-        step_s = _STEP * cost.base_s
-        most_s = min(step_s, self._delay_s) if limited else step_s
-        return _ShortLimits(self, limits, int(most_s / cost.token_s), limited)
+        limited = self.run and self._limited_s > 0
+        most_s = _STEP * cost.base_s
+        if limited:
+            most_s = min(most_s, self._delay_s)
+        # A step without any tokens would be the last one: time passes with steps only.
+        tokens = max(_LEAST, int(most_s / cost.token_s))
+        return _ShortLimits(self, limits, tokens, limited)
 
     def delay(self, tokens: int) -> None:
         """Other calls compute this many prompt tokens in the next step."""
