@@ -114,7 +114,11 @@ class Gateway:
             if left:
                 # The connection closed before this answer.
                 left[0].tries += 1
-                assert left[0].tries < 4, f"no answer to {left[0].raw!r}"
+                if left[0].tries == 4:
+                    # If invalid bytes follow a request in progress, the gateway aborts the
+                    # connection without an answer, which a client could take for that request's.
+                    assert not left[0].sound, f"no answer to {left[0].raw!r}"
+                    left = left[1:]
 
 
 @pytest.fixture(scope="module")
@@ -352,7 +356,8 @@ def _case(
 def _attack(gateway: Gateway, cases: list[Case]) -> None:
     gateway.send(cases)
     for case in cases:
-        assert 0 < case.status < 500, (case.status, case.raw)
+        assert case.status > 0 or not case.sound, case.raw
+        assert case.status < 500, (case.status, case.raw)
     assert gateway.recorder.wrong == []
 
 
