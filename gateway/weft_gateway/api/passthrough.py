@@ -95,6 +95,7 @@ class Passthrough:
         holder = await self._holder(tenant, response_id) if stored else None
         able = self.registry.able(draining=holder is not None)
         able = [replica for replica in able if holder in (None, replica.name)]
+        deletes = (tenant, response_id) if stored and scope["method"] == "DELETE" else None
         if not able:
             raise errors.of("no_replica", retry_after_s=self.settings.retry_after_s)
         self.budget.add_call()
@@ -103,7 +104,9 @@ class Passthrough:
             for replica in able:
                 last = replica is able[-1]
                 try:
-                    status = await self._try(replica, target, scope, body, client, send, last=last)
+                    answered = await self._try(
+                        replica, target, scope, body, client, send, deletes, last=last
+                    )
                 except ConnectFailed:
                     # The replica read no byte, so another one may take the request.
                     unreachable += 1
@@ -114,12 +117,10 @@ class Passthrough:
                         raise
                     self.count_retry("retried")
                     continue
-                if status is not None:
+                if answered:
                     break
         finally:
             self.disconnects.done(client)
-        if stored and scope["method"] == "DELETE" and status in (200, 204):
-            await self.chains.forget(tenant, response_id)
 
     async def _holder(self, tenant: str, response_id: str) -> str:
         """Return the name of the replica that stores a tenant's response. Raises ApiError and
@@ -141,11 +142,13 @@ class Passthrough:
         body: bytes,
         client: Disconnect,
         send: Send,
+        deletes: tuple[str, str] | None,
         *,
         last: bool,
-    ) -> int | None:
-        """Send the request to one replica, forward its answer and return the status. Return None if
-        the replica lacks the resource and other replicas may have it. Raises ReplicaError.
+    ) -> bool:
+        """Send the request to one replica, and forward its answer. Return False if the replica
+        lacks the resource and other replicas may have it. deletes: the tenant and id of the answer
+        that the request deletes. It is forgotten before the client knows. Raises ReplicaError.
         """
         fields = for_engine(scope["headers"])
         head = replica.request_head(scope["method"], target, fields, len(body))
@@ -170,13 +173,15 @@ class Passthrough:
             raise
         else:
             if exchange.status == 404 and not last:
-                return None
+                return False
+            if deletes is not None and exchange.status in (200, 204):
+                await self.chains.forget(*deletes)
             if exchange.status >= 400:
                 shape: ErrorShape = "anthropic" if target.startswith(_ANTHROPIC) else "openai"
                 answer = errors.engine_error(exchange.status, answer, shape)
             kept, _ = for_client(exchange.headers)
             kept.append((b"x-weft-replica", replica.name.encode()))
             await respond(send, exchange.status, kept, answer)
-            return exchange.status
+            return True
         finally:
             exchange.close()
