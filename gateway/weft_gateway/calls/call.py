@@ -134,7 +134,7 @@ class Call:
     # that could not be reached, with error codes. superseded: another replica has the call now.
     # shared_tokens: of the prompt's beginning, which the replica received from other programs.
     # stage: as its prompt tells it, "" before it is needed. claim: on the replica's memory.
-    # memory_wait_s: how long the call waited for it.
+    # memory_wait_s: how long the call waited for it. held_s: how long it was held for its target.
     placed: Placed | None = None
     replica: str = ""
     program: Program = _NO_PROGRAM
@@ -145,6 +145,7 @@ class Call:
     stage: str = ""
     claim: Claim | None = None
     memory_wait_s: float = 0.0
+    held_s: float = 0.0
 
     # The data sent to the engine. context: None for engines without the plugin. fates: of hints, as
     # `name=fate`. expected_s: mean service of the program's calls. budget: None without a target.
@@ -186,6 +187,11 @@ class Call:
     def key(self) -> ProgramKey:
         """The call's program."""
         return self.identity.key
+
+    @property
+    def sent_s(self) -> float:
+        """When the call was sent: after the gateway's own time, and after all holds."""
+        return self.overhead_s + self.memory_wait_s + self.held_s
 
     @property
     def good(self) -> bool:

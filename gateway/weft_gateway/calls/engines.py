@@ -87,7 +87,7 @@ class Engines:
         if carried:
             fields.append((_CONTEXT_FIELD, carried))
         head = replica.request_head("POST", call.target, fields, len(body))
-        call.overhead_s = perf_counter() - call.begun - call.memory_wait_s
+        call.overhead_s = perf_counter() - call.begun - call.memory_wait_s - call.held_s
         for sending in call.hooks.sending:
             sending(call)
         await exchange.start(head, body)
