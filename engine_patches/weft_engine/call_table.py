@@ -180,7 +180,7 @@ class CallTable:
         self._served.clear()
         self.layer = build_layer(order, self)
         for call in self._calls.values():
-            call.policy, call.level, call.due = order.name, 0, False
+            call.policy, call.level, call.due, call.late = order.name, 0, False, False
             call.resume(now)
             self._stand(call, order.enter(self._view(call, now)), now)
             self._note(call, now)
