@@ -70,7 +70,7 @@ def test_without_grants_every_key_may_use_every_class(tmp_path: Path) -> None:
         ("step:", "a step:", 6, "classes.a step: a class name has 1 to 32 letters"),
         ("may: [chat", "may: [chap", 9, "tenants.0.may.0: unknown class 'chap'; did you mean chat"),
         ("class: report", "class: x", 9, "tenants.0.class: unknown class 'x'; known: chat, rep"),
-        ("public}", "public, share: 0.5}", 10, "tenants.1.share: there are no shares here; set the"),
+        ("public}", "public, share: 0.5}", 10, "tenants.1.share: there are no shares here; set"),
         ("public}", "public, my: [chat]}", 10, "tenants.1.my: unknown key; did you mean may?"),
         ("key_digest: public", "class: chat", 10, "tenants.1.key_digest: Field required"),
         ("public}", "0123456701234567}", 10, "tenants.1.key_digest: another entry has the same"),
