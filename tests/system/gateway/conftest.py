@@ -12,6 +12,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ import httpx
 import pytest
 import uvicorn
 import uvicorn.server
+from support.redis_server import RedisServer
 from weft_gateway.app import Gateway
 from weft_gateway.config import load
 from weft_gateway.programs.table import ProcessTable
@@ -48,6 +50,14 @@ async def wait_until(condition: Callable[[], Any], what: str = "the condition") 
             await asyncio.sleep(0.005)
     assert value, what
     return value
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """Yield a Redis server, which is killed after the test."""
+    server = RedisServer(tmp_path)
+    yield server
+    server.kill()
 
 
 @pytest.fixture
