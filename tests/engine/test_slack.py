@@ -252,5 +252,5 @@ def test_options_change_while_calls_run(engine):
     e.scheduler.obey(Command(options={"due_margin_s": 30.0}))
     assert e.scheduler.state()["options"]["due_margin_s"] == 30.0
     e.run()
-    assert [r.call for r in e.reports] == ["runs", "due", "plain"]
+    assert [r.call for r in e.reports] == ["due", "runs", "plain"]
     assert e.scheduler.violations() == []

@@ -157,7 +157,9 @@ def test_changed_options_are_checked_and_reported(tmp_path):
         assert (state["options"], state["commands_waiting"]) == (changes, 1)
         with pytest.raises(EngineLinkError, match="due_marginn_s: unknown; did you mean due_mar"):
             await reports.command({"options": {"due_marginn_s": 1.0}})
-        with pytest.raises(EngineLinkError, match="options.due_share: Input should be less than 1"):
+        with pytest.raises(
+            EngineLinkError, match=r"options\.due_share: Input should be less than 1"
+        ):
             await reports.command({"options": {"due_share": 1.0}})
         assert channel.take_commands() == [Command(options=changes)]
         [state] = await reports.command({"do": "state"})
