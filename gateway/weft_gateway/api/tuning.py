@@ -98,7 +98,7 @@ def _window(window: EndedWindow) -> dict[str, Any]:
 def router(
     auth: Authenticator, values: SharedValues, tuner: Tuner | None, alpha: float, settings: Settings
 ) -> APIRouter:
-    """Create the route. alpha: as the settings have it."""
+    """Create the route. alpha: of the settings."""
     api = APIRouter(
         prefix="/weft", tags=["administration"], dependencies=[Depends(guard(auth, settings))]
     )

@@ -1,5 +1,5 @@
-"""The tuner of one gateway: compares windows, replays, applies what is better, and rolls back what
-turned out worse. It acts while its gateway leads.
+"""The tuner of one gateway: compares windows, replays, applies better values, and rolls back those
+that turned out worse. It acts while its gateway leads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEAST_DEADLINES: Final = 30
 
 
 class Action(StrEnum):
-    """What was decided at the end of a window."""
+    """The decision at the end of a window."""
 
     NONE = "none"
     KEPT = "kept"
@@ -89,7 +89,7 @@ class Balancing:
 
 
 class Events:
-    """What metrics need to know. This one ignores it."""
+    """Receives events for metrics. This one ignores them."""
 
     def window(self, triggered: bool) -> None:
         """A window has ended."""

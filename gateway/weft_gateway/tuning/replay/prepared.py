@@ -1,4 +1,4 @@
-"""What all plays of a trace share: the order of each program's calls, and their predictions."""
+"""A trace for plays: the order of each program's calls, and their predictions."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_program_ends_by_its_handle_or_without_calls() -> None:
     assert one.counts() == {"running": 0, "units": 2, "calls": 2}
 
 
-def test_what_the_program_has_sent_counts_as_cached_for_the_time_alone() -> None:
+def test_earlier_contexts_count_as_cached_for_the_time_alone() -> None:
     one, _ = journal()
     play(one, "a", "c1", 1000)
     play(one, "a", "c2", 1500)
