@@ -185,6 +185,16 @@ class CallTable:
             self._stand(call, order.enter(self._view(call, now)), now)
             self._note(call, now)
 
+    def change_layer(self, order: Order, now: float) -> None:
+        """Change the options of the order's layer. All calls keep their places below it."""
+        for call in self._calls.values():
+            if call.due:
+                self.lead(call, None, now)
+        self.order = order
+        self.layer = build_layer(order, self)
+        for call in self._calls.values():
+            self._note(call, now)
+
     def refresh(self, now: float, running: bool = True) -> None:
         """Update the ranks of calls whose programs were served, if service changes ranks. running:
         False leaves the ranks of calls that do not wait for a later refresh."""

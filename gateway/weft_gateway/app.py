@@ -14,7 +14,17 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from weft_gateway import slo as slo_file
-from weft_gateway.api import admin, failures, hints, models, replicas, sessions, status, stories
+from weft_gateway.api import (
+    admin,
+    failures,
+    hints,
+    models,
+    replicas,
+    sessions,
+    status,
+    stories,
+)
+from weft_gateway.api import tuning as tuning_api
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
@@ -62,7 +72,7 @@ from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model import Program
-from weft_gateway.model.options import Admission
+from weft_gateway.model.options import Admission, Tuning
 from weft_gateway.model.slo import Late
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.retry_budget import RetryBudget
@@ -76,6 +86,7 @@ from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
 from weft_gateway.telemetry.slo_tally import SloTally
 from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
+from weft_gateway.tuning.setup import build_tuning
 
 log = logging.getLogger(__name__)
 
@@ -138,11 +149,19 @@ class Gateway:
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         slos = slo_file.load(s.slo_file)
         budgets = self.budgets = Budgets(slos)
-        # Costs are predicted for balancers that use them, and for targets.
-        predicts = s.balancer in routers.BY_COST or bool(slos.classes)
+        # Costs are predicted for balancers that use them, for targets, and for tuning.
+        tunes = s.tuning is not Tuning.OFF
+        predicts = s.balancer in routers.BY_COST or bool(slos.classes) or tunes
         outlook = Outlook(budgets, table, s.balancer == "soonest") if predicts else None
         health.costs = budgets.costs.set_engine if predicts else None
         placement = Placement(router, registry, table, counter, s.retry_after_s, outlook)
+
+        def set_alpha(alpha: float) -> None:
+            placement.router = routers.build(s.balancer, s.locality_threshold_tokens, alpha)
+
+        self.tuning = tuning = build_tuning(
+            s, stores.tuning, budgets.costs, registry, engine_client, metrics.tuning, set_alpha
+        )
         self.slo = SloObserver(slos, budgets, SloTally(slos, metrics, tenants.weight))
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
@@ -193,6 +212,7 @@ class Gateway:
         add(AutoPrefill(next_turns, prefills, spawner) if s.auto_prefill else None)
         add(TokenLearning(counter))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
+        add(tuning.observer)
         add(MetricsObserver(metrics))
         picks = any(one.late is not Late.SERVE for one in slos.classes.values())
         add(FeasibleObserver(slos, budgets, table, s.admission_wait_s) if picks else None)
@@ -211,10 +231,13 @@ class Gateway:
         sockets = ResponsesSockets(s, auth, turns, metrics)
         pages = _fastapi(self)
         for routes in (
-            status.router(auth, table, registry, metrics, self.tasks, s),
+            status.router(auth, table, registry, metrics, self.tasks, s, tuning.show),
             models.router(auth, registry),
             sessions.router(auth, table, lifecycle, receipts, turns, slos, s),
-            admin.router(auth, table, registry, engine_client, gates, self.slo.tally, s),
+            admin.router(
+                auth, table, registry, engine_client, gates, self.slo.tally, tuning.values, s
+            ),
+            tuning_api.router(auth, tuning.values, tuning.tuner, s.balancer_alpha, s),
             replicas.router(auth, members, health, chains, s),
             stories.router(auth, table, receipts, listeners, turns),
             hints.prefill_router(
@@ -255,6 +278,7 @@ class Gateway:
             "sweep": self._sweep,
             "members": self.members.run,
             "background_calls": self.background.run,
+            **self.tuning.tasks,
         }
         for name, work in background.items():
             self.tasks.start(name, work)
@@ -269,12 +293,14 @@ class Gateway:
             await self.stores.limiter.aclose()
             await self.stores.gateways.leave()
             await self.stores.members.leave()
+            await self.stores.tuning.resign()
             await table.aclose()
 
     def _program_ended(self, program: Program) -> None:
         """Handle the end of a program by its handle or its last call."""
         self.gates.program_ended(program.key)
         self.slo.program_ended(program)
+        self.tuning.program_ended(program.key)
 
     def _gone(self, replica: str) -> None:
         """Forget a replica that was removed."""
@@ -301,6 +327,7 @@ class Gateway:
                 for each in gone:
                     self.gates.program_ended(each.key)
                     self.slo.program_ended(each.program, idle=True)
+                    self.tuning.program_ended(each.key)
                 await self.stores.chains.flush()
                 await self.stores.limiter.refresh()
                 await self.stores.gateways.refresh()

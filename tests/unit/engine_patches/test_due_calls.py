@@ -345,3 +345,21 @@ def test_any_course_of_events_leads_the_calls_that_a_look_at_all_calls_would(see
         e.leave(sequence)
     e.refresh(1e13)
     assert e.layer.next_at == math.inf
+
+
+def test_other_options_apply_to_calls_that_wait_already() -> None:
+    e = Engine()
+    for number in range(SLOTS):
+        e.come(f"runs {number}")
+        e.start(f"runs {number}")
+    e.come("plain")
+    e.come("soon", budget=10.0, cost=1.0)
+    e.layer.refresh(e.now, e)
+    assert e.queue() == ["plain", "soon"]
+    e.calls.change_layer(build_order("slack", OPTIONS | {"due_margin_s": 20.0}), e.now)
+    e.layer.refresh(e.now, e)
+    assert e.queue() == ["soon", "plain"]
+    e.calls.change_layer(build_order("slack", OPTIONS | {"due_margin_s": 1.0}), e.now)
+    e.layer.refresh(e.now, e)
+    assert e.queue() == ["plain", "soon"]
+    assert e.calls.layer.violations() == []
