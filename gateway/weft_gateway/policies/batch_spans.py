@@ -31,7 +31,7 @@ class Spans:
         if first + 1 < end:
             self._spans[replica] = (first + 1, end)
         else:
-            del self._spans[replica]
+            self._spans.pop(replica, None)
         self.left -= 1
         return first
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from typing import Any
 
 import openai
@@ -14,8 +15,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
 async def test_a_batch_runs_to_its_end(engine: Any, weft: Any) -> None:
-    async with engine(script=chat) as stub, weft(stub) as gateway:
-        client = client_of(gateway)
+    async with engine(script=chat) as stub, weft(stub) as gateway, client_of(gateway) as client:
         batch = await run(client, lines(*map(line, range(50))), metadata={"name": "first"})
         assert batch.errors is None
         assert batch.status == "completed"
@@ -47,8 +47,8 @@ async def test_a_bad_file_fails_with_line_numbers(engine: Any, weft: Any) -> Non
         (line(7) | {"custom_id": 7}, "invalid_type", "custom_id"),
     ]  # fmt: skip
     file = lines(line(0), *[one for one, _, _ in wrong]) + b"{not json}\n"
-    async with engine(script=chat) as stub, weft(stub) as gateway:
-        batch = await run(client_of(gateway), file)
+    async with engine(script=chat) as stub, weft(stub) as gateway, client_of(gateway) as client:
+        batch = await run(client, file)
         assert batch.status == "failed"
         assert batch.failed_at
         assert batch.errors.object == "list"
@@ -57,9 +57,9 @@ async def test_a_bad_file_fails_with_line_numbers(engine: Any, weft: Any) -> Non
             (10, "invalid_json_line", None),
         ]
         assert stub.requests == []
-        unknown = await run(client_of(gateway), lines(line(0, model="large")))
+        unknown = await run(client, lines(line(0, model="large")))
         assert [e.code for e in unknown.errors.data] == ["model_not_found"]
-        empty = await run(client_of(gateway), b"\n\n")
+        empty = await run(client, b"\n\n")
         assert [e.code for e in empty.errors.data] == ["empty_file"]
 
 
@@ -71,8 +71,7 @@ async def test_a_wrong_request_becomes_a_line_of_the_error_file(engine: Any, wef
             await chat(wire, request)
 
     file = lines(line(0), line(1, bad=1), line(2, stream=True), line(3))
-    async with engine(script=picky) as stub, weft(stub) as gateway:
-        client = client_of(gateway)
+    async with engine(script=picky) as stub, weft(stub) as gateway, client_of(gateway) as client:
         batch = await run(client, file)
         assert batch.status == "completed"
         counts = batch.request_counts
@@ -89,8 +88,7 @@ async def test_identical_greedy_requests_are_sent_once(engine: Any, weft: Any) -
     greedy = [line(number, "same", temperature=0) for number in range(5)]
     sampled = [line(number, "same", temperature=0.5) for number in range(5, 10)]
     default = [line(number, "same") for number in range(10, 15)]
-    async with engine(script=chat) as stub, weft(stub) as gateway:
-        client = client_of(gateway)
+    async with engine(script=chat) as stub, weft(stub) as gateway, client_of(gateway) as client:
         batch = await run(client, lines(*greedy, *sampled, *default))
         assert batch.request_counts.completed == 15
         assert len(stub.requests) == 11
@@ -102,28 +100,35 @@ async def test_identical_greedy_requests_are_sent_once(engine: Any, weft: Any) -
 async def test_requests_with_a_common_beginning_are_neighbours(engine: Any, weft: Any) -> None:
     topics = ["a" * 600, "b" * 600, "c" * 600]
     mixed = [line(n, f"{topics[n % 3]} question {n}") for n in range(60)]
-    async with engine(script=chat) as stub, weft(stub, batch_calls=1) as gateway:
-        await run(client_of(gateway), lines(*mixed))
+    async with (
+        engine(script=chat) as stub,
+        weft(stub, batch_calls=1) as gateway,
+        client_of(gateway) as client,
+    ):
+        await run(client, lines(*mixed))
         seen = [one.json["messages"][0]["content"][0] for one in stub.requests]
-    assert sum(a != b for a, b in zip(seen, seen[1:], strict=False)) == 2
+    assert sum(a != b for a, b in pairwise(seen)) == 2
 
 
-async def test_calls_of_a_batch_are_threads_of_one_program(engine: Any, weft: Any) -> None:
+async def test_calls_of_a_batch_are_threads_of_one_program(
+    engine: Any, weft: Any, until: Any
+) -> None:
     gate = asyncio.Event()
 
     async def wait(wire: Any, request: Any) -> None:
         await gate.wait()
         await chat(wire, request)
 
-    async with engine(script=wait) as stub, weft(stub, batch_calls=4) as gateway:
-        client = client_of(gateway)
+    async with (
+        engine(script=wait) as stub,
+        weft(stub, batch_calls=4) as gateway,
+        client_of(gateway) as client,
+    ):
         file_id = await upload(client, lines(*map(line, range(20))))
         batch = await client.batches.create(
             input_file_id=file_id, endpoint=CHAT, completion_window="24h"
         )
-        async with asyncio.timeout(20):
-            while len(stub.requests) < 4:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(stub.requests) >= 4)
         key = {"authorization": "Bearer sk-a"}
         (session,) = (await gateway.client.get("/v1/sessions", headers=key)).json()["data"]
         assert session["id"] == batch.id
@@ -135,7 +140,7 @@ async def test_calls_of_a_batch_are_threads_of_one_program(engine: Any, weft: An
         assert (await ended(client, batch.id)).status == "completed"
 
 
-async def test_a_batch_can_be_cancelled(engine: Any, weft: Any) -> None:
+async def test_a_batch_can_be_cancelled(engine: Any, weft: Any, until: Any) -> None:
     gate = asyncio.Event()
 
     async def wait(wire: Any, request: Any) -> None:
@@ -143,15 +148,16 @@ async def test_a_batch_can_be_cancelled(engine: Any, weft: Any) -> None:
             await gate.wait()
         await chat(wire, request)
 
-    async with engine(script=wait) as stub, weft(stub, batch_calls=2) as gateway:
-        client = client_of(gateway)
+    async with (
+        engine(script=wait) as stub,
+        weft(stub, batch_calls=2) as gateway,
+        client_of(gateway) as client,
+    ):
         file_id = await upload(client, lines(*map(line, range(20))))
         batch = await client.batches.create(
             input_file_id=file_id, endpoint=CHAT, completion_window="24h"
         )
-        async with asyncio.timeout(20):
-            while len(stub.requests) < 8:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(stub.requests) >= 8)
         assert (await client.batches.cancel(batch.id)).status == "cancelling"
         assert (await client.batches.cancel(batch.id)).status == "cancelling"
         gate.set()
@@ -173,8 +179,11 @@ async def test_requests_expire_with_the_window(engine: Any, weft: Any) -> None:
         else:
             await chat(wire, request)
 
-    async with engine(script=hang) as stub, weft(stub, batch_calls=2) as gateway:
-        client = client_of(gateway)
+    async with (
+        engine(script=hang) as stub,
+        weft(stub, batch_calls=2) as gateway,
+        client_of(gateway) as client,
+    ):
         batch = await run(client, lines(*map(line, range(10))), completion_window="2s")
         assert batch.status == "expired"
         assert batch.expired_at >= batch.expires_at
@@ -195,15 +204,14 @@ async def test_failures_of_replicas_are_repeated(engine: Any, weft: Any) -> None
         else:
             await chat(wire, request)
 
-    async with engine(script=flaky) as stub, weft(stub) as gateway:
-        batch = await run(client_of(gateway), lines(*map(line, range(3))))
+    async with engine(script=flaky) as stub, weft(stub) as gateway, client_of(gateway) as client:
+        batch = await run(client, lines(*map(line, range(3))))
         assert batch.request_counts.completed == 3
         assert len(stub.requests) == 6
 
 
 async def test_files(engine: Any, weft: Any) -> None:
-    async with engine(script=chat) as stub, weft(stub) as gateway:
-        client = client_of(gateway)
+    async with engine(script=chat) as stub, weft(stub) as gateway, client_of(gateway) as client:
         ids = [await upload(client, lines(line(number))) for number in range(3)]
         other = await upload(client, b"text", "user_data")
         listed = [file async for file in client.files.list()]
@@ -241,8 +249,7 @@ async def test_the_input_of_a_running_batch_is_kept(engine: Any, weft: Any) -> N
         await gate.wait()
         await chat(wire, request)
 
-    async with engine(script=wait) as stub, weft(stub) as gateway:
-        client = client_of(gateway)
+    async with engine(script=wait) as stub, weft(stub) as gateway, client_of(gateway) as client:
         file_id = await upload(client, lines(line(0)))
         batch = await client.batches.create(
             input_file_id=file_id, endpoint=CHAT, completion_window="24h"
@@ -255,8 +262,11 @@ async def test_the_input_of_a_running_batch_is_kept(engine: Any, weft: Any) -> N
 
 
 async def test_wrong_requests_for_batches_are_refused(engine: Any, weft: Any) -> None:
-    async with engine(script=chat) as stub, weft(stub, batches_per_tenant=1) as gateway:
-        client = client_of(gateway)
+    async with (
+        engine(script=chat) as stub,
+        weft(stub, batches_per_tenant=1) as gateway,
+        client_of(gateway) as client,
+    ):
         data = await upload(client, lines(line(0)), "user_data")
         good = await upload(client, lines(line(0)))
         for options, match in (
