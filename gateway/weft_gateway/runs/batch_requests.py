@@ -41,15 +41,10 @@ async def write_lines(source: Path, target: Path, max_line: int, turns: Turns, t
     if not size:
         raise errors.invalid_member(("requests",), "is missing")
     await turns.take(tenant, size)
-    with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as body:
-        view = memoryview(body)
-        try:
-            requests = _requests(view)
-            await _write(requests, target, max_line, turns, tenant)
-        finally:
-            # The map can be closed when nothing refers to it.
-            requests = []
-            view.release()
+    with source.open("rb") as file:
+        # Not closed here: an error refers to the requests. It ends with the last reference.
+        body = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    await _write(_requests(memoryview(body)), target, max_line, turns, tenant)
 
 
 def _requests(body: memoryview) -> list[msgspec.Raw]:
