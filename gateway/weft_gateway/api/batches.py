@@ -167,6 +167,7 @@ def messages_router(
         "/v1/messages/batches/{batch_id}/results",
         summary="Get the results of a batch of messages (Anthropic)",
         response_class=FileResponse,
+        responses={200: {"content": {"application/x-jsonl": {}}}},
     )
     async def get_message_batch_results(
         batch_id: str, tenant: str = Depends(auth.tenant)

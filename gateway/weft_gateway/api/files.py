@@ -99,6 +99,7 @@ def router(auth: Authenticator, batches: Batches) -> APIRouter:
         "/v1/files/{file_id}/content",
         summary="Get the content of a file",
         response_class=FileResponse,
+        responses={200: {"content": {"application/octet-stream": {}}}},
     )
     async def get_file_content(file_id: str, tenant: str = Depends(auth.tenant)) -> FileResponse:
         """The bytes of a file."""
