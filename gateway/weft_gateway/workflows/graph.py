@@ -10,7 +10,8 @@ The value of an operator depends on its body:
   rows, each a mapping. `Http`: the JSON of the answer, or its text.
 - `Loop`: a mapping from the names of its body to their values in the last round.
 - `Branch`: the value of its first case whose condition holds, None without one.
-- With `for_each`, a list with one value per item. If `when` does not hold, None.
+- With `for_each`, a list with one value per item; None if the list is None.
+- None if `when` does not hold. With `for_each`, `when` is evaluated per item.
 - With `on_error="value"`, `{"value": ..., "error": ...}`; one of the two is None. In an operator
   with `for_each`, each item has such a mapping.
 """
@@ -208,10 +209,10 @@ def operator(
 ) -> Operator:
     """Return an operator, with the inputs that its parts read."""
     read = _body_names(body)
-    if for_each is not None:
-        read = read - {"item", "index"} | {for_each}
     if when is not None:
         read |= set(when.names)
+    if for_each is not None:
+        read = read - {"item", "index"} | {for_each}
     inputs = tuple(sorted(read))
     return Operator(name, body, inputs, for_each, when, on_error, idempotent, retries, line)
 
@@ -288,6 +289,8 @@ def plain(node: Any) -> Any:
         return {str(key): plain(one) for key, one in node.items()}
     if isinstance(node, list | tuple):
         return [plain(one) for one in node]
+    if isinstance(node, float) and node.is_integer():
+        return int(node)
     return node
 
 
