@@ -108,7 +108,7 @@ class CallEndpoint:
             await self.failures.respond(scope, send, error, endpoint.errors, request_id)
 
     async def inside(self, request: Request, client: Disconnect) -> Answered:
-        """Serve a request of the gateway's own, on behalf of a tenant. Raises ClientGone if
+        """Serve a request that the gateway makes on behalf of a tenant. Raises ClientGone if
         `client` was ended.
         """
         call_id = self.next_call()

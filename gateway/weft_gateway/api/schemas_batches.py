@@ -1,4 +1,4 @@
-"""The bodies and answers of the routes for files and batches, as OpenAI and Anthropic have them."""
+"""The bodies and answers of the routes for files and batches, in the formats of both APIs."""
 
 from __future__ import annotations
 

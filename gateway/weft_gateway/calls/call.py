@@ -52,9 +52,9 @@ class Placed:
 
 @record
 class Plan:
-    """The gateway's plan for one of its own calls, such as a request of a batch. No client can set
-    it. replica: where the call should run. service_s: predicted service of the whole program,
-    seconds, which counts from its first call on. ask: the program's goal.
+    """The gateway's plan for a call that it makes itself, such as a request of a batch. No client
+    can set it. replica: where the call should run. service_s: predicted service of the whole
+    program, seconds, which counts from its first call on. ask: the program's goal.
     """
 
     replica: str
@@ -116,7 +116,7 @@ class Call:
     # The request. target: path and query for the engine. skimmed: the body was too long to read its
     # content. model: "" if the engine decides. program: from the path. prefill_id: from the path.
     # tool_dispatch: the client requests complete tool calls in its stream. tags: override all other
-    # tags of the prompt. plan: of one of the gateway's own calls.
+    # tags of the prompt. plan: of a call that the gateway makes.
     target: bytes = b""
     body: dict[str, Any] = field(default_factory=dict)
     caller: Caller = UNKNOWN_CALLER

@@ -78,7 +78,7 @@ def unsent_line(api: Api, custom_id: str, line_id: str, code: str) -> bytes:
 
 
 class Kind(Enum):
-    """What became of a request."""
+    """The outcome of a request."""
 
     GOOD = 1
     FAILED = 2
