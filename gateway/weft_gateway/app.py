@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from importlib.metadata import version
+from pathlib import Path
 from time import time
 
 import httpx
@@ -17,6 +18,7 @@ from weft_gateway import slo as slo_file
 from weft_gateway.api import (
     admin,
     failures,
+    files,
     hints,
     models,
     replicas,
@@ -24,6 +26,7 @@ from weft_gateway.api import (
     status,
     stories,
 )
+from weft_gateway.api import batches as batch_routes
 from weft_gateway.api import tuning as tuning_api
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
@@ -43,6 +46,7 @@ from weft_gateway.calls.features.admission import AdmissionObserver
 from weft_gateway.calls.features.background import BackgroundObserver
 from weft_gateway.calls.features.costs import CostObserver
 from weft_gateway.calls.features.feasible import FeasibleObserver
+from weft_gateway.calls.features.foreground import ForegroundObserver
 from weft_gateway.calls.features.learning import TokenLearning
 from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
@@ -80,6 +84,11 @@ from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.runs.batch_files import BatchFiles
+from weft_gateway.runs.batch_input import InputReader
+from weft_gateway.runs.batch_runner import BatchRunner
+from weft_gateway.runs.batch_store import BatchStore
+from weft_gateway.runs.batches import Batches, Quota
 from weft_gateway.stores import make_stores, make_table, make_tenants
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
@@ -214,6 +223,8 @@ class Gateway:
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
         add(tuning.observer)
         add(MetricsObserver(metrics))
+        self.foreground = foreground = ForegroundObserver()
+        add(foreground)
         picks = any(one.late is not Late.SERVE for one in slos.classes.values())
         add(FeasibleObserver(slos, budgets, table, s.admission_wait_s) if picks else None)
         held = s.admission is Admission.AUTO
@@ -225,6 +236,16 @@ class Gateway:
         calls = CallEndpoint(
             auth, identifier, path, observers, disconnects, turns, answers, next_call, s
         )
+
+        def make_runner(store: BatchStore) -> BatchRunner:
+            reader = InputReader(turns, registry.knows, s.read_body_bytes)
+            parts = BatchFiles(store, reader, turns, s.file_keep_s)
+            return BatchRunner(
+                store, parts, calls.inside, registry, table, lifecycle, tenants, foreground,
+                metrics, s.batch_calls,
+            )  # fmt: skip
+
+        self.batches = batches = Batches(Path(s.data_folder(s.port)), _quota(s), make_runner)
         passthrough = Passthrough(
             auth, registry, chains, limits, disconnects, turns, s, budget, count_retry
         )
@@ -240,6 +261,9 @@ class Gateway:
             tuning_api.router(auth, tuning.values, tuning.tuner, s.balancer_alpha, s),
             replicas.router(auth, members, health, chains, s),
             stories.router(auth, table, receipts, listeners, turns),
+            files.router(auth, batches),
+            batch_routes.router(auth, batches, s),
+            batch_routes.messages_router(auth, batches, turns, s),
             hints.prefill_router(
                 auth,
                 identifier,
@@ -279,13 +303,16 @@ class Gateway:
             "members": self.members.run,
             "background_calls": self.background.run,
             **self.tuning.tasks,
+            "batches": self.batches.run,
         }
+        self.batches.start()
         for name, work in background.items():
             self.tasks.start(name, work)
         try:
             yield
         finally:
             await self.tasks.stop()
+            await self.batches.aclose()
             await self.prefills.aclose()
             self.registry.close()
             await self.spawner.settle(timeout_s=5.0)
@@ -306,6 +333,7 @@ class Gateway:
         """Forget a replica that was removed."""
         self.metrics.forget(replica)
         self.gates.forget(replica)
+        self.foreground.forget(replica)
         self.budgets.costs.forget(replica)
         self.health.forget(replica)
 
@@ -348,6 +376,16 @@ def _fastapi(gateway: Gateway) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         lifespan=lambda _: gateway.running(),
         redirect_slashes=False,
+    )
+
+
+def _quota(settings: Settings) -> Quota:
+    return Quota(
+        settings.file_bytes_per_tenant,
+        settings.files_per_tenant,
+        settings.batches_per_tenant,
+        settings.file_bytes,
+        settings.file_keep_s,
     )
 
 

@@ -9,9 +9,10 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from weft_gateway import slo, tenants, urls
+from weft_gateway.config_batches import BatchSettings
 from weft_gateway.model.options import Admission, Balancer, Tuning
 
 PREFIX: Final = "WEFT_"
@@ -37,7 +38,7 @@ def _split(value: Any) -> Any:
     return parts
 
 
-class Settings(BaseSettings):
+class Settings(BatchSettings):
     """The gateway's settings, read first from arguments, then from the environment. Neither `repr`
     nor errors show settings that may contain secrets.
     """

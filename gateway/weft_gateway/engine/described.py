@@ -27,6 +27,8 @@ _REQUESTS: Final = re.compile(
 _LABEL: Final = re.compile(r'\b(num_gpu_blocks|block_size|enable_prefix_caching)="(\w{0,12})"')
 # A larger capacity is an error, and its marks would use the gateway's memory.
 MAX_ROOM_TOKENS: Final = 100_000_000
+# More calls at once than any server runs.
+MAX_SLOTS: Final = 65_536
 # In the order of `StepCosts`. A cost above an hour is an error.
 _STEP_COSTS: Final = (
     "step_s", "weights_s", "prefill_token_s", "decode_sequence_s", "context_token_s",
@@ -100,6 +102,19 @@ def cache_room(answer: dict[str, Any]) -> int | None:
         if isinstance(engine, dict) and type(engine.get("cache_tokens")) is int
     ]
     return min(max(0, min(rooms)), MAX_ROOM_TOKENS) if rooms else None
+
+
+def slots(answer: dict[str, Any]) -> int:
+    """Return the slots that `/weft/state` reports, 0 if it reports none. Those of several engines
+    that share a server are added.
+    """
+    engines = answer.get("engines")
+    found: list[int] = [
+        engine["slots"]
+        for engine in (engines if isinstance(engines, list) else ())
+        if isinstance(engine, dict) and type(engine.get("slots")) is int
+    ]
+    return min(max(0, sum(found)), MAX_SLOTS)
 
 
 def engine_costs(answer: dict[str, Any]) -> EngineCosts | None:

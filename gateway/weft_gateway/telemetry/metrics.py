@@ -154,6 +154,19 @@ class Metrics:
             "1 while the process table's store is unreachable and this gateway uses its local view",
             registry=r,
         )
+        self.batches = Counters("weft_batches", "Batches that have ended", ("status",), r)
+        self.batch_requests = Counters(
+            "weft_batch_requests",
+            "Requests of batches, by result: succeeded, failed, copied from an identical greedy "
+            "request, or sent again",
+            ("result",),
+            r,
+        )
+        self.batch_left = Gauge(
+            "weft_batch_requests_left",
+            "Requests of batches in progress without a result",
+            registry=r,
+        )
         self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)
         self._add_slo()
         self.tuning = TuningMetrics(r)

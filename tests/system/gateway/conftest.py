@@ -290,7 +290,7 @@ class Weft:
 
 
 @pytest.fixture
-def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
+def weft(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Weft]]:
     """Return `async with weft(engine, ..., setting=...) as gateway`, which runs a gateway."""
 
     @contextlib.asynccontextmanager
@@ -303,7 +303,12 @@ def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
         urls = [e if isinstance(e, str) else e.url for e in engines]
         replicas = ",".join(f"r{number}={url}" for number, url in enumerate(urls))
         # The long interval leaves only the health checks at the start and after failures.
-        defaults = {"replicas": replicas, "health_interval_s": 60, "balancer": "round_robin"}
+        defaults = {
+            "replicas": replicas,
+            "health_interval_s": 60,
+            "balancer": "round_robin",
+            "data_dir": str(tmp_path / "data"),
+        }
         parts = build(load(**defaults | settings), table=table)
         config = server_config(parts)
         config.port = 0

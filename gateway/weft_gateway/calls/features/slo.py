@@ -33,6 +33,9 @@ class SloObserver(CallObserver):
 
     def arrived(self, call: Call) -> None:
         """Set the goal that the call asks for."""
+        if call.plan is not None:
+            call.ask = call.plan.ask
+            return
         hints = call.hints
         if hints.kind is not None or hints.stage is not None:
             call.hints = hints = self.budgets.names.admitted(call.caller.tenant, hints, time())

@@ -1,0 +1,10 @@
+"""Workflows: agentic batch jobs as query plans (Helium; Halo).
+
+This package is pure: no I/O, no clock, no event loop.
+
+A workflow is a graph of operators that runs once per row of a table. `graph` holds the internal
+representation, which YAML (`spec`), Python (`weft.workflow`) and LangGraph (`langgraph`) compile
+to; `templates` has the prompts. `rewrite` removes work that the outputs do not need, `signature`
+names calls that have the same answer, `evaluate` defines the meaning of a graph, and `explain`
+shows a plan with its costs before it runs.
+"""

@@ -1,0 +1,205 @@
+"""The Jinja2 of templates: a sandbox with an allow-list of filters, and the cut into pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+# The longest text or list that one `*` may make, and the largest exponent of `**`.
+_MAX_PRODUCT: Final = 1_000_000
+_MAX_EXPONENT: Final = 64
+# Deterministic filters. Those with a width (`center`, `format`) could make texts of any size.
+_FILTERS: Final = (
+    "abs", "capitalize", "count", "default", "dictsort", "first", "float", "groupby", "int",
+    "items", "join", "last", "length", "list", "lower", "map", "max", "min", "reject",
+    "rejectattr", "replace", "reverse", "round", "select", "selectattr", "slice", "sort", "string",
+    "sum", "title", "trim", "truncate", "unique", "upper", "wordcount", "wordwrap",
+)  # fmt: skip
+_BLOCKS: Final = frozenset({"for", "if"})
+_CLOSING: Final = frozenset({"endfor", "endif"})
+_CACHED: Final = 4096
+
+
+class TemplateError(ValueError):
+    """A template is invalid, or cannot be rendered. line: 1-based line within the template."""
+
+    def __init__(self, message: str, line: int = 1) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Refuse operations whose result can be very large."""
+        if operator == "%" and isinstance(left, str):
+            raise TemplateError("'%' formats no text in templates; use '~' to join texts")
+        if operator == "**" and not (_is_number(right) and abs(right) <= _MAX_EXPONENT):
+            raise TemplateError(f"exponents are at most {_MAX_EXPONENT}")
+        if operator == "*":
+            for one, times in ((left, right), (right, left)):
+                if isinstance(one, str | list | tuple) and isinstance(times, int):
+                    size = len(one) * times
+                    if size > _MAX_PRODUCT:
+                        raise TemplateError(f"'*' makes at most {_MAX_PRODUCT} characters or items")
+        return super().call_binop(context, operator, left, right)
+
+    def wrap_str_format(self, value: Any) -> Any:
+        """Make no exception for `format`, so that `is_safe_attribute` decides."""
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Values are JSON; only texts and mappings have methods, without those with a width."""
+        if callable(value) and (not isinstance(obj, str | dict) or attr in _WIDE):
+            return False
+        return super().is_safe_attribute(obj, attr, value)
+
+
+_WIDE: Final = frozenset(
+    {"center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map"}
+)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def shown(value: Any) -> Any:
+    """Return how a value appears in a text: lists and mappings as JSON, None as an empty text."""
+    if isinstance(value, str | Undefined):
+        return value
+    return "" if value is None else _as_json(value)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _environment() -> _Environment:
+    environment = _Environment(
+        undefined=StrictUndefined, finalize=shown, keep_trailing_newline=True, autoescape=False
+    )
+    environment.globals.clear()
+    kept = {name: environment.filters[name] for name in _FILTERS}
+    environment.filters.clear()
+    environment.filters.update(kept, tojson=_as_json)
+    return environment
+
+
+_JINJA: Final = _environment()
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One placeholder, compiled. is_expression: whether it is a single `{{ expression }}`."""
+
+    is_expression: bool
+    _text: Any
+    _value: Any
+
+    def text(self, scope: Mapping[str, Any]) -> str:
+        """Render. Raises TemplateError."""
+        try:
+            return str(self._text.render(scope))
+        except TemplateError:
+            raise
+        except Exception as error:  # Templates run the user's expressions on the user's data.
+            raise TemplateError(_reason(error)) from None
+
+    def value(self, scope: Mapping[str, Any]) -> Any:
+        """Return the value of the expression. Raises TemplateError."""
+        try:
+            found = self._value(scope)
+        except TemplateError:
+            raise
+        except Exception as error:
+            raise TemplateError(_reason(error)) from None
+        if isinstance(found, Undefined):
+            raise TemplateError(found._undefined_message)
+        return found
+
+
+@lru_cache(_CACHED)
+def compiled(source: str) -> Compiled:
+    """Compile one placeholder. Raises TemplateError."""
+    try:
+        tree = _JINJA.parse(source)
+        (output,) = tree.body
+        value = None
+        if isinstance(output, nodes.Output):
+            value = _JINJA.compile_expression(_inner(source), undefined_to_none=False)
+        return Compiled(value is not None, _JINJA.from_string(source), value)
+    except TemplateSyntaxError as error:
+        raise TemplateError(error.message or "not a valid template", error.lineno) from None
+
+
+def pieces(source: str) -> Iterator[tuple[str, tuple[str, ...] | None]]:
+    """Yield (text, None) for constants and (Jinja2 text, free names) for placeholders. Raises
+    TemplateError.
+    """
+    try:
+        _check(source)
+        found = list(_cut(source))
+    except TemplateSyntaxError as error:
+        raise TemplateError(error.message or "not a valid template", error.lineno) from None
+    for text, is_constant in found:
+        if is_constant:
+            yield text, None
+        else:
+            compiled(text)
+            names = meta.find_undeclared_variables(_JINJA.parse(text))
+            yield text, tuple(sorted(names))
+
+
+_REFUSED: Final[dict[type[nodes.Node], str]] = {
+    nodes.Assign: "set", nodes.AssignBlock: "set", nodes.Macro: "macro", nodes.Import: "import",
+    nodes.FromImport: "import", nodes.Include: "include", nodes.Extends: "extends",
+    nodes.Block: "block", nodes.CallBlock: "call", nodes.FilterBlock: "filter", nodes.With: "with",
+    nodes.ScopedEvalContextModifier: "autoescape",
+}  # fmt: skip
+
+
+def _check(source: str) -> None:
+    for node in _JINJA.parse(source).find_all(nodes.Node):
+        word = _REFUSED.get(type(node))
+        if word is not None:
+            raise TemplateError(
+                f"'{word}' is not allowed in templates; allowed are for, if and raw", node.lineno
+            )
+        if isinstance(node, nodes.Filter) and node.name not in _JINJA.filters:
+            raise TemplateError(f"no filter is named {node.name!r}", node.lineno)
+
+
+def _cut(source: str) -> Iterator[tuple[str, bool]]:
+    """Yield (text, whether it is constant). Blocks stay whole."""
+    depth, piece, begun = 0, "", False
+    tokens = list(_JINJA.lexer.tokeniter(source, None))
+    for index, (_, kind, text) in enumerate(tokens):
+        if kind.startswith("comment"):
+            continue
+        if not depth and not begun and kind in ("data", "raw_begin", "raw_end"):
+            if kind == "data":
+                yield text, True
+            continue
+        begun = True
+        piece += text
+        if kind == "block_begin":
+            word = next(word for _, one, word in tokens[index:] if one == "name")
+            depth += (word in _BLOCKS) - (word in _CLOSING)
+        if kind in ("variable_end", "block_end") and not depth:
+            yield piece, False
+            piece, begun = "", False
+
+
+def _inner(source: str) -> str:
+    return source.strip()[2:-2].strip("-+")
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
