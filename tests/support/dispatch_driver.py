@@ -23,8 +23,7 @@ from weft_gateway.workflows.commands import (
 )
 from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.evaluate import OperatorError, Row, evaluate
-from weft_gateway.workflows.graph import Loop, Operator, Workflow
-from weft_gateway.workflows.requests import signature
+from weft_gateway.workflows.graph import Loop, Operator, Workflow, digest
 
 TOOLS, OPEN = 3, 4
 
@@ -135,7 +134,7 @@ def check(seed: int) -> None:
     naive: list[tuple[int, str, str]] = []
 
     def execute(task: Any, row: int) -> Any:
-        naive.append((row, task.place, signature(task.request)))
+        naive.append((row, task.place, digest(task.request)))
         return executing(row)(task)
 
     expected = {
@@ -154,7 +153,7 @@ def check(seed: int) -> None:
         assert {(w.row, w.key) for w in driver.made if not w.shared} <= {
             (row, place) for row, place, _ in naive
         }
-        assert {signature(work.request) for work in driver.made} == {one for *_, one in naive}
+        assert {digest(work.request) for work in driver.made} == {one for *_, one in naive}
         assert sum(one.done for one in counts) == len(naive)
         assert sum(one.calls + one.merged + one.cached for one in counts) == len(naive)
 

@@ -22,9 +22,10 @@ from weft_gateway.workflows.graph import (
     Simple,
     Sql,
     Workflow,
+    digest,
     operator,
 )
-from weft_gateway.workflows.requests import LlmRequest, Request, SqlRequest, signature
+from weft_gateway.workflows.requests import LlmRequest, Request, SqlRequest
 from weft_gateway.workflows.templates import Template
 
 COLUMNS = {"q": InputType.STR, "docs": InputType.LIST}
@@ -55,7 +56,7 @@ def answer(request: Request, idempotent: bool, row: int, place: str) -> Any:
     The answers of deterministic requests depend on the request, others on row and place, too.
     """
     is_same = deterministic(request, idempotent)
-    text = signature(request) if is_same else f"{signature(request)} {row} {place}"
+    text = digest(request) if is_same else f"{digest(request)} {row} {place}"
     drawn = int.from_bytes(sha256(text.encode()).digest()[:8])
     if drawn % 9 == 0:
         raise OperatorError("http_400" if drawn % 2 else "timeout", f"no answer {drawn % 1000}", 2)

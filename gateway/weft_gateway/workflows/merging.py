@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft_gateway.workflows.frames import Unit
-from weft_gateway.workflows.graph import Body, Branch, Llm, Loop, Sql, Workflow, deterministic
-from weft_gateway.workflows.requests import Request, SqlRequest, signature
+from weft_gateway.workflows.graph import Body, Branch, Llm, Loop, Sql, Workflow
+from weft_gateway.workflows.requests import Request, SqlRequest
+from weft_gateway.workflows.signature import signature
 
 
 def written(workflow: Workflow) -> frozenset[str]:
@@ -19,11 +20,9 @@ def shared_key(unit: Unit, request: Request, written: frozenset[str]) -> str | N
     """Return the identity of a request that is made once for all operators and rows that need it,
     None if each of them must make it. Sampled calls and tools with effects are never merged.
     """
-    if not deterministic(unit.body, unit.declared.idempotent):
-        return None
     if isinstance(request, SqlRequest) and request.connection in written:
         return None
-    return signature(request)
+    return signature(request, unit.declared.idempotent)
 
 
 def is_safe(unit: Unit) -> bool:

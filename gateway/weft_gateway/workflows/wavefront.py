@@ -72,8 +72,16 @@ class Wavefront:
                 method(*arguments)
             if self._failing:
                 frame, group = self._failing.pop()
-                if not frame.running[group] and not frame.ended:
+                if not (frame.ended or frame.running[group] or self._takes_more(frame, group)):
                     self._group_failed(frame, group)
+
+    def _takes_more(self, frame: Frame, group: int) -> bool:
+        """Whether an operator of a row takes further items from an operator above it, of which an
+        earlier one may fail too.
+        """
+        source = frame.steps.source[group] if group >= 0 else None
+        above = frame.maps.get(source) if source is not None else None
+        return above is not None and above.left > 0 and source not in frame.failed
 
     def _leave(self, part: Unit | Frame) -> None:
         """A unit or a round does not run any more."""
@@ -250,6 +258,8 @@ class Wavefront:
             # A reader that takes the items one by one has arrived with their number.
             if frame.steps.source[reader] != index or index not in frame.maps:
                 self._arrived(frame, reader)
+            elif frame.group(reader) in frame.errors:
+                self._failing.append((frame, frame.group(reader)))
         self._operator_ended(frame)
 
     def _operator_ended(self, frame: Frame) -> None:

@@ -89,6 +89,18 @@ def test_a_tool_with_an_effect_waits_for_all_items() -> None:
     assert len(works(run.succeeded(first.number, "A"))) == 2
 
 
+def test_the_error_is_that_of_the_first_item() -> None:
+    facts = operator("facts", llm("{{ item }}"), for_each="docs")
+    bad = operator("bad", Format(Template.parse("{{ item.none }}")), for_each="facts")
+    run = machine(facts, bad)
+    first, second = works(run.rows([(0, row(docs=["a", "b"]))], last=True))
+    assert run.succeeded(second.number, "B") == []
+    ended = run.succeeded(first.number, "A")[0]
+    assert isinstance(ended, WriteRow)
+    assert ended.row.error is not None
+    assert ended.row.error.operator == "bad[0]"
+
+
 def test_rows_do_not_wait_for_each_other() -> None:
     run = machine(operator("a", llm("{{ q }}")), operator("b", llm("{{ a }}")))
     calls = works(run.rows([(0, row("x")), (1, row("y"))], last=True))

@@ -1,0 +1,121 @@
+"""Calls over HTTP: bodies, identity, repetitions and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.scripted_server import Asked, scripted
+from weft_gateway.runs.caller import HttpCaller, read_answer
+from weft_gateway.runs.errors import CallFailed, JobError
+from weft_gateway.workflows.commands import Usage
+from weft_gateway.workflows.requests import LlmRequest
+
+pytestmark = pytest.mark.anyio
+
+REQUEST = LlmRequest((("system", "s"), ("user", "u")), "m", {"temperature": 0})
+ANSWER = {
+    "choices": [{"message": {"role": "assistant", "content": "hi"}}],
+    "usage": {
+        "prompt_tokens": 9,
+        "completion_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    },
+}
+
+
+async def call(script: Any, attempts: int = 3) -> Any:
+    with scripted(script) as server:
+        caller = HttpCaller(f"{server.url}/v1", "run-1", api_key="key")
+        try:
+            return await caller.call(REQUEST, "row-7", attempts), server.asked
+        finally:
+            await caller.aclose()
+
+
+async def test_all_calls_are_of_one_program_and_each_row_is_a_thread() -> None:
+    answer, asked = await call(lambda _: (200, ANSWER))
+    assert answer.text == "hi"
+    assert answer.usage == Usage(9, 4, 2)
+    first, last = asked
+    assert first.path == "/v1/chat/completions"
+    assert first.headers["x-weft-program"] == "run-1"
+    assert first.headers["x-weft-thread"] == "row-7"
+    assert first.headers["authorization"] == "Bearer key"
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    assert first.json == {"model": "m", "temperature": 0, "messages": messages}
+    assert (last.method, last.path) == ("DELETE", "/v1/sessions/run-1")
+
+
+def failing(status: int, times: int) -> Any:
+    """Fail some times, then answer."""
+    left = [times]
+
+    def script(asked: Asked) -> tuple[int, Any]:
+        left[0] -= asked.method == "POST"
+        return (status, {"error": {"message": "no"}}) if left[0] >= 0 else (200, ANSWER)
+
+    return script
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft_gateway.runs.caller.pause", lambda *_: 0.0)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_errors_that_may_pass_are_repeated(status: int) -> None:
+    answer, asked = await call(failing(status, 2))
+    assert answer.text == "hi"
+    assert len([one for one in asked if one.method == "POST"]) == 3
+
+
+async def test_repetitions_end() -> None:
+    with pytest.raises(CallFailed) as error:
+        await call(failing(503, 9))
+    failure = error.value.failure
+    assert (failure.code, failure.attempts, failure.certain) == ("http_503", 3, False)
+
+
+async def test_an_error_of_the_request_is_not_repeated() -> None:
+    with pytest.raises(CallFailed) as error:
+        await call(failing(400, 1))
+    failure = error.value.failure
+    assert failure == ("http_400", "no", 1, True)
+
+
+async def test_a_server_that_is_away_is_an_error() -> None:
+    caller = HttpCaller("http://127.0.0.1:9", "run-1")
+    with pytest.raises(CallFailed) as error:
+        await caller.call(REQUEST, "row-0", 2)
+    assert (error.value.failure.code, error.value.failure.attempts) == ("connection", 2)
+    with pytest.raises(JobError, match=r"http://127.0.0.1:9 cannot be used"):
+        await caller.only_model()
+    await caller.aclose()
+
+
+async def test_the_only_model_is_the_default() -> None:
+    names = ["m"]
+
+    def script(asked: Asked) -> tuple[int, Any]:
+        return 200, {"data": [{"id": name} for name in names]}
+
+    with scripted(script) as server:
+        caller = HttpCaller(server.url, "run-1")
+        assert await caller.only_model() == "m"
+        names.append("n")
+        with pytest.raises(JobError, match="serves: m, n"):
+            await caller.only_model()
+        assert await caller.replicas() == 1
+        await caller.aclose()
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"choices": [{"message": 3}]}'])
+def test_an_answer_that_is_no_completion_is_an_error(body: bytes) -> None:
+    with pytest.raises(CallFailed, match="not a chat completion"):
+        read_answer(body)
+
+
+def test_an_answer_without_text_is_an_error() -> None:
+    with pytest.raises(CallFailed, match="no text"):
+        read_answer(b'{"choices": [{"message": {"content": null, "tool_calls": []}}]}')
