@@ -28,9 +28,7 @@ def run(
     workflow: Annotated[Path, typer.Argument(help="the workflow, YAML")],
     input_: Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")],
     output: Annotated[Path, typer.Option(help="results: .jsonl, .ndjson or .parquet")],
-    gateway: Annotated[
-        str, typer.Option(help="base URL of the gateway", envvar="WEFT_GATEWAY")
-    ] = _GATEWAY,
+    gateway: Annotated[str, typer.Option(help="base URL of the gateway")] = _GATEWAY,
     resume: Annotated[
         bool, typer.Option("--resume", help="continue a run that was interrupted")
     ] = False,
@@ -69,7 +67,7 @@ def run(
     their column `error`), 2 invalid input, 3 a budget is spent, 130 interrupted.
 
     An interrupted run keeps its finished work in OUTPUT.journal, and --resume continues it.
-    WEFT_API_KEY is the key for the gateway.
+    OPENAI_API_KEY is the key for the gateway.
     """
     from weft_gateway.runs.errors import JobError
     from weft_gateway.runs.job import Job, Opened
@@ -131,7 +129,7 @@ async def _run(job: Any, opened: Any, options: _Options) -> int:
     from weft_gateway.workflows.rewrite import rewrite
 
     journal = opened.journal
-    key = os.environ.get("WEFT_API_KEY") or os.environ.get("OPENAI_API_KEY", "")
+    key = os.environ.get("OPENAI_API_KEY", "")
     caller = HttpCaller(options.gateway, journal.program, api_key=key)
     tools = Tools(connections=job.connections, hosts=job.hosts)
     try:
@@ -139,7 +137,7 @@ async def _run(job: Any, opened: Any, options: _Options) -> int:
         check_tools(workflow, tools)
         window = 1
         if makes_calls(workflow):
-            replicas = await caller.replicas()
+            replicas = await caller.spread()
             window = options.in_flight or _CALLS_PER_REPLICA * replicas
             if needs_model(workflow):
                 workflow = replace(workflow, model=await caller.only_model())

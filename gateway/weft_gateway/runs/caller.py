@@ -35,9 +35,9 @@ class Answer(NamedTuple):
 class Caller(Protocol):
     """Makes LLM calls."""
 
-    async def call(self, request: LlmRequest, thread: str, attempts: int) -> Answer:
-        """Make a call. thread: of the run's program. attempts: at most this number of requests.
-        Raises CallFailed.
+    async def call(self, request: LlmRequest, row: int, attempts: int) -> Answer:
+        """Make a call. row: its number. attempts: at most this number of requests. Raises
+        CallFailed.
         """
         ...
 
@@ -58,7 +58,9 @@ class _Refused(Exception):
 
 class HttpCaller:
     """Calls a gateway. All calls are of one program, so that the scheduler treats the run as one
-    job beside other programs.
+    job beside other programs, and each row is a thread. With several replicas, each has a program:
+    the long calls of a program all go to its home (Agentix 4.3), so one program would use one
+    replica.
     """
 
     def __init__(
@@ -66,9 +68,9 @@ class HttpCaller:
     ) -> None:
         """gateway: base URL, with or without /v1. timeout_s: of one attempt."""
         self._base = gateway.rstrip("/").removesuffix("/v1")
-        self._program = program
+        self._programs = [program]
         self._random = Random()
-        headers = {"x-weft-program": program, "content-type": "application/json"}
+        headers = {"content-type": "application/json"}
         if api_key:
             headers["authorization"] = f"Bearer {api_key}"
         # The window of calls in flight limits the connections. A pool looks at all its connections
@@ -94,13 +96,16 @@ class HttpCaller:
             raise JobError(f"the workflow names no model, and {self._base} serves: {known}")
         return names[0]
 
-    async def replicas(self) -> int:
-        """Return the number of healthy replicas, 1 for a server that is no gateway. Raises
-        JobError if the server does not answer.
+    async def spread(self) -> int:
+        """Use one program per healthy replica, and return their number; 1 for a server that is no
+        gateway. Raises JobError if the server does not answer.
         """
         found = (await self._get("/health")).get("replicas")
-        healthy = [one for one in found or () if isinstance(one, dict) and one.get("healthy")]
-        return max(1, len(healthy))
+        listed = found if isinstance(found, list) else []
+        count = sum(isinstance(one, dict) and one.get("healthy") is True for one in listed)
+        first = self._programs[0]
+        self._programs = [first, *(f"{first}-{number}" for number in range(2, count + 1))]
+        return len(self._programs)
 
     async def _get(self, path: str) -> dict[str, Any]:
         try:
@@ -112,13 +117,13 @@ class HttpCaller:
             raise JobError(f"{self._base} cannot be used: {_reason(error)}") from None
         return parsed if isinstance(parsed, dict) else {}
 
-    async def call(self, request: LlmRequest, thread: str, attempts: int) -> Answer:
+    async def call(self, request: LlmRequest, row: int, attempts: int) -> Answer:
         """Make a call; an error that may pass is repeated. Raises CallFailed."""
         raw, made = orjson.dumps(body_of(request)), 0
         while True:
             made += 1
             try:
-                return await self._once(raw, thread)
+                return await self._once(raw, row)
             except _Refused as error:
                 if not error.passes or made >= attempts:
                     failure = Failure(error.code, str(error), made, certain=not error.passes)
@@ -126,12 +131,12 @@ class HttpCaller:
                 wait_s = pause(made, error.retry_after, time(), self._random)
             await asyncio.sleep(wait_s)
 
-    async def _once(self, raw: bytes, thread: str) -> Answer:
+    async def _once(self, raw: bytes, row: int) -> Answer:
         url = f"{self._base}/v1/chat/completions"
+        program = self._programs[row % len(self._programs)]
+        headers = {"x-weft-program": program, "x-weft-thread": f"row-{row}"}
         try:
-            async with next(self._next).stream(
-                "POST", url, content=raw, headers={"x-weft-thread": thread}
-            ) as answer:
+            async with next(self._next).stream("POST", url, content=raw, headers=headers) as answer:
                 body = await _body(answer)
                 if answer.status_code == 200:
                     return read_answer(body)
@@ -147,11 +152,12 @@ class HttpCaller:
             raise _Refused("connection", _reason(error), passes=True) from None
 
     async def aclose(self) -> None:
-        """End the program, so that engines drop its contexts, and close all connections."""
-        path = quote(self._program, safe="")
-        # Without this, the gateway ends the program once it is idle.
-        with contextlib.suppress(httpx.HTTPError):
-            await self._client.delete(f"{self._base}/v1/sessions/{path}", timeout=_CONNECT_S)
+        """End the programs, so that engines drop their contexts, and close all connections."""
+        for program in self._programs:
+            url = f"{self._base}/v1/sessions/{quote(program, safe='')}"
+            # Without this, the gateway ends a program once it is idle.
+            with contextlib.suppress(httpx.HTTPError):
+                await self._client.delete(url, timeout=_CONNECT_S)
         for client in self._clients:
             await client.aclose()
 

@@ -183,7 +183,7 @@ class Runner:
             await self._journal.write(Record(row, work.key, State.INTENT))
         try:
             if isinstance(work.request, LlmRequest):
-                answer = await self._caller.call(work.request, f"row-{work.row}", work.attempts)
+                answer = await self._caller.call(work.request, work.row, work.attempts)
                 value, usage, repeatable = answer.text, answer.usage, True
                 self.tokens += usage.total
             else:

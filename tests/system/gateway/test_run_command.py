@@ -166,6 +166,25 @@ async def test_budgets_stop_a_run_that_can_be_resumed(engine, weft, tmp_path):
         assert (status, "too many rows have failed" in text) == (3, True)
 
 
+async def test_long_calls_use_all_replicas(engine, weft, tmp_path):
+    async with (
+        engine(script=Answers()) as a,
+        engine(script=Answers()) as b,
+        weft(a, b, balancer="locality") as gateway,
+    ):
+        runs = Runs(tmp_path, gateway.url)
+        text = "words and more " * 1200
+        runs.rows([{"docs": [], "question": f"q{n} {text}"} for n in range(ROWS)])
+        one = "{llm: {user: '{{ question }}', max_tokens: 8}}"
+        (tmp_path / "wf.yaml").write_text(
+            "{weft: 1, model: tiny, inputs: {question: str}, "
+            f"ops: {{a: {one}}}, outputs: {{a: a}}}}"
+        )
+        status, errors = await runs.run("out.jsonl")
+        assert status == 0, errors
+        assert min(len(a.requests), len(b.requests)) >= ROWS // 4
+
+
 async def test_shards_are_parts_of_the_rows(engine, weft, tmp_path):
     async with engine(script=Answers()) as stub, weft(stub) as gateway:
         runs = Runs(tmp_path, gateway.url)

@@ -28,7 +28,7 @@ async def call(script: Any, attempts: int = 3) -> Any:
     with scripted(script) as server:
         caller = HttpCaller(f"{server.url}/v1", "run-1", api_key="key")
         try:
-            return await caller.call(REQUEST, "row-7", attempts), server.asked
+            return await caller.call(REQUEST, 7, attempts), server.asked
         finally:
             await caller.aclose()
 
@@ -87,7 +87,7 @@ async def test_an_error_of_the_request_is_not_repeated() -> None:
 async def test_a_server_that_is_away_is_an_error() -> None:
     caller = HttpCaller("http://127.0.0.1:9", "run-1")
     with pytest.raises(CallFailed) as error:
-        await caller.call(REQUEST, "row-0", 2)
+        await caller.call(REQUEST, 0, 2)
     assert (error.value.failure.code, error.value.failure.attempts) == ("connection", 2)
     with pytest.raises(JobError, match=r"http://127.0.0.1:9 cannot be used"):
         await caller.only_model()
@@ -106,8 +106,26 @@ async def test_the_only_model_is_the_default() -> None:
         names.append("n")
         with pytest.raises(JobError, match="serves: m, n"):
             await caller.only_model()
-        assert await caller.replicas() == 1
+        assert await caller.spread() == 1
         await caller.aclose()
+
+
+async def test_each_replica_has_a_program() -> None:
+    replicas = [{"name": name, "healthy": name != "c"} for name in "abc"]
+
+    def script(asked: Asked) -> tuple[int, Any]:
+        return 200, {"replicas": replicas} if asked.path == "/health" else ANSWER
+
+    with scripted(script) as server:
+        caller = HttpCaller(server.url, "run-1")
+        assert await caller.spread() == 2
+        for row in range(3):
+            await caller.call(REQUEST, row, 1)
+        await caller.aclose()
+    posts = [one.headers["x-weft-program"] for one in server.asked if one.method == "POST"]
+    assert posts == ["run-1", "run-1-2", "run-1"]
+    ended = [one.path for one in server.asked if one.method == "DELETE"]
+    assert ended == ["/v1/sessions/run-1", "/v1/sessions/run-1-2"]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"choices": [{"message": 3}]}'])

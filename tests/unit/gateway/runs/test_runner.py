@@ -40,7 +40,7 @@ class Model:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def call(self, request: LlmRequest, thread: str, attempts: int) -> Answer:
+    async def call(self, request: LlmRequest, row: int, attempts: int) -> Answer:
         self.prompts.append(request.messages[0][1])
         await self.gate.wait()
         return Answer(request.messages[0][1].upper(), Usage(2, 0, 1))
