@@ -124,7 +124,7 @@ async def _run(job: Any, opened: Any, options: _Options) -> int:
     from weft_gateway.runs.rows import RowsError
     from weft_gateway.runs.runner import Runner
     from weft_gateway.runs.tools import Tools
-    from weft_gateway.workflows.commands import ANY
+    from weft_gateway.workflows.commands import ANY, RowMajor
     from weft_gateway.workflows.dispatch import Dispatch
     from weft_gateway.workflows.rewrite import rewrite
 
@@ -135,15 +135,15 @@ async def _run(job: Any, opened: Any, options: _Options) -> int:
     try:
         workflow = rewrite(job.workflow).workflow
         check_tools(workflow, tools)
-        window = 1
+        windows = {ANY: 1}
         if makes_calls(workflow):
-            replicas = await caller.spread()
-            window = options.in_flight or _CALLS_PER_REPLICA * replicas
+            programs = await caller.programs()
+            windows = _windows(programs, options.in_flight)
             if needs_model(workflow):
                 workflow = replace(workflow, model=await caller.only_model())
         done, failed, used = journal.counts()
         budget = Budget(options.tokens, options.errors, used, failed)
-        machine = Dispatch(workflow, {ANY: window}, gate=budget)
+        machine = Dispatch(workflow, windows, plan=RowMajor(list(windows)), gate=budget)
         runner = Runner(machine, opened.rows(), journal, caller, tools)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -162,6 +162,13 @@ async def _run(job: Any, opened: Any, options: _Options) -> int:
     if options.analyze:
         _analyze(machine)
     return _end(job, outcome, runner, journal)
+
+
+def _windows(programs: list[str], calls: int | None) -> dict[str, int]:
+    """Return the calls in flight of each program. calls: of all, None for the default."""
+    most = calls or _CALLS_PER_REPLICA * len(programs)
+    used = programs[:most]
+    return {name: (most + at) // len(used) for at, name in enumerate(used)}
 
 
 def _end(job: Any, outcome: Any, runner: Any, journal: Any) -> int:
@@ -267,7 +274,8 @@ def _analyze(machine: Any) -> None:
     table = Table(*names)
     for name, one in sorted(machine.counts.items()):
         usage = one.usage
-        hit = f"{usage.cached / usage.prompt:.0%}" if usage.prompt else "-"
+        # Not all engines report it.
+        hit = f"{usage.cached / usage.prompt:.0%}" if usage.cached else "-"
         figures = (one.done, one.failed, one.calls, one.merged, one.cached, usage.prompt)
         table.add_row(name, *map(str, figures), hit, str(usage.output))
     Console(stderr=True).print(table)

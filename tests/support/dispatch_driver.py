@@ -63,7 +63,9 @@ class Driver:
         self.take(self.machine.start())
         while not self.reason:
             self.take(self.event())
-        assert self.machine.in_flight <= len(self.aborted)
+        left = {one.number for one in self.running.values() if one.is_call}
+        assert left <= self.aborted
+        assert self.machine.in_flight == len(left)
         assert self.machine.open_rows == 0
 
     def event(self) -> list[Command]:

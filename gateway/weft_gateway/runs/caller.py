@@ -15,7 +15,7 @@ import orjson
 
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.runs.retry import may_pass, pause
-from weft_gateway.workflows.commands import Failure, Usage
+from weft_gateway.workflows.commands import Failure, Usage, Work
 from weft_gateway.workflows.requests import LlmRequest
 
 # An answer of a call is some tokens; a larger one is an error of the server.
@@ -35,10 +35,8 @@ class Answer(NamedTuple):
 class Caller(Protocol):
     """Makes LLM calls."""
 
-    async def call(self, request: LlmRequest, row: int, attempts: int) -> Answer:
-        """Make a call. row: its number. attempts: at most this number of requests. Raises
-        CallFailed.
-        """
+    async def call(self, work: Work) -> Answer:
+        """Make a call. Raises CallFailed."""
         ...
 
     async def aclose(self) -> None:
@@ -58,9 +56,9 @@ class _Refused(Exception):
 
 class HttpCaller:
     """Calls a gateway. All calls are of one program, so that the scheduler treats the run as one
-    job beside other programs, and each row is a thread. With several replicas, each has a program:
-    the long calls of a program all go to its home (Agentix 4.3), so one program would use one
-    replica.
+    job beside other programs, and each row is a thread. With several replicas, each has a program
+    and a window: the long calls of a program all go to its home (Agentix 4.3), so one program would
+    use one replica.
     """
 
     def __init__(
@@ -68,7 +66,7 @@ class HttpCaller:
     ) -> None:
         """gateway: base URL, with or without /v1. timeout_s: of one attempt."""
         self._base = gateway.rstrip("/").removesuffix("/v1")
-        self._programs = [program]
+        self._program, self._programs = program, [program]
         self._random = Random()
         headers = {"content-type": "application/json"}
         if api_key:
@@ -96,16 +94,16 @@ class HttpCaller:
             raise JobError(f"the workflow names no model, and {self._base} serves: {known}")
         return names[0]
 
-    async def spread(self) -> int:
-        """Use one program per healthy replica, and return their number; 1 for a server that is no
-        gateway. Raises JobError if the server does not answer.
+    async def programs(self) -> list[str]:
+        """Return a program for each healthy replica; they are the windows of the calls. One for a
+        server that is no gateway. Raises JobError if the server does not answer.
         """
         found = (await self._get("/health")).get("replicas")
         listed = found if isinstance(found, list) else []
         count = sum(isinstance(one, dict) and one.get("healthy") is True for one in listed)
-        first = self._programs[0]
-        self._programs = [first, *(f"{first}-{number}" for number in range(2, count + 1))]
-        return len(self._programs)
+        more = [f"{self._program}-{number}" for number in range(2, count + 1)]
+        self._programs = [self._program, *more]
+        return self._programs
 
     async def _get(self, path: str) -> dict[str, Any]:
         try:
@@ -117,24 +115,25 @@ class HttpCaller:
             raise JobError(f"{self._base} cannot be used: {_reason(error)}") from None
         return parsed if isinstance(parsed, dict) else {}
 
-    async def call(self, request: LlmRequest, row: int, attempts: int) -> Answer:
+    async def call(self, work: Work) -> Answer:
         """Make a call; an error that may pass is repeated. Raises CallFailed."""
-        raw, made = orjson.dumps(body_of(request)), 0
+        assert isinstance(work.request, LlmRequest)
+        raw, made = orjson.dumps(body_of(work.request)), 0
         while True:
             made += 1
             try:
-                return await self._once(raw, row)
+                return await self._once(raw, work)
             except _Refused as error:
-                if not error.passes or made >= attempts:
+                if not error.passes or made >= work.attempts:
                     failure = Failure(error.code, str(error), made, certain=not error.passes)
                     raise CallFailed(failure) from None
                 wait_s = pause(made, error.retry_after, time(), self._random)
             await asyncio.sleep(wait_s)
 
-    async def _once(self, raw: bytes, row: int) -> Answer:
+    async def _once(self, raw: bytes, work: Work) -> Answer:
         url = f"{self._base}/v1/chat/completions"
-        program = self._programs[row % len(self._programs)]
-        headers = {"x-weft-program": program, "x-weft-thread": f"row-{row}"}
+        program = work.window or self._program
+        headers = {"x-weft-program": program, "x-weft-thread": f"row-{work.row}"}
         try:
             async with next(self._next).stream("POST", url, content=raw, headers=headers) as answer:
                 body = await _body(answer)

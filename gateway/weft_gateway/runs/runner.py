@@ -13,7 +13,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from weft_gateway.runs.caller import Caller, CallFailed
+from weft_gateway.runs.caller import Caller
+from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.journal import SHARED, Journal, Record, RowEnd, State
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.commands import (
@@ -183,7 +184,7 @@ class Runner:
             await self._journal.write(Record(row, work.key, State.INTENT))
         try:
             if isinstance(work.request, LlmRequest):
-                answer = await self._caller.call(work.request, work.row, work.attempts)
+                answer = await self._caller.call(work)
                 value, usage, repeatable = answer.text, answer.usage, True
                 self.tokens += usage.total
             else:

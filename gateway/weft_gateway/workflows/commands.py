@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -132,15 +133,18 @@ class Plan(Protocol):
 
 
 class RowMajor:
-    """The plan without a planner: row by row, in topological order, on any replica."""
+    """The plan without a planner: row by row, in topological order. windows: take rows in turn."""
+
+    def __init__(self, windows: Sequence[str] = (ANY,)) -> None:
+        self._windows = tuple(windows)
 
     def turn(self, operator: str, row: int) -> float:
         """All turns are equal."""
         return 0.0
 
     def replica(self, operator: str, row: int) -> str:
-        """Prefer no replica."""
-        return ANY
+        """Return the window of a row."""
+        return self._windows[row % len(self._windows)]
 
 
 class Gate(Protocol):

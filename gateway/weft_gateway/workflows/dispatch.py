@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from weft_gateway.workflows.answers import Answers
@@ -36,18 +36,17 @@ from weft_gateway.workflows.commands import (
     Work,
     WriteRow,
 )
-from weft_gateway.workflows.frames import Order, Unit
+from weft_gateway.workflows.frames import Unit
 from weft_gateway.workflows.graph import Llm, Workflow
 from weft_gateway.workflows.merging import is_safe, shared_key, written
 from weft_gateway.workflows.requests import LlmRequest, Text, rendered
 from weft_gateway.workflows.templates import TemplateError
 from weft_gateway.workflows.wavefront import Wavefront, template_failure
+from weft_gateway.workflows.windows import Entry, Windows
 
 _CACHE_BYTES: Final = 67_108_864
 # Open rows per call that may be in flight: the next rows must be ready when calls end.
 _ROWS_PER_CALL: Final = 4
-
-_Entry = tuple[float, int, Order, int, Unit]
 
 
 @dataclass(slots=True)
@@ -73,15 +72,6 @@ class _Flight:
     waiters: list[Unit]
 
 
-@dataclass(slots=True, eq=False)
-class _Window:
-    """The calls for one replica. slots: that may be in flight."""
-
-    slots: int
-    in_flight: int = 0
-    waiting: list[_Entry] = field(default_factory=list)
-
-
 class Dispatch:
     """The machine. One instance runs one workflow over one input."""
 
@@ -101,9 +91,8 @@ class Dispatch:
         """
         self._workflow = workflow
         self._written = written(workflow)
-        self._windows = {name: _Window(slots) for name, slots in windows.items()}
-        self._windows.setdefault(ANY, _Window(0))
-        self._tools: list[_Entry] = []
+        self._windows = Windows(windows)
+        self._tools: list[Entry] = []
         self._tool_slots, self._tools_running = tools, 0
         self._most_rows = open_rows or max(16, _ROWS_PER_CALL * sum(windows.values()))
         self._plan: Plan = plan or RowMajor()
@@ -173,7 +162,7 @@ class Dispatch:
 
     def credit(self, window: str, slots: int) -> list[Command]:
         """A replica's window has changed: calls that may be in flight."""
-        self._windows.setdefault(window, _Window(0)).slots = slots
+        self._windows.resize(window, slots)
         return self._commands()
 
     def cancel(self) -> list[Command]:
@@ -184,7 +173,7 @@ class Dispatch:
     @property
     def in_flight(self) -> int:
         """Calls in flight."""
-        return sum(window.in_flight for window in self._windows.values())
+        return self._windows.in_flight
 
     @property
     def open_rows(self) -> int:
@@ -239,8 +228,7 @@ class Dispatch:
         entry = (turn, unit.row, unit.order, self._number, unit)
         if isinstance(unit.body, Llm):
             name = self._plan.replica(unit.operator, unit.row)
-            window = self._windows.get(name, self._windows[ANY])
-            heapq.heappush(window.waiting, entry)
+            self._windows.put(name, entry)
         else:
             heapq.heappush(self._tools, entry)
 
@@ -259,12 +247,7 @@ class Dispatch:
 
     def _send_next(self) -> bool:
         """Make progress with one call. False if no call can proceed."""
-        for window in self._windows.values():
-            if window.in_flight >= window.slots:
-                continue
-            waiting = self._source(window)
-            if waiting is None:
-                continue
+        for name, waiting in self._windows.sources():
             entry = heapq.heappop(waiting)
             if entry[-1].dropped:
                 return True
@@ -278,24 +261,10 @@ class Dispatch:
                 if not self.in_flight:
                     self._stop("tokens")
                 return False
-            window.in_flight += 1
-            self._begin(entry[-1], request, key, self._name(window))
+            self._windows.take(name)
+            self._begin(entry[-1], request, key, name)
             return True
         return False
-
-    def _source(self, window: _Window) -> list[_Entry] | None:
-        """Return the queue from which a window with a free slot takes its next call: its own, that
-        for any replica, or else the longest one, since an idle replica helps no plan.
-        """
-        if window.waiting:
-            return window.waiting
-        if self._windows[ANY].waiting:
-            return self._windows[ANY].waiting
-        longest = max(self._windows.values(), key=lambda one: len(one.waiting)).waiting
-        return longest or None
-
-    def _name(self, window: _Window) -> str:
-        return next(name for name, one in self._windows.items() if one is window)
 
     def _run_next(self) -> bool:
         """Make progress with one tool. False if no tool can proceed."""
@@ -362,7 +331,7 @@ class Dispatch:
         flight = self._flights.pop(number)
         work = flight.work
         if work.is_call:
-            self._windows[work.window].in_flight -= 1
+            self._windows.give_back(work.window)
             self._gate.settle(number, usage.total)
             counts = self._count(work.operator)
             counts.usage = Usage(*map(sum, zip(counts.usage, usage, strict=True)))

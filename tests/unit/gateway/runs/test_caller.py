@@ -8,12 +8,18 @@ import pytest
 from support.scripted_server import Asked, scripted
 from weft_gateway.runs.caller import HttpCaller, read_answer
 from weft_gateway.runs.errors import CallFailed, JobError
-from weft_gateway.workflows.commands import Usage
+from weft_gateway.workflows.commands import ANY, Usage, Work
 from weft_gateway.workflows.requests import LlmRequest
 
 pytestmark = pytest.mark.anyio
 
 REQUEST = LlmRequest((("system", "s"), ("user", "u")), "m", {"temperature": 0})
+
+
+def work(row: int, window: str = ANY, attempts: int = 1) -> Work:
+    return Work(1, row, "a", "a", False, attempts, True, REQUEST, window)
+
+
 ANSWER = {
     "choices": [{"message": {"role": "assistant", "content": "hi"}}],
     "usage": {
@@ -28,7 +34,7 @@ async def call(script: Any, attempts: int = 3) -> Any:
     with scripted(script) as server:
         caller = HttpCaller(f"{server.url}/v1", "run-1", api_key="key")
         try:
-            return await caller.call(REQUEST, 7, attempts), server.asked
+            return await caller.call(work(7, attempts=attempts)), server.asked
         finally:
             await caller.aclose()
 
@@ -87,7 +93,7 @@ async def test_an_error_of_the_request_is_not_repeated() -> None:
 async def test_a_server_that_is_away_is_an_error() -> None:
     caller = HttpCaller("http://127.0.0.1:9", "run-1")
     with pytest.raises(CallFailed) as error:
-        await caller.call(REQUEST, 0, 2)
+        await caller.call(work(0, attempts=2))
     assert (error.value.failure.code, error.value.failure.attempts) == ("connection", 2)
     with pytest.raises(JobError, match=r"http://127.0.0.1:9 cannot be used"):
         await caller.only_model()
@@ -106,7 +112,7 @@ async def test_the_only_model_is_the_default() -> None:
         names.append("n")
         with pytest.raises(JobError, match="serves: m, n"):
             await caller.only_model()
-        assert await caller.spread() == 1
+        assert await caller.programs() == ["run-1"]
         await caller.aclose()
 
 
@@ -118,9 +124,8 @@ async def test_each_replica_has_a_program() -> None:
 
     with scripted(script) as server:
         caller = HttpCaller(server.url, "run-1")
-        assert await caller.spread() == 2
-        for row in range(3):
-            await caller.call(REQUEST, row, 1)
+        for row, program in enumerate([*await caller.programs(), ANY]):
+            await caller.call(work(row, program))
         await caller.aclose()
     posts = [one.headers["x-weft-program"] for one in server.asked if one.method == "POST"]
     assert posts == ["run-1", "run-1-2", "run-1"]

@@ -15,7 +15,7 @@ from weft_gateway.runs.caller import Answer
 from weft_gateway.runs.journal import SHARED, Journal, JournalError, Record, State
 from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
-from weft_gateway.workflows.commands import ANY, Usage
+from weft_gateway.workflows.commands import ANY, Usage, Work
 from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.graph import (
     InputType,
@@ -40,7 +40,9 @@ class Model:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def call(self, request: LlmRequest, row: int, attempts: int) -> Answer:
+    async def call(self, work: Work) -> Answer:
+        request = work.request
+        assert isinstance(request, LlmRequest)
         self.prompts.append(request.messages[0][1])
         await self.gate.wait()
         return Answer(request.messages[0][1].upper(), Usage(2, 0, 1))

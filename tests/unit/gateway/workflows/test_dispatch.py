@@ -14,6 +14,7 @@ from weft_gateway.workflows.commands import (
     Failure,
     Finish,
     Read,
+    RowMajor,
     RunTool,
     Send,
     Usage,
@@ -134,6 +135,22 @@ def test_calls_prefer_their_replica_and_idle_replicas_take_others() -> None:
     run.start()
     begun = run.rows([(n, row(f"q{n}")) for n in (0, 1, 2, 4)], last=True)
     assert {work.row: work.window for work in works(begun)} == {0: "r0", 2: "r0", 1: "r1", 4: "r1"}
+
+
+def test_a_free_slot_takes_no_call_that_another_window_can_send() -> None:
+    run = Dispatch(
+        workflow(operator("a", llm("{{ q }}"))), {"r0": 9, "r1": 1}, plan=RowMajor(["r0", "r1"])
+    )
+    run.start()
+    begun = run.rows([(n, row(f"q{n}")) for n in range(6)], last=True)
+    assert {work.row: work.window for work in works(begun)} == {
+        0: "r0",
+        2: "r0",
+        4: "r0",
+        1: "r1",
+        3: "r0",
+        5: "r0",
+    }
 
 
 def test_greedy_calls_merge_in_flight_and_after() -> None:
