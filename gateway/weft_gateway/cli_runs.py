@@ -8,17 +8,20 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 _GATEWAY: Final = "http://127.0.0.1:8080"
-# Calls in flight for each healthy replica, if the number of its slots is not known.
-_CALLS_PER_REPLICA: Final = 64
 _EXIT_OK, _EXIT_FAILED_ROWS, _EXIT_INPUT, _EXIT_BUDGET, _EXIT_CANCELLED = 0, 1, 2, 3, 130
 _REFRESH_S: Final = 0.25
+_REASONS: Final = {
+    "tokens": "the token budget is spent",
+    "errors": "too many rows have failed",
+    "cancelled": "interrupted",
+}
 
 app = typer.Typer(add_completion=False)
 
@@ -40,9 +43,7 @@ def run(
     ] = None,
     in_flight: Annotated[
         int | None,
-        typer.Option(
-            min=1, help=f"calls in flight  [default: {_CALLS_PER_REPLICA} per healthy replica]"
-        ),
+        typer.Option(min=1, help="calls in flight  [default: 64 per healthy replica]"),
     ] = None,
     shard: Annotated[
         str, typer.Option(help="I/N: run part I of N of the rows, for several machines")
@@ -69,9 +70,11 @@ def run(
     An interrupted run keeps its finished work in OUTPUT.journal, and --resume continues it.
     OPENAI_API_KEY is the key for the gateway.
     """
+    from weft_gateway.runs import local
     from weft_gateway.runs.errors import JobError
     from weft_gateway.runs.job import Job, Opened
     from weft_gateway.runs.journal import JournalError
+    from weft_gateway.runs.local import Options
     from weft_gateway.runs.rows import RowsError
     from weft_gateway.workflows.check import WorkflowError
     from weft_gateway.workflows.spec import load
@@ -96,98 +99,37 @@ def run(
         _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}")
     except (WorkflowError, JobError, RowsError, JournalError) as error:
         _fail(str(error))
-    options = _Options(gateway, in_flight, budget_tokens, max_errors, analyze, quiet)
-    raise typer.Exit(asyncio.run(_run(job, opened, options)))
-
-
-class _Options:
-    def __init__(
-        self,
-        gateway: str,
-        in_flight: int | None,
-        tokens: int | None,
-        errors: int | None,
-        analyze: bool,
-        quiet: bool,
-    ) -> None:
-        self.gateway, self.in_flight = gateway, in_flight
-        self.tokens, self.errors = tokens, errors
-        self.analyze, self.quiet = analyze, quiet
-
-
-async def _run(job: Any, opened: Any, options: _Options) -> int:
-    from weft_gateway.runs.budget import Budget
-    from weft_gateway.runs.caller import HttpCaller
-    from weft_gateway.runs.errors import JobError
-    from weft_gateway.runs.job import check_tools, makes_calls, needs_model
-    from weft_gateway.runs.journal import JournalError
-    from weft_gateway.runs.rows import RowsError
-    from weft_gateway.runs.runner import Runner
-    from weft_gateway.runs.tools import Tools
-    from weft_gateway.workflows.commands import ANY, RowMajor
-    from weft_gateway.workflows.dispatch import Dispatch
-    from weft_gateway.workflows.rewrite import rewrite
-
-    journal = opened.journal
     key = os.environ.get("OPENAI_API_KEY", "")
-    caller = HttpCaller(options.gateway, journal.program, api_key=key)
-    tools = Tools(connections=job.connections, hosts=job.hosts)
+    options = Options(gateway, key, in_flight, budget_tokens, max_errors)
     try:
-        workflow = rewrite(job.workflow).workflow
-        check_tools(workflow, tools)
-        windows = {ANY: 1}
-        if makes_calls(workflow):
-            programs = await caller.programs()
-            windows = _windows(programs, options.in_flight)
-            if needs_model(workflow):
-                workflow = replace(workflow, model=await caller.only_model())
-        done, failed, used = journal.counts()
-        budget = Budget(options.tokens, options.errors, used, failed)
-        machine = Dispatch(workflow, windows, plan=RowMajor(list(windows)), gate=budget)
-        runner = Runner(machine, opened.rows(), journal, caller, tools)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, runner.cancel)
-        total = opened.stop - opened.start
-        with _progress(runner, total, options.quiet or done == total):
-            outcome = await runner.run()
-        if outcome.reason == "done":
-            opened.write()
-    except (JobError, RowsError, JournalError, OSError) as error:
-        journal.close(delete=not journal.begun)
-        return _show(str(error))
-    finally:
-        await tools.aclose()
-        await caller.aclose()
-    if options.analyze:
-        _analyze(machine)
-    return _end(job, outcome, runner, journal)
+        ended = asyncio.run(local.run(job, opened, options, partial(_watch, quiet)))
+    except (JobError, RowsError, JournalError) as error:
+        _fail(str(error))
+    if analyze:
+        _analyze(ended.counts)
+    raise typer.Exit(_end(job, ended))
 
 
-def _windows(programs: list[str], calls: int | None) -> dict[str, int]:
-    """Return the calls in flight of each program. calls: of all, None for the default."""
-    most = calls or _CALLS_PER_REPLICA * len(programs)
-    used = programs[:most]
-    return {name: (most + at) // len(used) for at, name in enumerate(used)}
+@contextmanager
+def _watch(quiet: bool, runner: Any, total: int) -> Iterator[None]:
+    """Stop the run on signals, and show its progress."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, runner.cancel)
+    with _progress(runner, total, quiet or runner.rows == total):
+        yield
 
 
-def _end(job: Any, outcome: Any, runner: Any, journal: Any) -> int:
+def _end(job: Any, ended: Any) -> int:
     """Print the end of a run, and return the exit code."""
-    figures = f"{outcome.rows} rows, {outcome.failed} failed, {runner.tokens} tokens"
-    if outcome.reason == "done":
+    reason, rows, failed = ended.outcome
+    figures = f"{rows} rows, {failed} failed, {ended.tokens} tokens"
+    if reason == "done":
         typer.echo(f"{job.output}: {figures}", err=True)
-        return _EXIT_FAILED_ROWS if outcome.failed else _EXIT_OK
-    journal.close()
-    why = {
-        "tokens": "the token budget is spent",
-        "errors": "too many rows have failed",
-        "cancelled": "interrupted",
-    }[outcome.reason]
-    typer.echo(
-        f"weft run: {why}: {figures}. {journal.path} has the finished work; --resume continues it.",
-        err=True,
-    )
-    return _EXIT_CANCELLED if outcome.reason == "cancelled" else _EXIT_BUDGET
+        return _EXIT_FAILED_ROWS if failed else _EXIT_OK
+    kept = f"{job.journal_path} has the finished work; --resume continues it."
+    typer.echo(f"weft run: {_REASONS[reason]}: {figures}. {kept}", err=True)
+    return _EXIT_CANCELLED if reason == "cancelled" else _EXIT_BUDGET
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -265,14 +207,14 @@ def _explain(job: Any) -> None:
         typer.echo(f"{each.kind}: {each.operator}: {each.reason}")
 
 
-def _analyze(machine: Any) -> None:
+def _analyze(counts: Any) -> None:
     """Print what each operator has cost."""
     from rich.console import Console
     from rich.table import Table
 
     names = ("operator", "done", "failed", "calls", "merged", "cached", "prompt", "hit", "output")
     table = Table(*names)
-    for name, one in sorted(machine.counts.items()):
+    for name, one in sorted(counts.items()):
         usage = one.usage
         # Not all engines report it.
         hit = f"{usage.cached / usage.prompt:.0%}" if usage.cached else "-"

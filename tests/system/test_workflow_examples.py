@@ -47,9 +47,10 @@ def test_an_example_runs(gateway: str, tmp_path: Path, name: str) -> None:
     assert workflows.copy(tmp_path) == []
     command = [sys.executable, "-m", "weft_gateway.cli", "run", f"{name}.yaml"]
     command += ["--input", f"{name}.jsonl", "--output", "out.jsonl", "--gateway", gateway]
-    command += ["--connection", "default=shop.db"]
+    command += ["--connection", "default=shop.db", "--analyze"]
+    wide = {**os.environ, "COLUMNS": "200"}
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=wide
     )
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -58,6 +59,18 @@ def test_an_example_runs(gateway: str, tmp_path: Path, name: str) -> None:
     if name == "map_reduce":
         assert rows[0]["facts"] == ["I am fake."] * 3
         assert rows[0]["report"] == "I am fake."
+    if name == "debate":
+        # Operator, executions, failures, calls, ...
+        table = [line.split("│") for line in done.stderr.splitlines() if "│" in line]
+        assert sum(int(line[2]) for line in table) == 21
+        assert sum(int(line[4]) for line in table) == 14
     if name == "text_to_sql":
         # The fake engine writes no SQL: the error of the last round is the result.
         assert "syntax error" in rows[0]["attempt"]["result"]["error"]
+
+
+def test_the_guide_shows_the_shipped_workflow(tmp_path: Path) -> None:
+    workflows.copy(tmp_path)
+    guide = Path(__file__).parents[2] / "docs/guides/batch-workflows.md"
+    shown = (tmp_path / "map_reduce.yaml").read_text().partition("\n")[2]
+    assert "".join(f"    {line}\n" for line in shown.splitlines()) in guide.read_text()

@@ -140,6 +140,12 @@ class Journal:
         row = self._reader.execute("SELECT value FROM about WHERE name = 'program'").fetchone()
         return str(row[0]) if row else ""
 
+    def pin(self, name: str, value: str) -> None:
+        """Record a choice that a resumed run must repeat. Raises JournalError if it differs."""
+        self._reader.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
+        self._reader.commit()
+        self._check({name: value})
+
     @property
     def begun(self) -> bool:
         """Whether the journal contains any work."""

@@ -83,7 +83,12 @@ async def test_only_the_same_work_can_be_resumed(tmp_path):
         opened(tmp_path)
     with pytest.raises(JournalError, match="the input has changed"):
         opened(tmp_path, resume=True, input="i2")
-    opened(tmp_path, resume=True).close()
+    journal = opened(tmp_path, resume=True)
+    journal.pin("model", "a")
+    journal.pin("model", "a")
+    with pytest.raises(JournalError, match="the model has changed"):
+        journal.pin("model", "b")
+    journal.close()
 
 
 async def test_two_processes_cannot_use_one_journal(tmp_path):
