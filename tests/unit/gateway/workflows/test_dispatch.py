@@ -219,6 +219,13 @@ def test_a_failed_round_aborts_its_later_calls() -> None:
     assert outputs(after) == [{"value": None, "error": "bad"}]
 
 
+def test_nothing_starts_after_an_error() -> None:
+    when = Template.parse("{{ item == 'b' or item.none }}")
+    run = machine(operator("a", llm("{{ item }}"), for_each="docs", when=when))
+    after = run.rows([(0, row(docs=["a", "b"]))], last=True)
+    assert [type(one) for one in after] == [WriteRow, Finish]
+
+
 def test_rows_are_read_as_they_are_needed() -> None:
     run = machine(operator("a", llm("{{ q }}")), slots=2, open_rows=4)
     begun = run.rows([(n, row(f"q{n}")) for n in range(4)], last=False)
