@@ -72,6 +72,7 @@ class Runner:
         self._unsafe: set[int] = set()
         self._others: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._error: BaseException | None = None
         self._over: asyncio.Future[str] | None = None
         self.rows, self.failed, self.tokens = journal.counts()
 
@@ -90,9 +91,9 @@ class Runner:
                 if number not in self._unsafe:
                     task.cancel()
             await asyncio.gather(*self._works.values(), *self._others, return_exceptions=True)
-        if self._over.done():
-            # An error of the last writes counts as well.
-            self._over.result()
+        # The last rows are written after the machine has finished.
+        if self._error is not None:
+            raise self._error
         return Outcome(reason, self.rows, self.failed)
 
     def cancel(self) -> None:
@@ -142,6 +143,7 @@ class Runner:
     def _stop(self, error: BaseException) -> None:
         """End the run with an error of its files, or of the code."""
         assert self._over is not None
+        self._error = self._error or error
         if not self._over.done():
             self._over.set_exception(error)
 

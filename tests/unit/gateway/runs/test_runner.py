@@ -196,8 +196,10 @@ async def test_cancelling_aborts_calls(tmp_path: Path) -> None:
     journal.close()
 
 
-async def test_an_error_of_the_journal_ends_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [1, 3])
+async def test_an_error_of_the_journal_ends_the_run(tmp_path: Path, rows: int) -> None:
     scene = Scene(tmp_path, operator("a", llm("{{ q }}")))
+    scene.rows = scene.rows[:rows]
     journal = scene.journal()
     runner = scene.runner(journal)
     abort = "SELECT RAISE(ABORT, 'the disk is full')"
