@@ -251,3 +251,40 @@ async def test_a_wrong_query_is_repaired(engine, weft, tmp_path):
         assert row["attempt"]["result"] == {"value": [{"total": 43100}], "error": None}
         # Each row has two calls: the schema is read once, and greedy calls differ by question.
         assert len(stub.requests) == 6
+
+
+POST = """
+import pathlib, time
+
+def post(text):
+    with open("effects", "a") as file:
+        file.write(text + "\\n")
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    return text
+"""
+
+
+async def test_a_killed_tool_with_an_effect_never_runs_twice(tmp_path, until):
+    runs = Runs(tmp_path, "http://127.0.0.1:9")
+    (tmp_path / "my_ops.py").write_text(POST)
+    python = "{python: {function: 'my_ops:post', args: ['{{ question }}']}}"
+    (tmp_path / "wf.yaml").write_text(
+        f"{{weft: 1, inputs: {{question: str}}, ops: {{p: {python}}}, outputs: {{p: p}}}}"
+    )
+    process = await runs.start("out.jsonl")
+    effects = tmp_path / "effects"
+    await until(lambda: effects.exists() and len(effects.read_text().splitlines()) >= 8, "tools")
+    process.kill()
+    await process.wait()
+    killed = set(effects.read_text().splitlines())
+    (tmp_path / "go").touch()
+    status, text = await runs.run("out.jsonl", "--resume")
+    assert status == 1, text
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    unknown = {f"q{row['row']}" for row in rows if row["error"]}
+    assert killed <= unknown
+    assert {row["error"]["code"] for row in rows if row["error"]} == {"unknown"}
+    done = effects.read_text().splitlines()
+    assert len(done) == len(set(done))
+    assert set(done) | unknown == {f"q{n}" for n in range(ROWS)}
