@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from itertools import cycle
 from random import Random
 from time import time
@@ -23,6 +24,7 @@ _MAX_BYTES: Final = 16_777_216
 _CONNECT_S: Final = 10.0
 _MESSAGE: Final = 500
 _POOLS: Final = 8
+_REFUSED_FOR_S: Final = 1800.0
 
 
 class Answer(NamedTuple):
@@ -35,8 +37,8 @@ class Answer(NamedTuple):
 class Caller(Protocol):
     """Makes LLM calls."""
 
-    async def call(self, work: Work) -> Answer:
-        """Make a call. Raises CallFailed."""
+    async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
+        """Make a call. refused: called when the server refuses it for now (429). Raises CallFailed."""
         ...
 
     async def aclose(self) -> None:
@@ -115,19 +117,24 @@ class HttpCaller:
             raise JobError(f"{self._base} cannot be used: {_reason(error)}") from None
         return parsed if isinstance(parsed, dict) else {}
 
-    async def call(self, work: Work) -> Answer:
-        """Make a call; an error that may pass is repeated. Raises CallFailed."""
+    async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
+        """Make a call; an error that may pass is repeated. Refusals (429) do not count as attempts
+        for half an hour: the server has not begun with the call. Raises CallFailed.
+        """
         assert isinstance(work.request, LlmRequest)
-        raw, made = orjson.dumps(body_of(work.request)), 0
+        raw, made, begun_s = orjson.dumps(body_of(work.request)), 0, time()
         while True:
             made += 1
             try:
                 return await self._once(raw, work)
             except _Refused as error:
+                if error.code == "http_429":
+                    refused()
+                    made -= time() - begun_s < _REFUSED_FOR_S
                 if not error.passes or made >= work.attempts:
                     failure = Failure(error.code, str(error), made, certain=not error.passes)
                     raise CallFailed(failure) from None
-                wait_s = pause(made, error.retry_after, time(), self._random)
+                wait_s = pause(max(1, made), error.retry_after, time(), self._random)
             await asyncio.sleep(wait_s)
 
     async def _once(self, raw: bytes, work: Work) -> Answer:

@@ -71,7 +71,7 @@ async def run(
         _, failed, used = journal.counts()
         budget = Budget(options.tokens, options.errors, used, failed)
         machine = Dispatch(workflow, windows, plan=RowMajor(list(windows)), gate=budget)
-        runner = Runner(machine, opened.rows(), journal, caller, tools)
+        runner = Runner(machine, opened.rows(), journal, caller, tools, windows)
         with watch(runner, opened.stop - opened.start):
             outcome = await runner.run()
         if outcome.reason == "done":

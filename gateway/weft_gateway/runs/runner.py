@@ -11,11 +11,13 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from weft_gateway.runs.caller import Caller
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.journal import SHARED, Journal, Record, RowEnd, State
+from weft_gateway.runs.pace import Pace
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.commands import (
     Abort,
@@ -62,7 +64,10 @@ class Runner:
         journal: Journal,
         caller: Caller,
         tools: Tools,
+        windows: Mapping[str, int],
     ) -> None:
+        """windows: as the machine has them; refusals shrink them for a time."""
+        self._pace = Pace(windows)
         self._machine = machine
         self._rows = rows
         self._journal = journal
@@ -118,6 +123,13 @@ class Runner:
                     assert self._over is not None
                     if not self._over.done():
                         self._over.set_result(reason)
+
+    def _refused(self, window: str) -> None:
+        self._resize(window, self._pace.refused(window, monotonic()))
+
+    def _resize(self, window: str, slots: int | None) -> None:
+        if slots is not None and not self._closing:
+            self._carry_out(self._machine.credit(window, slots))
 
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -186,9 +198,10 @@ class Runner:
             await self._journal.write(Record(row, work.key, State.INTENT))
         try:
             if isinstance(work.request, LlmRequest):
-                answer = await self._caller.call(work)
+                answer = await self._caller.call(work, partial(self._refused, work.window))
                 value, usage, repeatable = answer.text, answer.usage, True
                 self.tokens += usage.total
+                self._resize(work.window, self._pace.answered(work.window))
             else:
                 value, repeatable = await self._tools.run(work.request, work.attempts)
                 usage = Usage()

@@ -185,6 +185,28 @@ async def test_long_calls_use_all_replicas(engine, weft, tmp_path):
         assert min(len(a.requests), len(b.requests)) >= ROWS // 4
 
 
+async def test_a_limit_of_the_tenant_slows_the_run_and_fails_no_row(engine, weft, tmp_path):
+    answers = Answers()
+
+    async def slow(wire: Any, request: Any) -> None:
+        await asyncio.sleep(0.4)
+        await answers(wire, request)
+
+    async with (
+        engine(script=slow) as stub,
+        weft(stub, calls_in_flight=1, retry_after_s=1) as gateway,
+    ):
+        runs = Runs(tmp_path, gateway.url)
+        runs.rows([{"docs": [], "question": f"q{n}"} for n in range(10)])
+        one = "{llm: {user: '{{ question }}', max_tokens: 8}}"
+        (tmp_path / "wf.yaml").write_text(
+            "{weft: 1, model: tiny, inputs: {question: str}, "
+            f"ops: {{a: {one}}}, outputs: {{a: a}}}}"
+        )
+        status, text = await runs.run("out.jsonl")
+        assert status == 0, text
+
+
 async def test_shards_are_parts_of_the_rows(engine, weft, tmp_path):
     async with engine(script=Answers()) as stub, weft(stub) as gateway:
         runs = Runs(tmp_path, gateway.url)

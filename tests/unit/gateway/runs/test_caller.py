@@ -34,7 +34,7 @@ async def call(script: Any, attempts: int = 3) -> Any:
     with scripted(script) as server:
         caller = HttpCaller(f"{server.url}/v1", "run-1", api_key="key")
         try:
-            return await caller.call(work(7, attempts=attempts)), server.asked
+            return await caller.call(work(7, attempts=attempts), lambda: None), server.asked
         finally:
             await caller.aclose()
 
@@ -76,6 +76,15 @@ async def test_errors_that_may_pass_are_repeated(status: int) -> None:
     assert len([one for one in asked if one.method == "POST"]) == 3
 
 
+async def test_refusals_are_reported_and_are_no_attempts() -> None:
+    refused: list[int] = []
+    with scripted(failing(429, 5)) as server:
+        caller = HttpCaller(server.url, "run-1")
+        answer = await caller.call(work(0, attempts=1), lambda: refused.append(1))
+        await caller.aclose()
+    assert (answer.text, len(refused)) == ("hi", 5)
+
+
 async def test_repetitions_end() -> None:
     with pytest.raises(CallFailed) as error:
         await call(failing(503, 9))
@@ -93,7 +102,7 @@ async def test_an_error_of_the_request_is_not_repeated() -> None:
 async def test_a_server_that_is_away_is_an_error() -> None:
     caller = HttpCaller("http://127.0.0.1:9", "run-1")
     with pytest.raises(CallFailed) as error:
-        await caller.call(work(0, attempts=2))
+        await caller.call(work(0, attempts=2), lambda: None)
     assert (error.value.failure.code, error.value.failure.attempts) == ("connection", 2)
     with pytest.raises(JobError, match=r"http://127.0.0.1:9 cannot be used"):
         await caller.only_model()
@@ -125,7 +134,7 @@ async def test_each_replica_has_a_program() -> None:
     with scripted(script) as server:
         caller = HttpCaller(server.url, "run-1")
         for row, program in enumerate([*await caller.programs(), ANY]):
-            await caller.call(work(row, program))
+            await caller.call(work(row, program), lambda: None)
         await caller.aclose()
     posts = [one.headers["x-weft-program"] for one in server.asked if one.method == "POST"]
     assert posts == ["run-1", "run-1-2", "run-1"]

@@ -40,7 +40,7 @@ class Model:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def call(self, work: Work) -> Answer:
+    async def call(self, work: Work, refused: Any) -> Answer:
         request = work.request
         assert isinstance(request, LlmRequest)
         self.prompts.append(request.messages[0][1])
@@ -75,7 +75,7 @@ class Scene:
     def runner(self, journal: Journal) -> Runner:
         machine = Dispatch(self.workflow, {ANY: 2})
         left = iter([row for row in self.rows if not journal.finished(row[0])])
-        return Runner(machine, left, journal, self.model, Tools())
+        return Runner(machine, left, journal, self.model, Tools(), {ANY: 2})
 
     async def run(self, resume: bool = False) -> list[dict[str, Any]]:
         journal = self.journal(resume)
