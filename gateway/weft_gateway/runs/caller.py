@@ -38,7 +38,9 @@ class Caller(Protocol):
     """Makes LLM calls."""
 
     async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
-        """Make a call. refused: called when the server refuses it for now (429). Raises CallFailed."""
+        """Make a call. refused: called if the server refuses it for now (429). Raises
+        CallFailed.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -66,7 +66,7 @@ class Runner:
         tools: Tools,
         windows: Mapping[str, int],
     ) -> None:
-        """windows: as the machine has them; refusals shrink them for a time."""
+        """windows: those of the machine; refusals shrink them for a time."""
         self._pace = Pace(windows)
         self._machine = machine
         self._rows = rows
