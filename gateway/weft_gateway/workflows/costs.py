@@ -25,8 +25,8 @@ def usage(prefill: float, answer: float, alpha: float) -> float:
 
 
 def delay(answer: float, alpha: float, kv_tokens: float) -> float:
-    """Return d, the token steps between a call's completion and the start of a call that needs
-    it.""" return alpha * kv_tokens * answer
+    """Return d, the token steps between the end of a call and the start of one that needs it."""
+    return alpha * kv_tokens * answer
 
 
 @record

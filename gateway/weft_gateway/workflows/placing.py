@@ -39,8 +39,9 @@ class Share:
 
 
 def eligible(found: Sequence[Operation], replicas: Sequence[Replica]) -> list[tuple[int, ...]]:
-    """Return the replicas that serve each operator's model. ValueError names a model without
-    one.""" able = [] for one in found:
+    """Return the replicas that serve each operator's model. Raises ValueError if none does."""
+    able = []
+    for one in found:
         here = tuple(n for n, replica in enumerate(replicas) if replica.serves(one.model))
         if not here:
             known = sorted({model for replica in replicas for model in replica.models})

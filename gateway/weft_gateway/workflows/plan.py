@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -223,13 +223,8 @@ def drifted(predicted_s: float, actual_s: float) -> bool:
 
 
 def _window(found: Sequence[Operation], shares: Sequence[Share], at: int, replica: Replica) -> int:
-    """Return the calls that a replica gets at once: by slots, and by the room for their
-    contexts.""" here = [number for share in shares if at in share.replicas for number in
-    share.operators] sizes = [found[number].prompt + found[number].answer for number in here] or
-    [1.0] most = replica.fits(sum(sizes) / len(sizes)) return max(1, int(WINDOW * min(replica.slots,
-    most)))
-
-
-def plain(made: Plan) -> Any:
-    """Return a plan as JSON values."""
-    return msgspec.to_builtins(made)
+    """Return the calls that a replica gets at once, by slots and by room for their contexts."""
+    here = [number for share in shares if at in share.replicas for number in share.operators]
+    sizes = [found[number].prompt + found[number].answer for number in here] or [1.0]
+    most = replica.fits(sum(sizes) / len(sizes))
+    return max(1, int(WINDOW * min(replica.slots, most)))

@@ -164,8 +164,8 @@ class _Scheduling:
         if not self._emitted:
             return
         by_worker: dict[str, list[str]] = {}
-        for worker, name in self._emitted:
-            by_worker.setdefault(worker, []).append(name)
+        for where, name in self._emitted:
+            by_worker.setdefault(where, []).append(name)
         self._emitted = []
         for at, found in by_worker.items():
             worker = self._workers[at]
