@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
@@ -54,48 +54,47 @@ class Lane:
         return start + before * width + row * length + place
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order for all replicas. sequences: numbers of operators. block: as in `Lane`."""
+
+    name: str
+    sequences: tuple[tuple[int, ...], ...]
+    block: int
+
+
 def orders(
-    calls: Sequence[PlannedCall],
-    found: Sequence[Operation],
-    shares: Sequence[Share],
-    rows: int,
-    replicas: int,
-    worker: Worker,
-    block: int,
-) -> Iterator[tuple[str, tuple[Lane, ...]]]:
-    """Yield candidate orders: Helium's sequences, one sequence of all operators, and one sequence
-    for each depth in the graph, over all rows and over blocks of rows.
+    calls: Sequence[PlannedCall], worker: Worker, found: Sequence[Operation], block: int
+) -> list[Order]:
+    """Return candidate orders: Helium's sequences, one sequence for each depth in the graph, and
+    row by row; the first two over all rows and over blocks of rows.
     """
     place = {call.name: number for number, call in enumerate(calls)}
     helium = schedule(calls, {"all": worker}, block=block)["all"]
-    nested = [[place[name] for name in sequence] for sequence in helium]
+    nested = tuple(tuple(place[name] for name in sequence) for sequence in helium)
     depth = depths(calls)
     levels: dict[int, list[int]] = {}
     for number, call in enumerate(calls):
         levels.setdefault(-depth[call.name], []).append(number)
-    by_depth = [levels[level] for level in sorted(levels)]
-    for name, sequences, widths in (
-        ("prefix", nested, (0, _BLOCK)),
-        ("depth", by_depth, (0, _BLOCK)),
-        ("row", [_grouped(found)], (1,)),
-    ):
-        for width in widths:
-            if width < rows:
-                label = f"{name}, blocks of {width}" if width > 1 else name
-                yield label, tuple(_lanes(sequences, width, shares, rows, replicas))
+    by_depth = tuple(tuple(levels[level]) for level in sorted(levels))
+    return [
+        Order("prefix", nested, 0),
+        Order(f"prefix, blocks of {_BLOCK}", nested, _BLOCK),
+        Order("depth", by_depth, 0),
+        Order(f"depth, blocks of {_BLOCK}", by_depth, _BLOCK),
+        Order("row", (tuple(_grouped(found)),), 1),
+    ]
 
 
-def _lanes(
-    sequences: Sequence[Sequence[int]],
-    width: int,
-    shares: Sequence[Share],
-    rows: int,
-    replicas: int,
-) -> Iterator[Lane]:
+def lanes(order: Order, shares: Sequence[Share], rows: int, replicas: int) -> tuple[Lane, ...]:
+    """Return the order on each replica, with the operators that it serves."""
+    made = []
     for at in range(replicas):
         here = {number for one in shares if at in one.replicas for number in one.operators}
-        kept = [[number for number in one if number in here] for one in sequences]
-        yield Lane.of(kept, width, max((one.rows(at, rows) for one in shares), default=1))
+        kept = [[number for number in one if number in here] for one in order.sequences]
+        most = max((one.rows(at, rows) for one in shares), default=1)
+        made.append(Lane.of(kept, order.block, most))
+    return tuple(made)
 
 
 def _grouped(found: Sequence[Operation]) -> list[int]:

@@ -7,7 +7,7 @@ prefixes. Helium slices evenly. With fewer rows than replicas, calls are placed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft_gateway.workflows.costs import Replica, call_seconds
@@ -58,9 +58,12 @@ def place_rows(
     replicas: Sequence[Replica],
     able: Sequence[tuple[int, ...]],
     first: Sequence[int],
-    distinct: Mapping[str, int],
+    whole: bool = True,
 ) -> tuple[Share, ...]:
-    """Return the shares. first: the order in which equal replicas are considered."""
+    """Return the shares. first: the order in which equal replicas are considered. whole: all
+    operators of a group have the same rows; otherwise the rows between two replicas are divided by
+    static prefix, which balances a few rows better.
+    """
     costs = [row_seconds(found, replica) for replica in replicas]
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, here in enumerate(able):
@@ -72,10 +75,14 @@ def place_rows(
         order = [at for at in first if at in here]
         if rows >= len(here):
             each = {at: sum(costs[at][number] for number in numbers) for at in order}
-            parts = filled(rows, [load[at] for at in order], [each[at] for at in order])
-            for at, count in zip(order, parts, strict=True):
+            before, paces = [load[at] for at in order], [each[at] for at in order]
+            exact = levelled(rows, before, paces)
+            for at, count in zip(order, exact, strict=True):
                 load[at] += count * each[at]
-            shares.append(_share(numbers, order, parts))
+            if whole:
+                shares.append(_share(numbers, order, filled(rows, before, paces)))
+            else:
+                shares += _divided(found, numbers, rows, order, exact, costs)
         else:
             shares += _by_prefix(found, numbers, rows, order, costs, load)
     return tuple(sorted(shares, key=lambda share: share.operators))
@@ -97,11 +104,11 @@ def row_seconds(found: Sequence[Operation], replica: Replica) -> list[float]:
     return costs
 
 
-def filled(rows: int, load: Sequence[float], each: Sequence[float]) -> list[int]:
-    """Divide rows so that replicas end together. load: seconds of work that each has already. each:
-    seconds of a row there. The sum of the result is `rows`.
+def levelled(rows: int, load: Sequence[float], each: Sequence[float]) -> list[float]:
+    """Divide rows, also in parts, so that replicas end together (water-filling): replicas whose
+    load is above the common end get none. load: seconds of work that each has already. each:
+    seconds of a row there.
     """
-    # Water-filling: replicas whose load is above the common end get no rows.
     active = sorted(range(len(load)), key=lambda at: (load[at], at))
     level, used = 0.0, 0
     speed = done = 0.0
@@ -112,8 +119,15 @@ def filled(rows: int, load: Sequence[float], each: Sequence[float]) -> list[int]
         done += load[at] / each[at]
         used = count
         level = (rows + done) / speed
-    exact = [max(0.0, (level - load[at]) / each[at]) if at in active[:used] else 0.0
-             for at in range(len(load))]  # fmt: skip
+    some = set(active[:used])
+    return [
+        max(0.0, (level - load[at]) / each[at]) if at in some else 0.0 for at in range(len(load))
+    ]
+
+
+def filled(rows: int, load: Sequence[float], each: Sequence[float]) -> list[int]:
+    """Divide whole rows as `levelled`. The sum of the result is `rows`."""
+    exact = levelled(rows, load, each)
     parts = [int(one) for one in exact]
     rest = sorted(range(len(load)), key=lambda at: (parts[at] - exact[at], at))
     for at in rest[: rows - sum(parts)]:
@@ -130,6 +144,48 @@ def _share(numbers: Sequence[int], order: Sequence[int], parts: Sequence[int]) -
     return Share(tuple(numbers), tuple(at for at, _ in used), tuple(bounds))
 
 
+def _divided(
+    found: Sequence[Operation],
+    numbers: Sequence[int],
+    rows: int,
+    order: Sequence[int],
+    exact: Sequence[float],
+    costs: Sequence[Sequence[float]],
+) -> list[Share]:
+    """Return one share for each prefix. Its bounds are rounded up or down, so that the work of all
+    is divided as exactly as possible.
+    """
+    used = [(at, part) for at, part in zip(order, exact, strict=True) if part > 0]
+    ends = [sum(part for _, part in used[: k + 1]) for k in range(len(used) - 1)]
+    missing = [0.0] * len(ends)
+    shares = []
+    for group in sorted(
+        _prefixes(found, numbers), key=lambda one: (-_work(costs[order[0]], one), one)
+    ):
+        work = _work(costs[order[0]], group)
+        bounds: list[int] = []
+        for at, end in enumerate(ends):
+            bound = int(end) + (missing[at] + work * (end - int(end)) >= work / 2)
+            bound = max(bounds[-1] if bounds else 0, min(rows, bound))
+            missing[at] += work * (end - bound)
+            bounds.append(bound)
+        shares.append(Share(tuple(group), tuple(at for at, _ in used), tuple(bounds)))
+    return shares
+
+
+def _prefixes(found: Sequence[Operation], numbers: Sequence[int]) -> list[list[int]]:
+    """Return the operators grouped by the first node of the tree."""
+    groups: dict[int, list[int]] = {}
+    for number in numbers:
+        path = found[number].path
+        groups.setdefault(path[0].node if path else 0, []).append(number)
+    return list(groups.values())
+
+
+def _work(costs: Sequence[float], group: Sequence[int]) -> float:
+    return sum(costs[number] for number in group)
+
+
 def _by_prefix(
     found: Sequence[Operation],
     numbers: Sequence[int],
@@ -141,17 +197,10 @@ def _by_prefix(
     """Place operators with one first node of the tree together, the most expensive ones first, each
     where it ends first.
     """
-    groups: dict[int, list[int]] = {}
-    for number in numbers:
-        path = found[number].path
-        groups.setdefault(path[0].node if path else 0, []).append(number)
-
-    def work(group: Sequence[int], at: int) -> float:
-        return rows * sum(costs[at][number] for number in group)
-
     shares = []
-    for group in sorted(groups.values(), key=lambda one: (-work(one, order[0]), one)):
-        at = min(order, key=lambda at: load[at] + work(group, at))
-        load[at] += work(group, at)
+    groups = _prefixes(found, numbers)
+    for group in sorted(groups, key=lambda one: (-_work(costs[order[0]], one), one)):
+        at = min(order, key=lambda at: load[at] + rows * _work(costs[at], group))
+        load[at] += rows * _work(costs[at], group)
         shares.append(Share(tuple(group), (at,), ()))
     return shares

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, inf
 from random import Random
 from typing import Final
 
@@ -20,7 +20,7 @@ import msgspec
 from weft_gateway.workflows.calls import PlannedCall, build_tree, dependencies
 from weft_gateway.workflows.costs import Replica, Worker
 from weft_gateway.workflows.leaders import Leader, leaders
-from weft_gateway.workflows.orders import Lane, orders
+from weft_gateway.workflows.orders import Lane, Order, lanes, orders
 from weft_gateway.workflows.placing import Share, eligible, place_rows
 from weft_gateway.workflows.predict import Prediction, predict
 from weft_gateway.workflows.problem import Operation, Rows, operations
@@ -29,6 +29,8 @@ from weft_gateway.workflows.radix import BLOCK_TOKENS, Tokenizer, estimate_token
 # Calls that a prediction plays on each replica: a quarter of the batch within these limits. Further
 # rows are extrapolated.
 _SAMPLE_CALLS: Final = (352, 2048)
+# With at most this many rows a replica, a row more on one of them is worth avoiding.
+_FEW: Final = 32
 # A replica gets this many calls for each slot, so that its next call never waits for the network.
 WINDOW: Final = 1.25
 # Predictions that differ by more are worth another plan.
@@ -136,35 +138,50 @@ def plan(
     first = list(range(len(replicas)))
     Random(seed).shuffle(first)
     values = dict(distinct or {})
-    shares = place_rows(found, rows, replicas, able, first, values)
+    shares = place_rows(found, rows, replicas, able, first)
     windows = tuple(_window(found, shares, at, one) for at, one in enumerate(replicas))
-    best: tuple[Plan, Prediction] | None = None
-    workers = Worker(min(one.kv_tokens for one in replicas))
-    for name, lanes in orders(calls, found, shares, rows, len(replicas), workers, block):
-        made = Plan(
-            tuple(one.name for one in found),
-            rows,
-            row_order(found, values),
-            tuple(one.name for one in replicas),
-            shares,
-            lanes,
-            (),
-            windows,
-            name,
-            0.0,
-            0.0,
-        )
-        predicted = predicted_plan(made, found, replicas, values)
-        if best is None or predicted.seconds < best[1].seconds:
-            best = made, predicted
-    assert best is not None
-    made, predicted = best
-    return replace(
-        made,
-        leaders=leaders(found, shares, rows, replicas, windows),
-        seconds=round(predicted.seconds, 6),
-        hit_rate=round(predicted.hit_rate, 6),
+    worker = Worker(min(one.kv_tokens for one in replicas))
+    empty = Plan(
+        operators=tuple(one.name for one in found),
+        rows=rows,
+        row_order=row_order(found, values),
+        replicas=tuple(one.name for one in replicas),
+        shares=shares,
+        lanes=(),
+        leaders=(),
+        windows=windows,
+        order="",
+        seconds=inf,
+        hit_rate=0.0,
     )
+    best, candidates = empty, orders(calls, worker, found, block)
+    for candidate in candidates:
+        best = _faster(best, replace(empty, shares=shares), candidate, found, replicas, values)
+    divided = place_rows(found, rows, replicas, able, first, whole=False)
+    differs = {one.bounds for one in divided} != {one.bounds for one in shares}
+    if rows <= _FEW * len(replicas) and differs:
+        chosen = next(one for one in candidates if one.name == best.order)
+        best = _faster(best, replace(empty, shares=divided), chosen, found, replicas, values)
+    return replace(best, leaders=leaders(found, best.shares, rows, replicas, windows))
+
+
+def _faster(
+    best: Plan,
+    empty: Plan,
+    order: Order,
+    found: Sequence[Operation],
+    replicas: Sequence[Replica],
+    distinct: Mapping[str, int],
+) -> Plan:
+    """Return a plan with this order, or the best one if it is as fast as predicted."""
+    if order.block >= empty.rows:
+        return best
+    made = replace(empty, lanes=lanes(order, empty.shares, empty.rows, len(replicas)))
+    predicted = predicted_plan(made, found, replicas, distinct)
+    seconds = round(predicted.seconds, 6)
+    if seconds >= best.seconds:
+        return best
+    return replace(made, order=order.name, seconds=seconds, hit_rate=round(predicted.hit_rate, 6))
 
 
 def row_order(found: Sequence[Operation], distinct: Mapping[str, int]) -> tuple[str, ...]:

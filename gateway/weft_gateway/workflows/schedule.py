@@ -182,8 +182,8 @@ class _Scheduling:
         self._passed = 0.0
 
     def _build(self, node: Node, assigned: Mapping[str, str]) -> _Branch:
-        """Return the scheduling tree below a node. Calls that end at an inner node become leaves of
-        their own, as in the paper.
+        """Return the scheduling tree below a node. Calls that end at an inner node become leaves,
+        as in the paper.
         """
         made: dict[int, _Branch] = {}
         order: list[Node] = []

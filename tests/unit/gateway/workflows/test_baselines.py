@@ -29,7 +29,7 @@ def steps(batch: Calls, order: list[int]) -> float:
 
 
 @pytest.mark.parametrize("name", BASELINES)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(calls=workflows(), rows=st.integers(1, 3), seed=st.integers(0, 3))
 def test_every_call_is_served_once_after_its_inputs(
     name: str, calls: tuple[PlannedCall, ...], rows: int, seed: int

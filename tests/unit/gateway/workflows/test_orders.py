@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.batches import chain
 from weft_gateway.workflows.calls import build_tree
 from weft_gateway.workflows.costs import Worker
-from weft_gateway.workflows.orders import Lane, orders
+from weft_gateway.workflows.orders import Lane, Order, lanes, orders
 from weft_gateway.workflows.placing import Share
 from weft_gateway.workflows.problem import operations
 
@@ -33,16 +33,15 @@ def test_turns_are_the_order_of_nested_sequences(lengths: list[int], block: int,
 def test_candidates_are_helium_levels_and_rows() -> None:
     calls = chain()
     found = operations(calls, build_tree(calls))
-    made = dict(orders(calls, found, [Share((0, 1, 2), (0,), ())], 20, 1, Worker(8192), 16))
+    made = {one.name: one for one in orders(calls, Worker(8192), found, 16)}
     assert list(made) == ["prefix", "prefix, blocks of 8", "depth", "depth, blocks of 8", "row"]
-    assert made["prefix"][0].sequences == ((0,), (1,), (2,))
-    assert made["depth"][0].sequences == ((0, 1), (2,))
-    assert made["row"][0].sequences == ((0, 1, 2),)
+    assert made["prefix"].sequences == ((0,), (1,), (2,))
+    assert made["depth"].sequences == ((0, 1), (2,))
+    assert made["row"].sequences == ((0, 1, 2),)
 
 
 def test_lane_has_the_operators_of_its_replica() -> None:
-    calls = chain()
-    found = operations(calls, build_tree(calls))
     shares = [Share((0, 2), (0,), ()), Share((1,), (1,), ())]
-    lanes = dict(orders(calls, found, shares, 4, 2, Worker(8192), 16))["depth"]
-    assert [lane.sequences for lane in lanes] == [((0,), (2,)), ((1,),)]
+    made = lanes(Order("depth", ((0, 1), (2,)), 0), shares, 4, 2)
+    assert [lane.sequences for lane in made] == [((0,), (2,)), ((1,),)]
+    assert [lane.rows for lane in made] == [4, 4]

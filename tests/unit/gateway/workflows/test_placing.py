@@ -17,7 +17,7 @@ def _placed(
 ) -> tuple[Share, ...]:
     found = operations(calls, build_tree(calls))
     able = eligible(found, replicas)
-    return place_rows(found, rows, replicas, able, range(len(replicas)), {})
+    return place_rows(found, rows, replicas, able, range(len(replicas)))
 
 
 @given(
@@ -77,3 +77,12 @@ def test_costs_of_a_row_count_shared_prefixes_once() -> None:
 
 def test_share_scales() -> None:
     assert Share((0,), (0, 1), (50,)).scaled(100, 10) == Share((0,), (0, 1), (5,))
+
+
+def test_odd_row_is_divided_by_prefix() -> None:
+    calls = tuple(call(str(n), static(f"s{n}"), varies("q")) for n in range(4))
+    found = operations(calls, build_tree(calls))
+    two = [replica("a"), replica("b")]
+    shares = place_rows(found, 13, two, eligible(found, two), (0, 1), whole=False)
+    assert sorted(share.bounds for share in shares) == [(6,), (6,), (7,), (7,)]
+    assert sorted(number for share in shares for number in share.operators) == [0, 1, 2, 3]

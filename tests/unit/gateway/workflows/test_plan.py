@@ -19,7 +19,7 @@ from weft_gateway.workflows.radix import Slot
 _TWO = [replica("a", models=["m"]), replica("b", slow=1.7)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(workflows(models=("m", "n")), st.integers(1, 20), st.integers(0, 2))
 def test_every_call_runs_once_and_has_one_turn(
     calls: tuple[PlannedCall, ...], rows: int, seed: int
@@ -33,7 +33,7 @@ def test_every_call_runs_once_and_has_one_turn(
     assert sorted(listed) == sorted(turns)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(workflows(), st.integers(1, 20))
 def test_no_call_has_a_turn_before_its_inputs(calls: tuple[PlannedCall, ...], rows: int) -> None:
     made = plan(calls, rows, [replica("a")])
@@ -44,7 +44,7 @@ def test_no_call_has_a_turn_before_its_inputs(calls: tuple[PlannedCall, ...], ro
             )
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(workflows(), st.integers(1, 50), st.integers(0, 2))
 def test_same_arguments_give_the_same_bytes(
     calls: tuple[PlannedCall, ...], rows: int, seed: int
@@ -56,7 +56,7 @@ def test_same_arguments_give_the_same_bytes(
     assert again.turn(calls[0].name, rows - 1)[0] in ("a", "b")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(workflows(), st.integers(1, 6))
 def test_plan_is_seldom_slower_than_the_best_baseline(
     calls: tuple[PlannedCall, ...], rows: int
@@ -78,9 +78,9 @@ def test_plan_is_seldom_slower_than_the_best_baseline(
 
 
 def test_size_does_not_grow_with_the_rows() -> None:
-    small, large = (plan(chain(), rows, _TWO) for rows in (100, 1_000_000))
+    small, large = (plan(chain(), rows, _TWO) for rows in (500, 1_000_000))
     assert len(large.encode()) < len(small.encode()) + 100
-    assert large.seconds > 1000 * small.seconds
+    assert large.seconds > 1500 * small.seconds
 
 
 def test_unequal_replicas_end_together() -> None:

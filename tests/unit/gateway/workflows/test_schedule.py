@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from support.batches import call, chain, static, varies, workflows
 from weft_gateway.workflows.calls import PlannedCall
 from weft_gateway.workflows.costs import Worker
@@ -56,6 +56,7 @@ def test_calls_follow_their_assignment() -> None:
         schedule(chain(), {"a": _WORKER}, dict.fromkeys(["first", "second", "judge"], "c"))
 
 
+@settings(max_examples=30)
 @given(workflows())
 def test_every_call_is_scheduled_once_after_its_inputs(calls: tuple[PlannedCall, ...]) -> None:
     found = schedule(calls, {"a": _WORKER, "b": _WORKER})
