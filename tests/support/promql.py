@@ -28,6 +28,8 @@ def exposed() -> dict[str, set[str]]:
     metrics.task_failures.labels("reap").inc()
     metrics.saved.labels("prefill").inc()
     metrics.dropped.labels("replica-0").inc()
+    metrics.batches.labels("completed").inc()
+    metrics.batch_requests.labels("succeeded").inc()
     metrics.slo_programs.labels("report", "met").inc()
     metrics.slo_misses.labels("report", "queue").inc()
     metrics.slo_slack.labels("report").observe(1.0)
