@@ -1,8 +1,6 @@
 """Requests: the bodies of operators with their templates rendered, for one row.
 
-A request contains all that its execution needs, and no name of a workflow. Two requests of
-deterministic operators with one `signature` have the same answer, in any row: one execution is
-enough. The signature of a call of a model is also its key in the prompt cache (Helium 4).
+A request contains all that its execution needs, and no name of a workflow.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft_gateway.workflows.graph import Format, Http, Llm, Python, Simple, Sql, digest
+from weft_gateway.workflows.graph import Format, Http, Llm, Python, Simple, Sql
 from weft_gateway.workflows.templates import evaluated
 
 
@@ -82,26 +80,3 @@ def rendered(body: Simple, scope: Mapping[str, Any], model: str) -> Request:
             return HttpRequest(
                 body.method, body.url.text(scope), headers, evaluated(body.body, scope)
             )
-
-
-def signature(request: Request) -> str:
-    """Return a digest of a request, in hex. It has a meaning only for requests of deterministic
-    operators: sampled answers are never merged.
-    """
-    return digest(request)
-
-
-@dataclass(frozen=True, slots=True)
-class CacheScope:
-    """All that the answer to a prompt depends on, except for the prompt. tenant: answers are never
-    shared between tenants. revision: of the model's weights. template: digest of the chat template.
-    """
-
-    tenant: str
-    revision: str = ""
-    template: str = ""
-
-
-def cache_key(request: LlmRequest, scope: CacheScope) -> str:
-    """Return the key of a greedy or seeded call in the prompt cache, in hex."""
-    return digest([scope, request])

@@ -1,20 +1,17 @@
-"""Requests: rendering, signatures and keys of the prompt cache."""
+"""Requests: the bodies of operators, rendered."""
 
 from __future__ import annotations
 
 import pytest
 from weft_gateway.workflows.graph import Format, Http, Llm, Message, Python, Simple, Sql
 from weft_gateway.workflows.requests import (
-    CacheScope,
     HttpRequest,
     LlmRequest,
     PythonRequest,
     Request,
     SqlRequest,
     Text,
-    cache_key,
     rendered,
-    signature,
 )
 from weft_gateway.workflows.templates import Template, parsed
 
@@ -38,24 +35,3 @@ SCOPE = {"q": "Q", "n": [1]}
 )
 def test_rendering(body: Simple, request_: Request) -> None:
     assert rendered(body, SCOPE, "m") == request_
-
-
-def test_signatures_tell_requests_apart() -> None:
-    base = LlmRequest((("user", "a"),), "m", {"temperature": 0, "max_tokens": 5})
-    same = LlmRequest((("user", "a"),), "m", {"max_tokens": 5, "temperature": 0.0})
-    others = [
-        LlmRequest((("user", "b"),), "m", base.parameters),
-        LlmRequest((("system", "a"),), "m", base.parameters),
-        LlmRequest((("user", "a"),), "n", base.parameters),
-        LlmRequest((("user", "a"),), "m", {"temperature": 0}),
-        Text("a"),
-    ]
-    assert signature(base) == signature(same)
-    assert len({signature(one) for one in [base, *others]}) == 6
-
-
-def test_cache_keys_depend_on_tenant_revision_and_template() -> None:
-    request = LlmRequest((("user", "a"),), "m")
-    scopes = [CacheScope("t"), CacheScope("u"), CacheScope("t", "r"), CacheScope("t", "", "c")]
-    assert len({cache_key(request, scope) for scope in scopes}) == 4
-    assert cache_key(request, CacheScope("t")) == cache_key(request, CacheScope("t"))
