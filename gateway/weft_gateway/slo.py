@@ -7,7 +7,7 @@ classes:
   report: {scope: program, deadline: 90s, late: refuse}
   batch:  {weight: 1}
 tenants:
-  - {key_digest: 9f2c0123456789ab, class: report, may: [chat, report], share: 0.5}
+  - {key_digest: 9f2c0123456789ab, class: report, may: [chat, report]}
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
+# One number per key decides: engines cap due calls by it, too.
+_REMOVED: Final = "there are no shares here; set the key's weight in WEFT_TENANTS_FILE"
 MAX_DEADLINE_S: Final = 86_400.0
 
 
@@ -62,7 +64,6 @@ class _Tenant(BaseModel, extra="forbid"):
     key_digest: str = Field(pattern="^(?:[0-9a-f]{16}|public)$")
     class_: str | None = Field(None, alias="class")
     may: list[str] | None = None
-    share: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
 
 
 class _File(BaseModel, extra="forbid"):
@@ -134,7 +135,6 @@ def _unknown_classes(read: _File) -> Iterator[tuple[KeyPath, str]]:
     """Yield the errors that concern several parts of the file."""
     named: list[tuple[KeyPath, str]] = [(("default",), read.default)]
     digests = set()
-    shares = 0.0
     for number, entry in enumerate(read.tenants):
         at = ("tenants", number)
         if entry.key_digest in digests:
@@ -143,12 +143,9 @@ def _unknown_classes(read: _File) -> Iterator[tuple[KeyPath, str]]:
         if entry.class_ is not None:
             named.append(((*at, "class"), entry.class_))
         named += [((*at, "may", index), name) for index, name in enumerate(entry.may or ())]
-        shares += entry.share if "share" in entry.model_fields_set else 0.0
     for path, name in named:
         if name not in read.classes:
             yield path, f"unknown class {name!r}{nearest(name, read.classes)}"
-    if shares > 1:
-        yield ("tenants",), f"the shares add up to {shares:g}, more than 1"
 
 
 def _described(error: Any) -> tuple[KeyPath, str]:
@@ -160,5 +157,5 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     if error["type"] == "extra_forbidden":
         model = _ITEMS[str(path[0]) if len(path) > 1 else ""]
         names = [one.alias or name for name, one in model.model_fields.items()]
-        what = f"unknown key{nearest(str(path[-1]), names)}"
+        what = _REMOVED if path[-1] == "share" else f"unknown key{nearest(str(path[-1]), names)}"
     return path, what

@@ -55,8 +55,8 @@ def board() -> JSON:
                 "Misses by cause",
                 "Units that missed their target within 5 minutes. queue, memory: waits. prefill, "
                 "answer: longer than predicted. client: the time between calls. deadline: too "
-                "short for the predicted path. given_up: idle, or another turn began. failed: its "
-                "call failed. refused: not served.",
+                "short for the predicted path. held: the first call, by late: hold. given_up: "
+                "idle, or another turn began. failed: its call failed. refused: not served.",
                 "short",
                 (
                     Query(

@@ -1,0 +1,78 @@
+"""Requests of batches, an engine's answers to them, and steps of OpenAI's client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import openai
+
+CHAT = "/v1/chat/completions"
+
+
+def line(number: int, content: str = "", **body: Any) -> dict[str, Any]:
+    """Return one request of a batch."""
+    messages = [{"role": "user", "content": content or f"question {number}"}]
+    body = {"model": "tiny", "messages": messages} | body
+    return {"custom_id": f"row-{number}", "method": "POST", "url": CHAT, "body": body}
+
+
+def lines(*requests: Any) -> bytes:
+    return b"".join(json.dumps(request).encode() + b"\n" for request in requests)
+
+
+async def chat(wire: Any, request: Any) -> None:
+    """Answer with the last message."""
+    body = request.json
+    said = body["messages"][-1]["content"]
+    await wire.plain(
+        {
+            "id": f"chatcmpl-{said}",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": f"re: {said}"},
+                    "finish_reason": "stop",
+                }
+            ],
+        }
+    )
+
+
+def client_of(gateway: Any, key: str = "sk-a") -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0)
+
+
+async def upload(client: openai.AsyncOpenAI, content: bytes, purpose: Any = "batch") -> str:
+    file = await client.files.create(file=("in.jsonl", content), purpose=purpose)
+    return file.id
+
+
+async def run(client: openai.AsyncOpenAI, content: bytes, **options: Any) -> Any:
+    """Run a batch to its end."""
+    options = {"endpoint": CHAT, "completion_window": "24h"} | options
+    batch = await client.batches.create(input_file_id=await upload(client, content), **options)
+    return await ended(client, batch.id)
+
+
+async def ended(client: openai.AsyncOpenAI, batch_id: str) -> Any:
+    async with asyncio.timeout(30):
+        while True:
+            batch = await client.batches.retrieve(batch_id)
+            if batch.status in ("completed", "failed", "expired", "cancelled"):
+                return batch
+            await asyncio.sleep(0.02)
+
+
+async def content(client: openai.AsyncOpenAI, file_id: str | None) -> dict[str, Any]:
+    """Return the lines of a file by custom id, and check that each is there once."""
+    if file_id is None:
+        return {}
+    found = [json.loads(text) for text in (await client.files.content(file_id)).text.splitlines()]
+    by_id = {one["custom_id"]: one for one in found}
+    assert len(by_id) == len(found)
+    return by_id
