@@ -195,8 +195,8 @@ def answer(name: str) -> Message:
 
 
 def ordered(operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Sort topologically. With a cycle or a name that occurs twice, which `check` reports, the order
-    stays.
+    """Sort topologically. Operators with a cycle or a name that occurs twice stay in order: `check`
+    reports them.
     """
     given = tuple(operators)
     if len({one.name for one in given}) < len(given):
