@@ -195,8 +195,12 @@ def answer(name: str) -> Message:
 
 
 def ordered(operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Sort topologically; if there is a cycle, keep the order. `check` reports it."""
+    """Sort topologically. Operators with a cycle or a name that occurs twice stay in order: `check`
+    reports them.
+    """
     given = tuple(operators)
+    if len({one.name for one in given}) < len(given):
+        return given
     try:
         return in_order(given)
     except CycleError:

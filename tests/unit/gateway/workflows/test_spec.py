@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
+from weft.examples import workflows
 from weft_gateway.workflows.check import WorkflowError
 from weft_gateway.workflows.graph import (
     Branch,
@@ -203,7 +207,27 @@ def test_all_errors_are_reported_in_order() -> None:
     assert [line.split(":")[1] for line in str(found.value).splitlines()] == ["4", "5"]
 
 
-def test_the_schema_describes_the_short_forms() -> None:
-    definitions = schema()["$defs"]
-    python = definitions["OperatorSpec"]["properties"]["python"]
-    assert {"type": "string"} in python["anyOf"][0].get("anyOf", python["anyOf"])
+EXAMPLES = sorted((Path(workflows.__file__).parent).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_schema_and_the_format_accept_the_examples(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    load(text, file.name)
+    jsonschema.validate(yaml.safe_load(text), schema())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{weft: 1, ops: {a: {format: x}}}",
+        "{weft: 1, ops: {a: {frmat: x}}, outputs: {o: a}}",
+        "{weft: 1, ops: {a: {loop: {until: x}}}, outputs: {o: a}}",
+        "{weft: 1, ops: {a: {python: {fun: x}}}, outputs: {o: a}}",
+    ],
+)
+def test_the_schema_refuses_what_the_format_refuses(text: str) -> None:
+    with pytest.raises(WorkflowError):
+        load(text)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(text), schema())
