@@ -373,7 +373,7 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
         deadlines=setup.deadlines,
         alpha=setup.alpha,
         forecast_error=setup.forecast_error,
-        states={name: replica.scheduler.state for name, replica in replicas.items()},
+        states={name: replica.scheduler.speed for name, replica in replicas.items()},
     )
 
 
