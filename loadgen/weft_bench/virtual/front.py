@@ -27,6 +27,7 @@ from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import ALPHA, BY_COST, build
 from weft_gateway.programs.memory import MemoryTable
 
+from weft_bench.virtual.clients import EVERYONE, Clients
 from weft_bench.virtual.prefix_tree import PrefixTree
 from weft_bench.virtual.programs import Known
 from weft_bench.virtual.targets import MODEL, Call, Targets, in_microseconds
@@ -61,7 +62,6 @@ def prompt_prefix(parts: Sequence[Part]) -> PromptPrefix | None:
 _T = TypeVar("_T")
 
 LOCALITY_THRESHOLD_TOKENS: Final = 2048
-_TENANT: Final = "tenant"
 
 
 class Front:
@@ -71,7 +71,8 @@ class Front:
     this go to the program's home replica, if the balancer has homes. tree: restricts the router's
     choice by prompt content. deadlines: of programs that have one, seconds from their first call.
     alpha: of the balancer `work`. forecast_error: a factor on learned times and answers. states:
-    of the engines' answers to `GET /weft/state`, the limits and costs, by replica.
+    of the engines' answers to `GET /weft/state`, the limits and costs, by replica. clients: of
+    programs that state something or have a tenant.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Front:
         alpha: float = ALPHA,
         forecast_error: float = 1.0,
         states: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
+        clients: Clients = EVERYONE,
     ) -> None:
         self.table = MemoryTable()
         self._router = build(balancer, threshold_tokens, alpha)
@@ -95,6 +97,7 @@ class Front:
         self._sent = sent or PrefixAffinityIndex(0)
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
+        self._clients = clients
         self._now_s = 0.0
         self._predicts = balancer in BY_COST or bool(deadlines)
         self._states, self._checked_s = states or {}, -HEALTH_INTERVAL_S
@@ -108,7 +111,7 @@ class Front:
 
     def begin(self, program: str, now: float) -> None:
         """Start the program's session."""
-        at_once(self.table.start(ProgramKey(_TENANT, program), now))
+        at_once(self.table.start(self._key(program), now))
 
     def place(
         self,
@@ -132,7 +135,7 @@ class Front:
         replica is eligible.
         """
         self._now_s = now
-        key = ProgramKey(_TENANT, program)
+        key = self._key(program)
         in_flight = self.table.in_flight()
         views = tuple(
             [
@@ -141,7 +144,7 @@ class Front:
             ]
         )
         away = self._tree.away(parts) if self._tree else frozenset()
-        row, arrived = self.table.peek(key), self._targets.call(key, call, parts, known)
+        row, arrived = self.table.peek(key), self._arrived(key, call, parts, known)
         question = RouteRequest(MODEL, prompt_tokens, row, views, away, next(self._placed))
         if self._predicts and parts:
             self._check_engines(now)
@@ -203,7 +206,16 @@ class Front:
                 path_s=budget.path_s or None,
                 deadline_s=budget.deadline_s,
             )
-        return opened.replica, context
+        return opened.replica, self._clients.context(context)
+
+    def _key(self, program: str) -> ProgramKey:
+        return ProgramKey(self._clients.of(program).tenant, program)
+
+    def _arrived(
+        self, key: ProgramKey, call: str, parts: Sequence[Part], known: Known | None
+    ) -> Call:
+        stated = self._clients.of(key.program).stages_left
+        return self._targets.call(key, call, parts, known, stated)
 
     def _check_engines(self, now: float) -> None:
         """Read the engines' step costs, as the gateway's health check does."""
@@ -250,7 +262,7 @@ class Front:
 
     def end(self, program: str, now: float) -> tuple[str, ...]:
         """End the program's session. Returns the replicas that the gateway notifies."""
-        ended = at_once(self.table.end(ProgramKey(_TENANT, program), now))
+        ended = at_once(self.table.end(self._key(program), now))
         if ended is None or ended.threads:
             return ()
         self._targets.ended(ended)
