@@ -30,7 +30,7 @@ _RATE: Final = 0.5
 _LOAD: Final = 0.75
 _LONG: Final = 120
 # The curves of attainment by scale.
-_SCALES: Final = (3.0, 5.0, 8.0)
+_SCALES: Final = (3.0, 5.0)
 _CURVES: Final = ("vllm", "ray", REPRODUCTION, OURS)
 SEEDS: Final = 3
 CODE: Final = (
@@ -63,13 +63,12 @@ def _scenes(
     for cache in (True, False):
         for pool in pools:
             burst = {"trace": _MAIN, "pool": pool, "rate": _RATE, "cache": cache}
-            yield burst, SYSTEMS if cache or (unequal and pool == pools[0]) else FEWER
-        first: dict[str, Setting] = {"pool": pools[0], "cache": cache}
-        if cache or unequal:
-            steady = {"trace": _MAIN, "load": _LOAD, "queries": _LONG, **first}
-            yield steady, SYSTEMS if cache and unequal else FEWER
-        if cache and unequal:
-            yield {"trace": _OTHER, "rate": _RATE, **first}, FEWER
+            yield burst, SYSTEMS if pool == pools[0] and (cache or unequal) else FEWER
+        if unequal:
+            first: dict[str, Setting] = {"pool": pools[0], "cache": cache}
+            yield {"trace": _MAIN, "load": _LOAD, "queries": _LONG, **first}, FEWER
+            if cache:
+                yield {"trace": _OTHER, "rate": _RATE, **first}, FEWER
 
 
 def _cells(pools: Sequence[str], quick: bool) -> Sequence[Cell]:
