@@ -47,6 +47,8 @@ SYSTEMS: Final[Mapping[str, System]] = {
     OURS: System("slack", balancer="soonest", tags=True),
     "weft": System("resident", balancer="locality", tags=True),
 }
+# The rivals that the paper measured.
+PAPERS: Final = ("vllm", "vtc", "qlm", "llf", "ray")
 # The systems of scenes beside the main ones: the search of each of the other two takes several
 # plays.
 FEWER: Final = tuple(name for name in SYSTEMS if name not in ("qlm", "llf"))
@@ -154,6 +156,15 @@ class Played:
                 self.clients,
             )
         return self._found[key]
+
+    def stages(self) -> dict[tuple[str, int], str]:
+        """Return the stage of each call, by program and number."""
+        programs = _programs(self._scene.trace, self._seed, _EARLIER + self._scene.programs)
+        return {
+            (program.id, number): call.call.parts[0].name
+            for program in programs
+            for number, call in enumerate(program.calls)
+        }
 
     def counted(self, scale: float) -> list[ProgramRecord]:
         """Return the measured programs."""

@@ -160,6 +160,7 @@ FIGURE_9: Final = Experiment(
     headline=_part_headline,
     code=CODE,
     first_seed=FIRST_SEED,
+    order="slack",
 )
 FIGURE_10: Final = Experiment(
     name="hexgen-10",
@@ -181,4 +182,5 @@ FIGURE_10: Final = Experiment(
     headline=_alpha_headline,
     code=CODE,
     first_seed=FIRST_SEED,
+    order="slack",
 )

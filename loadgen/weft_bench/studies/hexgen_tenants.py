@@ -12,7 +12,7 @@ from typing import Any, Final
 from weft_bench.stats import mean as mean_of
 from weft_bench.stats import percentile
 from weft_bench.studies.cells import Cell, Measured, Setting, Values, cells
-from weft_bench.studies.experiment import Experiment, Headline, Score, Table, less, more
+from weft_bench.studies.experiment import Experiment, Goal, Headline, Score, Table, less, more
 from weft_bench.studies.hexgen import (
     ATTAINED,
     FIRST_SEED,
@@ -63,7 +63,7 @@ def _cells(quick: bool) -> Sequence[Cell]:
         return [
             cell
             for lie in list(_LIES)[:2]
-            for cell in cells(2, case="ten", lie=lie, system=OURS, **few)
+            for cell in cells(SEEDS, case="ten", lie=lie, system=OURS, **few)
         ]
     two = [
         cell
@@ -199,6 +199,32 @@ def _gain(one: Measured, group: Measured) -> object:
     return group.where(lie="none").ratio("first_slowdown", one)
 
 
+# Goals of this project: of Jain's index, and of the liar's gain.
+_FAIR: Final = 0.99
+_GAIN: Final = 1.02
+
+
+def _goals(found: Measured) -> Sequence[Goal]:
+    ours = found.where(system=OURS)
+    scenes = {
+        **{f"two tenants, {case}": at for case, at in each(_two(ours), "case")},
+        "ten honest tenants": _ten(ours).where(lie="none"),
+    }
+    fair = [
+        Goal(f"{scene}: Jain's index of attainment", at.estimate("jain"), _FAIR, less=False)
+        for scene, at in scenes.items()
+        if at
+    ]
+    honest = _ten(ours).where(lie="none")
+    gains = [
+        Goal(f"{lie}: the liar's honest over lying slowdown", ratio, _GAIN)
+        for lie, at in each(_ten(ours), "lie")
+        if lie != "none"
+        for ratio in [honest.ratio("first_slowdown", at)]
+    ]
+    return [*fair, *gains]
+
+
 def _headline(found: Measured) -> Headline:
     scores: list[Score] = []
     for case, at in each(_two(found), "case"):
@@ -238,4 +264,6 @@ FIGURE_8: Final = Experiment(
     headline=_headline,
     code=CODE,
     first_seed=FIRST_SEED,
+    order="slack",
+    goals=_goals,
 )

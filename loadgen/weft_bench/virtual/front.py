@@ -23,6 +23,7 @@ from weft_gateway.model import (
     ReplicaView,
     RouteRequest,
 )
+from weft_gateway.model.slo import CallBudget
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import ALPHA, BY_COST, build
 from weft_gateway.programs.memory import MemoryTable
@@ -98,6 +99,8 @@ class Front:
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
         self._clients = clients
+        # Of all calls with one, by call.
+        self.budgets: dict[str, CallBudget] = {}
         self._now_s = 0.0
         self._predicts = balancer in BY_COST or bool(deadlines)
         self._states, self._checked_s = states or {}, -HEALTH_INTERVAL_S
@@ -198,6 +201,7 @@ class Front:
             retain_s=retain_s,
         )
         if budget is not None:
+            self.budgets[call] = budget
             context = replace(
                 context,
                 budget_s=budget.budget_s,

@@ -158,6 +158,8 @@ class _World:
             end_s=self._now,
             violations=tuple(found),
             prefills=self._prefills.records,
+            budgets=self._front.budgets,
+            speeds={name: one.scheduler.speed() for name, one in self._replicas.items()},
         )
 
     def _push(self, at: float, what: int, name: str, number: int) -> None:
