@@ -1,0 +1,123 @@
+"""Candidate orders of a plan, as nested sequences over blocks of rows. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from weft_gateway.workflows.calls import PlannedCall
+from weft_gateway.workflows.costs import Worker
+from weft_gateway.workflows.placing import Share
+from weft_gateway.workflows.problem import Operation
+from weft_gateway.workflows.schedule import depths, schedule
+
+# Rows of a block.
+_BLOCK: Final = 8
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The order on one replica. sequences: numbers of operators; a sequence runs row by row. block:
+    rows that pass all sequences before the next rows begin; 0 for all rows. places: for each
+    operator in `operators` (sorted), the calls of earlier sequences per row, its place in its
+    sequence, and the length of that.
+    """
+
+    sequences: tuple[tuple[int, ...], ...]
+    block: int
+    rows: int
+    operators: tuple[int, ...]
+    places: tuple[tuple[int, int, int], ...]
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]], block: int, rows: int) -> Lane:
+        """Return the lane of nested sequences. rows: the most that an operator has here."""
+        kept = tuple(tuple(one) for one in sequences if one)
+        before = [0, *accumulate(len(one) for one in kept)]
+        places = {
+            number: (before[at], k, len(one))
+            for at, one in enumerate(kept)
+            for k, number in enumerate(one)
+        }
+        names = tuple(sorted(places))
+        return cls(kept, block, max(1, rows), names, tuple(places[name] for name in names))
+
+    def turn(self, number: int, rank: int) -> int:
+        """Return the turn of an operator in the replica's row `rank`. Each turn occurs once."""
+        before, place, length = self.places[bisect_left(self.operators, number)]
+        width = self.block or self.rows
+        block, row = divmod(rank, width)
+        start = block * width * len(self.operators)
+        return start + before * width + row * length + place
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order for all replicas. sequences: numbers of operators. block: as in `Lane`."""
+
+    name: str
+    sequences: tuple[tuple[int, ...], ...]
+    block: int
+
+
+def orders(
+    calls: Sequence[PlannedCall], worker: Worker, found: Sequence[Operation], block: int
+) -> list[Order]:
+    """Return candidate orders: Helium's sequences, one sequence for each depth in the graph, and
+    row by row; the first two over all rows and over blocks of rows.
+    """
+    place = {call.name: number for number, call in enumerate(calls)}
+    helium = schedule(calls, {"all": worker}, block=block)["all"]
+    nested = tuple(tuple(place[name] for name in sequence) for sequence in helium)
+    depth = depths(calls)
+    levels: dict[int, list[int]] = {}
+    for number, call in enumerate(calls):
+        levels.setdefault(-depth[call.name], []).append(number)
+    by_depth = tuple(tuple(levels[level]) for level in sorted(levels))
+    return [
+        Order("prefix", nested, 0),
+        Order(f"prefix, blocks of {_BLOCK}", nested, _BLOCK),
+        Order("depth", by_depth, 0),
+        Order(f"depth, blocks of {_BLOCK}", by_depth, _BLOCK),
+        Order("row", (tuple(_grouped(found)),), 1),
+    ]
+
+
+def lanes(order: Order, shares: Sequence[Share], rows: int, replicas: int) -> tuple[Lane, ...]:
+    """Return the order on each replica, with the operators that it serves."""
+    made = []
+    for at in range(replicas):
+        here = {number for one in shares if at in one.replicas for number in one.operators}
+        kept = [[number for number in one if number in here] for one in order.sequences]
+        most = max((one.rows(at, rows) for one in shares), default=1)
+        made.append(Lane.of(kept, order.block, most))
+    return tuple(made)
+
+
+def _grouped(found: Sequence[Operation]) -> list[int]:
+    """Return all operators in topological order; among those that can run, the one that shares the
+    longest prefix with the last one.
+    """
+    missing = [len(one.needs) for one in found]
+    followers: list[list[int]] = [[] for _ in found]
+    for number, one in enumerate(found):
+        for need in one.needs:
+            followers[need].append(number)
+    ready = [number for number, count in enumerate(missing) if not count]
+    order: list[int] = []
+    nodes: set[int] = set()
+    while ready:
+        chosen = max(
+            ready, key=lambda n: (sum(p.tokens for p in found[n].path if p.node in nodes), -n)
+        )
+        ready.remove(chosen)
+        order.append(chosen)
+        nodes = {piece.node for piece in (*found[chosen].path, *found[chosen].trail)}
+        for follower in followers[chosen]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                ready.append(follower)
+    return order

@@ -1,0 +1,247 @@
+"""The plan of a batch: a replica and a turn for each operator in each row. Pure.
+
+The planner goes beyond Helium's schedule in seconds on the given replicas: it predicts candidate
+orders (`predict`), places rows so that unequal replicas end together, and keeps the fastest. A plan
+is symbolic over rows: its size and the planning time do not grow with their number.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, inf
+from random import Random
+from typing import Final
+
+import msgspec
+
+from weft_gateway.workflows.calls import PlannedCall, build_tree, dependencies
+from weft_gateway.workflows.costs import Replica, Worker
+from weft_gateway.workflows.leaders import Leader, leaders
+from weft_gateway.workflows.orders import Lane, Order, lanes, orders
+from weft_gateway.workflows.placing import Share, eligible, place_rows
+from weft_gateway.workflows.predict import Prediction, predict
+from weft_gateway.workflows.problem import Operation, Rows, operations
+from weft_gateway.workflows.radix import BLOCK_TOKENS, Tokenizer, estimate_tokens
+
+# Calls that a prediction plays on each replica: a quarter of the batch within these limits. Further
+# rows are extrapolated.
+_SAMPLE_CALLS: Final = (352, 2048)
+# With at most this many rows a replica, a row more on one of them is worth avoiding.
+_FEW: Final = 32
+# A replica gets this many calls for each slot, so that its next call never waits for the network.
+WINDOW: Final = 1.25
+# Predictions that differ by more are worth another plan.
+DRIFT: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan.
+
+    operators: their names. rows: their number. row_order: columns to sort the rows by, so that rows
+    that share a prefix are neighbours; a row's rank is its place in this order. shares: the
+    replicas of operators. lanes: the order on each replica. leaders: static prefixes to compute
+    before the calls that share them. windows: calls that each replica gets at once. seconds,
+    hit_rate: as predicted.
+    """
+
+    operators: tuple[str, ...]
+    rows: int
+    row_order: tuple[str, ...]
+    replicas: tuple[str, ...]
+    shares: tuple[Share, ...]
+    lanes: tuple[Lane, ...]
+    leaders: tuple[Leader, ...]
+    windows: tuple[int, ...]
+    order: str
+    seconds: float
+    hit_rate: float
+
+    @cached_property
+    def _share_of(self) -> dict[int, Share]:
+        return {number: share for share in self.shares for number in share.operators}
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.operators)}
+
+    def turn(self, operator: str, rank: int) -> tuple[str, int]:
+        """Return the replica of an operator in a row, and its turn there. Calls of a replica are
+        sent in the order of their turns, as far as their inputs are there. Calls of one operator in
+        one row have the same turn. Raises KeyError for an unknown operator, IndexError for a rank
+        beyond the rows.
+        """
+        at, turn = self.numbered(self._number[operator], rank)
+        return self.replicas[at], turn
+
+    def numbered(self, number: int, rank: int) -> tuple[int, int]:
+        """Return `turn` with the numbers of operator and replica."""
+        if not 0 <= rank < self.rows:
+            raise IndexError(f"row {rank} is beyond the {self.rows} rows of the plan")
+        share = self._share_of[number]
+        at = bisect_right(share.bounds, rank)
+        start = share.bounds[at - 1] if at else 0
+        place = share.replicas[at]
+        return place, self.lanes[place].turn(number, rank - start)
+
+    def calls(self, replica: str) -> Iterator[tuple[str, int]]:
+        """Yield the calls of a replica in order, as operator and rank. Lists all rows: use it for
+        small plans.
+        """
+        at = self.replicas.index(replica)
+        found = [
+            (self.numbered(number, rank), name, rank)
+            for rank in range(self.rows)
+            for number, name in enumerate(self.operators)
+        ]
+        for (_, _), name, rank in sorted(one for one in found if one[0][0] == at):
+            yield name, rank
+
+    def encode(self) -> bytes:
+        """Return the plan as JSON. Equal plans have equal bytes."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Plan:
+        """Read `encode`. Raises msgspec.ValidationError."""
+        return msgspec.json.decode(data, type=cls)
+
+
+def plan(
+    calls: Sequence[PlannedCall],
+    rows: int,
+    replicas: Sequence[Replica],
+    distinct: Mapping[str, int] | None = None,
+    seed: int = 0,
+    tokenizer: Tokenizer = estimate_tokens,
+) -> Plan:
+    """Return the plan with the least predicted time.
+
+    calls: in topological order. distinct: distinct values of a column over the rows. seed: breaks
+    ties between equal replicas; the same arguments give the same bytes. Raises ValueError for no
+    replicas, for a model that no replica serves, for rows below 1, and for dependencies that are
+    not in topological order.
+    """
+    if rows < 1:
+        raise ValueError(f"a plan needs at least 1 row, got {rows}")
+    if not replicas:
+        raise ValueError("a plan needs at least 1 replica")
+    # Raises ValueError for an order that is not topological.
+    dependencies(calls)
+    block = max((one.block for one in replicas), default=BLOCK_TOKENS)
+    tree = build_tree(calls, tokenizer, block)
+    found = operations(calls, tree)
+    able = eligible(found, replicas)
+    first = list(range(len(replicas)))
+    Random(seed).shuffle(first)
+    values = dict(distinct or {})
+    shares = place_rows(found, rows, replicas, able, first)
+    windows = tuple(_window(found, shares, at, one) for at, one in enumerate(replicas))
+    worker = Worker(min(one.kv_tokens for one in replicas))
+    empty = Plan(
+        operators=tuple(one.name for one in found),
+        rows=rows,
+        row_order=row_order(found, values),
+        replicas=tuple(one.name for one in replicas),
+        shares=shares,
+        lanes=(),
+        leaders=(),
+        windows=windows,
+        order="",
+        seconds=inf,
+        hit_rate=0.0,
+    )
+    best, candidates = empty, orders(calls, worker, found, block)
+    for candidate in candidates:
+        best = _faster(best, replace(empty, shares=shares), candidate, found, replicas, values)
+    divided = place_rows(found, rows, replicas, able, first, whole=False)
+    differs = {one.bounds for one in divided} != {one.bounds for one in shares}
+    if rows <= _FEW * len(replicas) and differs:
+        chosen = next(one for one in candidates if one.name == best.order)
+        best = _faster(best, replace(empty, shares=divided), chosen, found, replicas, values)
+    return replace(best, leaders=leaders(found, best.shares, rows, replicas, windows))
+
+
+def _faster(
+    best: Plan,
+    empty: Plan,
+    order: Order,
+    found: Sequence[Operation],
+    replicas: Sequence[Replica],
+    distinct: Mapping[str, int],
+) -> Plan:
+    """Return a plan with this order, or the best one if it is as fast as predicted."""
+    if order.block >= empty.rows:
+        return best
+    made = replace(empty, lanes=lanes(order, empty.shares, empty.rows, len(replicas)))
+    predicted = predicted_plan(made, found, replicas, distinct)
+    seconds = round(predicted.seconds, 6)
+    if seconds >= best.seconds:
+        return best
+    return replace(made, order=order.name, seconds=seconds, hit_rate=round(predicted.hit_rate, 6))
+
+
+def row_order(found: Sequence[Operation], distinct: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the columns to sort rows by: those with repeated values, the longest shared prefixes
+    first.
+    """
+    weight: dict[str, int] = {}
+    for one in found:
+        for piece in one.path:
+            for axis in piece.axes:
+                if axis in distinct:
+                    weight[axis] = weight.get(axis, 0) + piece.tokens
+    return tuple(sorted(weight, key=lambda axis: (-weight[axis], axis)))
+
+
+def predicted_plan(
+    made: Plan, found: Sequence[Operation], replicas: Sequence[Replica], distinct: Mapping[str, int]
+) -> Prediction:
+    """Predict a plan. If the batch is large, its first rows on each replica stand for all."""
+    per_row = max(1, sum(one.copies for one in found))
+    kept = _representatives(made, replicas)
+    least, limit = _SAMPLE_CALLS
+    sample = max(least, min(limit, made.rows * per_row // 4))
+    most = max(2 * len(replicas), ceil(sample * len(replicas) / per_row))
+    rows = min(made.rows, most)
+    small, fewer = made, dict(distinct)
+    if rows < made.rows:
+        shares = tuple(one.scaled(made.rows, rows) for one in made.shares)
+        small = replace(made, rows=rows, shares=shares)
+        fewer = {axis: max(1, round(n * rows / made.rows)) for axis, n in distinct.items()}
+    ranks = [rank for rank in range(rows) if kept is None or small.numbered(0, rank)[0] in kept]
+    played = predict(found, Rows(rows, fewer), replicas, small.numbered, made.windows, ranks)
+    seconds = played.seconds + (made.rows - rows) / rows * len(ranks) * played.per_row_s
+    return replace(played, seconds=seconds)
+
+
+def _representatives(made: Plan, replicas: Sequence[Replica]) -> set[int] | None:
+    """Return one replica of each kind if no call depends on another replica: equal replicas with
+    equal numbers of rows take the same time. None if all must be played.
+    """
+    if len(made.shares) > 1:
+        return None
+    (share,) = made.shares
+    kinds: dict[object, int] = {}
+    for at in sorted(share.replicas, key=lambda one: -share.rows(one, made.rows)):
+        one = replicas[at]
+        kinds.setdefault((one.costs, one.block), at)
+    return set(kinds.values())
+
+
+def drifted(predicted_s: float, actual_s: float) -> bool:
+    """Return whether a part of a run took so much more or less than predicted that a new plan for
+    the rest is worth its time.
+    """
+    return predicted_s > 0 and abs(actual_s - predicted_s) > DRIFT * predicted_s
+
+
+def _window(found: Sequence[Operation], shares: Sequence[Share], at: int, replica: Replica) -> int:
+    """Return the calls that a replica gets at once, by slots and by room for their contexts."""
+    here = [number for share in shares if at in share.replicas for number in share.operators]
+    sizes = [found[number].prompt + found[number].answer for number in here] or [1.0]
+    most = replica.fits(sum(sizes) / len(sizes))
+    return max(1, int(WINDOW * min(replica.slots, most)))

@@ -1,0 +1,47 @@
+"""Candidate orders."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.plans import chain
+from weft_gateway.workflows.calls import build_tree
+from weft_gateway.workflows.costs import Worker
+from weft_gateway.workflows.orders import Lane, Order, lanes, orders
+from weft_gateway.workflows.placing import Share
+from weft_gateway.workflows.problem import operations
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 5), st.integers(1, 12))
+def test_turns_are_the_order_of_nested_sequences(lengths: list[int], block: int, rows: int) -> None:
+    numbers = iter(range(sum(lengths)))
+    sequences = [[next(numbers) for _ in range(length)] for length in lengths]
+    lane = Lane.of(sequences, block, rows)
+    turns = {(n, row): lane.turn(n, row) for n in range(sum(lengths)) for row in range(rows)}
+    width = block or rows
+    expected = [
+        (number, row)
+        for start in range(0, rows, width)
+        for sequence in sequences
+        for row in range(start, min(rows, start + width))
+        for number in sequence
+    ]
+    assert sorted(turns, key=turns.__getitem__) == expected
+    assert len(set(turns.values())) == len(turns)
+
+
+def test_candidates_are_helium_levels_and_rows() -> None:
+    calls = chain()
+    found = operations(calls, build_tree(calls))
+    made = {one.name: one for one in orders(calls, Worker(8192), found, 16)}
+    assert list(made) == ["prefix", "prefix, blocks of 8", "depth", "depth, blocks of 8", "row"]
+    assert made["prefix"].sequences == ((0,), (1,), (2,))
+    assert made["depth"].sequences == ((0, 1), (2,))
+    assert made["row"].sequences == ((0, 1, 2),)
+
+
+def test_lane_has_the_operators_of_its_replica() -> None:
+    shares = [Share((0, 2), (0,), ()), Share((1,), (1,), ())]
+    made = lanes(Order("depth", ((0, 1), (2,)), 0), shares, 4, 2)
+    assert [lane.sequences for lane in made] == [((0,), (2,)), ((1,),)]
+    assert [lane.rows for lane in made] == [4, 4]

@@ -1,0 +1,117 @@
+"""Placement of whole operators on workers that load models."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from weft_gateway.workflows.placement import (
+    PLACERS,
+    Job,
+    Node,
+    Places,
+    beam,
+    data_parallel,
+    dynamic,
+    exact,
+    finish_s,
+    weft,
+)
+
+
+@st.composite
+def _jobs(draw: st.DrawFn, most: int = 6) -> Job:
+    nodes = []
+    for number in range(draw(st.integers(1, most))):
+        needs = draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else set()
+        nodes.append(
+            Node(
+                draw(st.sampled_from("ab")),
+                float(draw(st.integers(1, 20))),
+                float(draw(st.integers(0, 10))),
+                tuple(sorted(needs)),
+                draw(st.sampled_from([1.0, 0.8])),
+            )
+        )
+    return Job(tuple(nodes)).checked()
+
+
+def _brute_force(job: Job, workers: int) -> float:
+    count = len(job.nodes)
+    groups = [g for size in range(1, workers + 1) for g in combinations(range(workers), size)]
+    best = float("inf")
+    for order in permutations(range(count)):
+        place = {number: at for at, number in enumerate(order)}
+        if any(place[need] > place[n] for n in range(count) for need in job.nodes[n].needs):
+            continue
+        for chosen in product(groups, repeat=count):
+            places = tuple((number, chosen[number]) for number in order)
+            best = min(best, finish_s(job, workers, places))
+    return best
+
+
+@pytest.mark.parametrize("name", PLACERS)
+@settings(max_examples=15, deadline=None)
+@given(job=_jobs(), workers=st.integers(1, 3))
+def test_placements_are_complete_and_in_order(name: str, job: Job, workers: int) -> None:
+    places = PLACERS[name](job, workers)
+    # Raises for placements that are not.
+    assert finish_s(job, workers, places) > 0
+    assert PLACERS[name](job, workers) == places
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(_jobs(most=4))
+def test_exact_solver_finds_the_least_time(job: Job) -> None:
+    places, proven = exact(job, 2)
+    assert proven
+    assert finish_s(job, 2, places) == pytest.approx(_brute_force(job, 2))
+
+
+@settings(max_examples=15, deadline=None)
+@given(_jobs())
+def test_no_placement_is_better_than_the_exact_one(job: Job) -> None:
+    places, proven = exact(job, 2)
+    assert proven
+    best = finish_s(job, 2, places)
+    for placer in PLACERS.values():
+        assert finish_s(job, 2, placer(job, 2)) >= best - 1e-6
+
+
+def test_model_stays_on_its_worker() -> None:
+    chain = Job(tuple(Node("ab"[n % 2], 10.0, 30.0, (n - 1,) if n else ()) for n in range(6)))
+    for places in (weft(chain, 2), dynamic(chain, 2)):
+        assert len({(chain.nodes[number].model, here) for number, here in places}) == 2
+
+
+def test_beam_replicates_a_single_ready_operator() -> None:
+    single = Job((Node("a", 100.0, 1.0),))
+    assert beam(single, 2) == data_parallel(single, 2)
+
+
+def test_beam_does_not_see_waiting() -> None:
+    """Its cost is the sum of stages of a worker; the finish time also has the wait for inputs."""
+    job = Job((Node("a", 10.0, 0.0), Node("a", 10.0, 0.0, (0,))), beta=0.1)
+    assert finish_s(job, 2, ((0, (0,)), (1, (1,)))) == 20.0
+
+
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        (((0, (0,)),), "each operator once"),
+        (((1, (0,)), (0, (0,))), "placed before its inputs"),
+        (((0, (7,)), (1, (0,))), "known are 0 to 1"),
+    ],
+)
+def test_invalid_placements_are_refused(places: Places, text: str) -> None:
+    job = Job((Node("a", 1.0, 0.0), Node("a", 1.0, 0.0, (0,))))
+    with pytest.raises(ValueError, match=text):
+        finish_s(job, 2, places)
+
+
+def test_operators_need_earlier_ones() -> None:
+    with pytest.raises(ValueError, match="operator 0 must need earlier ones, not 1"):
+        Job((Node("a", 1.0, 0.0, (1,)), Node("a", 1.0, 0.0))).checked()
