@@ -83,7 +83,7 @@ class Node:
         )
 
 
-# What a name in a text stands for.
+# The nodes that a name in a text stands for.
 Reference = Input | Node | tuple["Reference", ...]
 
 

@@ -18,7 +18,7 @@ from weft_gateway.workflows.jinja import shown
 from weft_gateway.workflows.plan import Plan, plan
 from weft_gateway.workflows.radix import BLOCK_TOKENS, Chat, Slot, cut, estimate_tokens
 from weft_gateway.workflows.rewrite import Kind, Rewrite, rewrite
-from weft_gateway.workflows.trial import CHARACTERS, Tally, Trial, trial
+from weft_gateway.workflows.trial import CHARACTERS, Figures, Trial, trial
 
 # A hint is worth this share of the operator's prompt tokens.
 _WORTH: Final = 0.05
@@ -46,7 +46,7 @@ class Explained:
     workflow: Workflow
     rows: int
     sample: int
-    tallies: Mapping[str, Tally]
+    tallies: Mapping[str, Figures]
     naive: int
     savings: tuple[Saving, ...]
     merged: int
@@ -104,9 +104,9 @@ def explain(
 _PLAIN: Final = Chat(opening="", closing="")
 
 
-def _scaled(one: Tally, scale: float) -> Tally:
+def _scaled(one: Figures, scale: float) -> Figures:
     figures = (one.executions, one.merged, one.prompt, one.cached, one.output)
-    return Tally(*(round(scale * figure) for figure in figures))
+    return Figures(*(round(scale * figure) for figure in figures))
 
 
 def _saved(one: Rewrite, workflow: Workflow, before: Trial, scale: float) -> int:
@@ -141,7 +141,7 @@ def _profile(workflow: Workflow, sample: Sequence[Mapping[str, Any]], after: Tri
     return Profile(columns=columns, distinct=distinct, items=items)
 
 
-def _engine_s(one: Tally, replicas: Sequence[Replica]) -> float:
+def _engine_s(one: Figures, replicas: Sequence[Replica]) -> float:
     """Engine seconds of an operator's calls in full batches, on the mean replica."""
     total = 0.0
     calls = max(1, one.requests)

@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from weft_gateway.workflows.explain import Explained
 from weft_gateway.workflows.graph import Branch, Loop, Operator
-from weft_gateway.workflows.trial import Tally
+from weft_gateway.workflows.trial import Figures
 
 _THOUSAND: Final = 1000
 
@@ -92,7 +92,7 @@ def _figures(name: str, found: Explained) -> str:
     return "  ".join(parts)
 
 
-def _tokens(tally: Tally) -> str:
+def _tokens(tally: Figures) -> str:
     share = tally.cached / tally.prompt if tally.prompt else 0.0
     return f"{_number(tally.prompt)} tokens, {_number(tally.cached)} cached ({share:.0%})"
 
@@ -101,9 +101,9 @@ def _number(value: int) -> str:
     return str(value) if value < 100 * _THOUSAND else f"{value / _THOUSAND:.0f}k"
 
 
-def _sum(found: Explained) -> Tally:
+def _sum(found: Explained) -> Figures:
     tallies = found.tallies.values()
-    return Tally(
+    return Figures(
         prompt=sum(one.prompt for one in tallies), cached=sum(one.cached for one in tallies)
     )
 

@@ -28,7 +28,7 @@ _MARKUP: Final = "<|im_start|>{role}\n{text}<|im_end|>\n"
 
 
 @dataclass(slots=True)
-class Tally:
+class Figures:
     """The executions of an operator. merged: those that needed no request, because an equal one was
     made before. prompt, cached, output: tokens of the requests of a model; cached: found in a
     prefix cache without limit, if calls run in the order of the rows.
@@ -53,7 +53,7 @@ class Trial:
     """
 
     rows: int = 0
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, Figures] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
 
 
@@ -78,7 +78,7 @@ class _Unknown(dict[str, Any]):
 
 
 class _Executor:
-    def __init__(self, workflow: Workflow, tallies: dict[str, Tally], merges: bool) -> None:
+    def __init__(self, workflow: Workflow, tallies: dict[str, Figures], merges: bool) -> None:
         self.row = 0
         self._tallies = tallies
         self._answers: dict[str, Any] | None = {} if merges else None
@@ -92,7 +92,7 @@ class _Executor:
         }
 
     def __call__(self, task: Task) -> Any:
-        tally = self._tallies.setdefault(task.operator.name, Tally())
+        tally = self._tallies.setdefault(task.operator.name, Figures())
         tally.executions += 1
         request = task.request
         key = signature(request, task.operator.idempotent)
@@ -112,7 +112,7 @@ class _Executor:
             self._answers[key] = answer
         return answer
 
-    def _prompt(self, request: LlmRequest, tally: Tally, named: str) -> str:
+    def _prompt(self, request: LlmRequest, tally: Figures, named: str) -> str:
         text = "".join(_MARKUP.format(role=role, text=one) for role, one in request.messages)
         most = request.parameters.get("max_tokens")
         output = min(most, ANSWER_TOKENS) if isinstance(most, int) else ANSWER_TOKENS
