@@ -83,7 +83,7 @@ class Node:
         )
 
 
-# The nodes that a name in a text stands for.
+# The values that a name in a text can stand for.
 Reference = Input | Node | tuple["Reference", ...]
 
 
