@@ -15,7 +15,6 @@ from weft_gateway.workflows.calls import PlannedCall, Profile, planned_calls
 from weft_gateway.workflows.costs import Replica, call_seconds
 from weft_gateway.workflows.graph import Loop, Operator, Workflow
 from weft_gateway.workflows.jinja import shown
-from weft_gateway.workflows.plan import Plan, plan
 from weft_gateway.workflows.radix import BLOCK_TOKENS, Chat, Slot, cut, estimate_tokens
 from weft_gateway.workflows.rewrite import Kind, Rewrite, rewrite
 from weft_gateway.workflows.trial import CHARACTERS, Figures, Trial, trial
@@ -39,8 +38,9 @@ class Explained:
 
     workflow: after rewriting. rows: of the input; sample: those that were tried. tallies: by
     operator, for all rows. naive: requests without rewrites and merging. merged: requests that
-    equal ones save. seconds: of engine time, by operator; empty without replicas. plan: None
-    without replicas or calls. notes: limits of these figures. hints: for the author.
+    equal ones save. seconds: of engine time, by operator; empty without replicas. least_s: the time
+    of the run if all replicas are busy with full batches from start to end; 0 without replicas.
+    notes: limits of these figures. hints: for the author.
     """
 
     workflow: Workflow
@@ -51,7 +51,7 @@ class Explained:
     savings: tuple[Saving, ...]
     merged: int
     seconds: Mapping[str, float]
-    plan: Plan | None
+    least_s: float
     notes: tuple[str, ...]
     hints: tuple[str, ...]
 
@@ -68,7 +68,7 @@ def explain(
     replicas: Sequence[Replica] = (),
 ) -> Explained:
     """Explain a workflow. sample: rows of the input. rows: their number in the whole input.
-    Figures of the sample are scaled. Raises ValueError for a model that no replica serves.
+    Figures of the sample are scaled.
     """
     scale = rows / len(sample) if sample else 0.0
     before = trial(workflow, sample, merges=False)
@@ -77,10 +77,9 @@ def explain(
     tallies = {name: _scaled(one, scale) for name, one in after.tallies.items()}
     savings = tuple(Saving(one, _saved(one, workflow, before, scale)) for one in done.rewrites)
     profile = _profile(done.workflow, sample, after)
-    calls = planned_calls(done.workflow, profile)
-    made = None
-    if replicas and calls and rows:
-        made = plan(calls, rows, replicas, profile.distinct)
+    seconds = {
+        name: _engine_s(one, replicas) for name, one in tallies.items() if one.prompt and replicas
+    }
     return Explained(
         done.workflow,
         rows,
@@ -89,12 +88,8 @@ def explain(
         round(scale * sum(one.executions for one in before.tallies.values())),
         savings,
         sum(one.merged for one in tallies.values()),
-        {
-            name: _engine_s(one, replicas)
-            for name, one in tallies.items()
-            if one.prompt and replicas
-        },
-        made,
+        seconds,
+        sum(seconds.values()) / max(1, len(replicas)),
         tuple(_notes(done.workflow, after, rows, len(sample))),
         tuple(_hints(planned_calls(done.workflow, profile, _PLAIN), profile, rows)),
     )

@@ -28,9 +28,8 @@ def text(found: Explained, width: int = 120, color: bool = False) -> str:
         f"{found.rows} rows, {_number(found.requests)} requests after rewriting and merging, "
         f"{_number(found.naive)} without; prompts {_tokens(total)}"
     )
-    if found.plan is not None:
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in _shares(found).items())
-        console.print(f"predicted: {found.plan.seconds:.1f} s; share of the calls: {shares}")
+    if found.least_s:
+        console.print(f"at least {found.least_s:.1f} s, with all replicas busy in full batches")
     _list(console, "Rewrites", [_saving(found, number) for number in range(len(found.savings))])
     if found.merged:
         _list(console, "Merging", [f"{_number(found.merged)} requests equal an earlier one"])
@@ -106,17 +105,6 @@ def _sum(found: Explained) -> Figures:
     return Figures(
         prompt=sum(one.prompt for one in tallies), cached=sum(one.cached for one in tallies)
     )
-
-
-def _shares(found: Explained) -> dict[str, float]:
-    """The share of operators and rows at each replica."""
-    assert found.plan is not None
-    counts = dict.fromkeys(found.plan.replicas, 0)
-    for share in found.plan.shares:
-        for number in share.replicas:
-            counts[found.plan.replicas[number]] += share.rows(number, found.plan.rows)
-    total = max(1, sum(counts.values()))
-    return {name: count / total for name, count in counts.items()}
 
 
 def _saving(found: Explained, number: int) -> str:

@@ -15,7 +15,7 @@ from weft_gateway.runs.explaining import explained, replicas_of
 from weft_gateway.workflows.spec import load
 
 COSTS = {
-    "step_s": 0.001, "weights_s": 0.01, "prefill_token_s": 1e-4, "decode_s": 2e-4,
+    "step_s": 0.001, "weights_s": 0.01, "prefill_token_s": 1e-4, "decode_sequence_s": 2e-4,
     "context_token_s": 1e-7,
 }  # fmt: skip
 STATE: dict[str, Any] = {"slots": 8, "kv_blocks": 1000, "block_tokens": 16, "costs": COSTS}
@@ -40,10 +40,12 @@ def test_seconds_follow_the_costs_that_engines_report(tmp_path: Path) -> None:
     workflows.copy(tmp_path)
     workflow = load((tmp_path / "map_reduce.yaml").read_text())
     rows = tmp_path / "map_reduce.jsonl"
-    plans = [explained(workflow, rows, replicas=one).plan for one in (found, slow)]
-    assert plans[0] is not None
-    assert plans[1] is not None
-    assert 0 < plans[0].seconds < plans[1].seconds
+    seconds = [
+        sum(explained(workflow, rows, replicas=one).seconds.values()) for one in (found, slow)
+    ]
+    assert 0 < seconds[0] < seconds[1]
+    both = explained(workflow, rows, replicas=found * 2)
+    assert both.least_s == seconds[0] / 2
     one = explained(workflow, rows, sample=1)
     assert (one.rows, one.sample) == (3, 1)
 
