@@ -22,7 +22,8 @@ class System:
     """An engine, its router and its orchestrators' features.
 
     order, tags, swap, prefix_cache: as in `EngineSettings`. options: of the order, beside
-    `experiments`. alpha, forecast_error, known: as in `Setup`; an alpha below 0 is the gateway's.
+    `experiments`. alpha, forecast_error, known, refuse: as in `Setup`; an alpha below 0 is that of
+    the gateway.
     """
 
     order: str
@@ -36,6 +37,7 @@ class System:
     alpha: float = -1.0
     forecast_error: float = 1.0
     known: bool = False
+    refuse: bool = False
 
 
 # The default order of the engines.
@@ -166,6 +168,7 @@ def play_programs(
         deadlines=deadlines or {},
         forecast_error=system.forecast_error,
         known=system.known,
+        refuse=system.refuse,
     )
     if system.alpha >= 0:
         setup = replace(setup, alpha=system.alpha)
