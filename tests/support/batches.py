@@ -32,7 +32,7 @@ def lines(*requests: Any) -> bytes:
 
 
 async def chat(wire: Any, request: Any) -> None:
-    """Answer with the last message."""
+    """Answer with the last message. An answer has used 5 tokens."""
     body = request.json
     said = body["messages"][-1]["content"]
     await wire.plain(
@@ -48,6 +48,7 @@ async def chat(wire: Any, request: Any) -> None:
                     "finish_reason": "stop",
                 }
             ],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
         }
     )
 

@@ -21,6 +21,8 @@ from typing import IO, Final
 
 import msgspec
 
+from weft_gateway.runs.batch_usage import NO_TOKENS, Tokens
+
 # Ids that this module generates, which are safe as names of files.
 _ID: Final = re.compile(r"(?:file-|batch_|msgbatch_)[0-9a-f]{24}")
 _SCHEMA: Final = """
@@ -94,9 +96,10 @@ class LineError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Batch(msgspec.Struct):
     """A batch. window: as its client wrote it. times: Unix time by state. total, completed, failed:
-    numbers of requests. unsent: requests that were not sent, because the batch was cancelled or has
-    expired. output_file, error_file: ids of the results, reserved when the batch begins. results:
-    those of them that exist, once the batch has ended.
+    numbers of requests. usage: the tokens of the completed ones. unsent: requests that were not
+    sent, because the batch was cancelled or has expired. output_file, error_file: ids of the
+    results, reserved when the batch begins. results: those of them that exist, once the batch has
+    ended.
     """
 
     id: str
@@ -116,6 +119,7 @@ class Batch(msgspec.Struct):
     completed: int = 0
     failed: int = 0
     unsent: int = 0
+    usage: Tokens = NO_TOKENS
     output_file: str = ""
     error_file: str = ""
     results: list[str] = []

@@ -56,6 +56,7 @@ async def test_a_killed_gateway_continues_its_batches(
                 assert batch.status == "completed"
                 counts = batch.request_counts
                 assert (counts.total, counts.completed, counts.failed) == (152, 152, 0)
+                assert batch.usage.total_tokens == 152 * 5
                 found = await content(client, batch.output_file_id)
                 assert found.keys() == {f"row-{number}" for number in range(152)}
     assert before < 151
