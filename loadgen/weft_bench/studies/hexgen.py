@@ -192,11 +192,14 @@ class Played:
         attained: share of queries within the scale. throughput: queries a second from the first
         arrival to the last end. goodput: of those within the scale. slowdown: mean. latency: mean,
         seconds. hit_rate: cached share of prompt tokens. fast: share of prompt tokens on the
-        replicas of the first kind. single_p95: of single calls, the slowdown.
+        replicas of the first kind. single_p95: of single calls, the slowdown. Refused queries count
+        as not attained, and in no slowdown or latency.
         """
         found, slowdowns = self.at(scale), self.slowdowns(scale)
-        counted = [one for one in self.counted(scale) if not one.id.endswith(SINGLE)]
-        begun, ended = min(one.arrival_s for one in counted), max(one.end_s for one in counted)
+        served = [one for one in slowdowns if one < inf]
+        queries = [one for one in self.counted(scale) if not one.id.endswith(SINGLE)]
+        counted = [one for one in queries if one.calls]
+        begun, ended = min(one.arrival_s for one in queries), max(one.end_s for one in counted)
         names = {one.id for one in self.counted(scale)}
         calls = [call for call in found.calls if call.program in names]
         prompts = sum(call.prompt_tokens for call in calls)
@@ -205,10 +208,10 @@ class Played:
         attained = sum(one <= scale for one in slowdowns) / len(slowdowns)
         values = {
             "attained": attained,
-            "goodput": attained * len(counted) / (ended - begun),
+            "goodput": attained * len(queries) / (ended - begun),
             "throughput": len(counted) / (ended - begun),
-            "slowdown": mean(slowdowns),
-            "slowdown_p95": percentile(slowdowns, ATTAINED),
+            "slowdown": mean(served),
+            "slowdown_p95": percentile(served, ATTAINED),
             "latency": mean([one.response_s for one in counted]),
             "latency_p95": percentile([one.response_s for one in counted], ATTAINED),
             "hit_rate": sum(call.cached_tokens for call in calls) / prompts,

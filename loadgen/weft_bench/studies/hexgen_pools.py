@@ -71,7 +71,12 @@ def _scenes(
     unequal = len(pools) > 1
     for cache in (True, False):
         for pool in pools:
-            burst = {"trace": _MAIN, "pool": pool, "rate": _RATE, "cache": cache}
+            burst: dict[str, Setting] = {
+                "trace": _MAIN,
+                "pool": pool,
+                "rate": _RATE,
+                "cache": cache,
+            }
             yield burst, SYSTEMS if pool == pools[0] and (cache or unequal) else FEWER
         if unequal:
             first: dict[str, Setting] = {"pool": pools[0], "cache": cache}

@@ -23,8 +23,8 @@ class System:
     """An engine, its router and its orchestrators' features.
 
     order, tags, swap, prefix_cache: as in `EngineSettings`. options: of the order, beside
-    `experiments`. alpha, forecast_error, known: as in `Setup`; an alpha below 0 is the gateway's.
-    shared: as in `Clients`.
+    `experiments`. alpha, forecast_error, known, refuse: as in `Setup`; an alpha below 0 is that of
+    the gateway. shared: as in `Clients`.
     """
 
     order: str
@@ -39,6 +39,7 @@ class System:
     forecast_error: float = 1.0
     known: bool = False
     shared: Shared = Shared.UNKNOWN
+    refuse: bool = False
 
 
 # The default order of the engines.
@@ -173,6 +174,7 @@ def play_programs(
         forecast_error=system.forecast_error,
         known=system.known,
         clients=Clients(clients or {}, system.shared),
+        refuse=system.refuse,
     )
     if system.alpha >= 0:
         setup = replace(setup, alpha=system.alpha)

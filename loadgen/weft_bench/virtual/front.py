@@ -71,9 +71,10 @@ class Front:
     balancer: a router's name; ValueError lists the valid ones. threshold_tokens: calls longer than
     this go to the program's home replica, if the balancer has homes. tree: restricts the router's
     choice by prompt content. deadlines: of programs that have one, seconds from their first call.
-    alpha: of the balancer `work`. forecast_error: a factor on learned times and answers. states:
-    of the engines' answers to `GET /weft/state`, the limits and costs, by replica. clients: of
-    programs that state something or have a tenant.
+    alpha: of the balancer `work`. forecast_error: a factor on learned times and answers. refuse:
+    programs that cannot meet their deadline are refused. states: of the engines' answers to
+    `GET /weft/state`, the limits and costs, by replica. clients: of programs that state something
+    or have a tenant.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Front:
         deadlines: Mapping[str, float] | None = None,
         alpha: float = ALPHA,
         forecast_error: float = 1.0,
+        refuse: bool = False,
         states: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
         clients: Clients = EVERYONE,
     ) -> None:
@@ -102,6 +104,9 @@ class Front:
         # Of all calls with one, by call.
         self.budgets: dict[str, CallBudget] = {}
         self._now_s = 0.0
+        # Programs that were refused at their first call.
+        self.refused: set[str] = set()
+        self._refuse = refuse
         self._predicts = balancer in BY_COST or bool(deadlines)
         self._states, self._checked_s = states or {}, -HEALTH_INTERVAL_S
         self._targets = Targets(
@@ -132,6 +137,8 @@ class Front:
         known: Known | None = None,
     ) -> tuple[str, CallContext]:
         """Route and open a call. Returns its replica and the context for the engine.
+
+        A call of a program that is refused has no open call after it: see `refused`.
 
         parts: the prompt's content, for a tree. prefilled: the replica that computed the prompt's
         prefix ahead of the call. known: its future, in experiments. Raises RuntimeError if no
@@ -184,6 +191,9 @@ class Front:
             # A prefill has no budget, and nothing is learned from it.
             self._targets.opened(arrived, opened, decision, prompt_tokens)
             budget = arrived.budget
+            if self._refuse and opened.program.calls == 1 and self._targets.infeasible(arrived):
+                self.refused.add(program)
+                self._close_refused(arrived, now)
         if prefix is not None:
             self._sent.sent(opened.replica, prefix)
         if self._tree:
@@ -263,6 +273,12 @@ class Front:
         )
         at_once(self.table.close_call(closing))
         self._targets.closed(report, outcome)
+
+    def _close_refused(self, call: Call, now: float) -> None:
+        key = self._keys.pop(call.id)
+        at_once(self.table.close_call(Closing(key, call.id, now, Outcome.REFUSED)))
+        self._targets.refused(call)
+        at_once(self.table.end(key, now))
 
     def end(self, program: str, now: float) -> tuple[str, ...]:
         """End the program's session. Returns the replicas that the gateway notifies."""

@@ -75,6 +75,17 @@ def units(found: Simulation) -> list[UnitShape]:
     costs = Costs()
     for name, speed in found.speeds.items():
         costs.set_engine(name, engine_costs({"engines": [dict(speed)]}))
+    for call in found.calls:
+        budget = found.budgets.get(_name(call))
+        costs.learn(
+            MODEL,
+            call.replica,
+            "" if budget is None else budget.kind,
+            call.prompt_tokens,
+            call.cached_tokens,
+            call.output_tokens,
+            call.service_s,
+        )
     contexts: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_MAX_CONTEXTS))
     served: dict[str, set[str]] = defaultdict(set)
     resumed = set()
@@ -87,11 +98,15 @@ def units(found: Simulation) -> list[UnitShape]:
         sent = contexts[call.program]
         known = max([call.cached_tokens, *(one for one in sent if one <= call.prompt_tokens)])
         sent.append(call.prompt_tokens + call.output_tokens)
-        budget = found.budgets.get(f"{call.program}/{call.number}")
+        budget = found.budgets.get(_name(call))
         alone_s = costs.alone_s(MODEL, call.prompt_tokens, known, call.output_tokens)
         shape = _shape(call, budget, known, id(call) in resumed, alone_s)
         calls[call.program].append(shape)
     return sorted(map(unit_of, calls.values()), key=lambda unit: unit.end_s)
+
+
+def _name(call: CallRecord) -> str:
+    return f"{call.program}/{call.number}"
 
 
 def _shape(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -126,12 +127,14 @@ class Simulation:
 
 
 def program_record(id_: str, arrival_s: float, calls: Sequence[CallRecord]) -> ProgramRecord:
-    """Sum up a program's calls, which are in the order of arrival; at least one."""
+    """Sum up a program's calls, which are in the order of arrival. A program without calls was
+    refused, and never ends.
+    """
     places = [call.replica for call in calls]
     return ProgramRecord(
         id=id_,
         arrival_s=arrival_s,
-        end_s=max(call.end_s for call in calls),
+        end_s=max((call.end_s for call in calls), default=math.inf),
         calls=len(calls),
         output_tokens=sum(call.output_tokens for call in calls),
         service_s=sum(call.service_s for call in calls),

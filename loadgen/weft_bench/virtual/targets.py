@@ -11,6 +11,7 @@ from typing import Any, Final
 from weft_engine.wire import CallReport
 from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import Call, Hooks, Placed
+from weft_gateway.calls.features.feasible import wait_s
 from weft_gateway.calls.outlook import Outlook
 from weft_gateway.engine.described import engine_costs
 from weft_gateway.engine.endpoints import BY_PATH
@@ -24,9 +25,10 @@ from weft_gateway.model import (
     RouteRequest,
 )
 from weft_gateway.model.hint import Hints
-from weft_gateway.model.slo import Ask, CallBudget, Goal, Scope
+from weft_gateway.model.slo import Ask, CallBudget, Goal, Late, Scope
 from weft_gateway.policies.budget import budget, is_late
 from weft_gateway.policies.costs import Shape
+from weft_gateway.policies.feasible import Verdict, verdict
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.memory import MemoryTable
 
@@ -150,6 +152,17 @@ class Targets:
         if program.goal.target_s:
             self._budgets.opened(call)
             call.budget = self._budgets.of(call)
+
+    def infeasible(self, call: Call) -> bool:
+        """Whether the gateway refuses the program of this first call, if its class says so."""
+        found = call.budget
+        return found is not None and verdict(Late.REFUSE, found, wait_s(call)) is Verdict.REFUSE
+
+    def refused(self, call: Call) -> None:
+        """Forget a program whose first call was refused."""
+        self._known.known.pop(call.id, None)
+        del self._calls[call.id]
+        self._budgets.forget(call.key)
 
     def closed(self, report: CallReport, outcome: Outcome) -> None:
         """Learn from a call that was answered."""

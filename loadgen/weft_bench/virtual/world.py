@@ -63,8 +63,9 @@ class Setup:
     router, and draws the delays. bytes_per_token: the ratio that estimated the lengths of programs
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
-    deadlines: of programs that have one, seconds from their first call. alpha, forecast_error: as
-    in `Front`. known: the gateway knows the future of each call. clients: of the programs.
+    deadlines: of programs that have one, seconds from their first call. alpha, forecast_error,
+    refuse: as in `Front`. known: the gateway knows the future of each call. clients: of the
+    programs.
     """
 
     shapes: Sequence[EngineShape]
@@ -80,6 +81,7 @@ class Setup:
     forecast_error: float = 1.0
     known: bool = False
     clients: Clients = EVERYONE
+    refuse: bool = False
 
 
 def simulate(
@@ -173,6 +175,8 @@ class _World:
 
     def _come(self, program: Program, number: int) -> None:
         now, front, id_ = self._now, self._front, program.ready.id
+        if id_ in front.refused:
+            return
         if not program.records:
             front.begin(id_, now)
         waits_for = self._prefills.hold(id_, number, now)
@@ -200,6 +204,8 @@ class _World:
             prefilled=prefilled,
             known=known(program, number, ready_costs) if ready_costs else None,
         )
+        if id_ in front.refused:
+            return
         replica = self._replicas[name]
         prompt = replica.prompt(id_, parts)
         answer = place(ready.call.answer or f"answer/{call}")
@@ -378,6 +384,7 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
         alpha=setup.alpha,
         forecast_error=setup.forecast_error,
         clients=setup.clients,
+        refuse=setup.refuse,
         states={name: replica.scheduler.speed for name, replica in replicas.items()},
     )
 

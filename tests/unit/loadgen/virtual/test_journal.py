@@ -17,7 +17,7 @@ SPEED = {
         "step_s": 0.01,
         "weights_s": 0.0,
         "prefill_token_s": 0.001,
-        "decode_s": 0.002,
+        "decode_sequence_s": 0.002,
         "context_token_s": 0.0,
     },
 }
