@@ -20,7 +20,7 @@ _RECENT: Final = 64
 _EXACT: Final = 1e-9
 
 
-class Ahead(NamedTuple):
+class RemainingCalls(NamedTuple):
     """The calls after a position: the median number and the 90th percentile. seconds, seconds_p90:
     the mean service of as many calls there, 0 if unknown.
     """
@@ -31,7 +31,7 @@ class Ahead(NamedTuple):
     seconds_p90: float = 0.0
 
 
-_NOTHING: Final = Ahead()
+_NOTHING: Final = RemainingCalls()
 
 
 class _Path:
@@ -47,7 +47,7 @@ class _Path:
         self.counts: list[list[int]] = []
         self.events = 0
         self.services: list[tuple[int, float]] = [(0, 0.0)]
-        self.known: dict[int, tuple[Ahead, int, int]] = {}
+        self.known: dict[int, tuple[RemainingCalls, int, int]] = {}
 
 
 class PathLengths:
@@ -75,7 +75,7 @@ class PathLengths:
         """Return the median and the 90th percentile of the number of calls after `position`."""
         return self.ahead(kind, position)[:2]
 
-    def ahead(self, kind: str, position: int) -> Ahead:
+    def ahead(self, kind: str, position: int) -> RemainingCalls:
         """Return the forecast of the calls after `position`."""
         every = self._paths.get(ALL)
         if every is None:
@@ -121,7 +121,7 @@ class PathLengths:
         return path
 
 
-def _ahead(path: _Path, every: _Path, position: int) -> Ahead:
+def _ahead(path: _Path, every: _Path, position: int) -> RemainingCalls:
     calls, most = _residual(path, every, position)
     overall = path if path.services[0][0] >= MIN_SAMPLES else every
     passed = median_s = 0.0
@@ -135,7 +135,7 @@ def _ahead(path: _Path, every: _Path, position: int) -> Ahead:
         passed += mean if count >= MIN_SAMPLES else overall.services[0][1]
         if number == calls:
             median_s = passed
-    return Ahead(calls, most, median_s, passed)
+    return RemainingCalls(calls, most, median_s, passed)
 
 
 def _residual(path: _Path, every: _Path, position: int) -> tuple[int, int]:

@@ -30,7 +30,6 @@ POOLS: Final[Mapping[str, str]] = {
     "homo": "hexgen-a100",
     # Another model, without a fit.
     "qwen-1": "32b-a100,32b-a100,32b-a6000,32b-a6000",
-    "qwen-2": "32b-a100,32b-a100,32b-l40,32b-a6000",
 }
 _REPLICAS: Final = 4
 # Ours, and the paper's system.
@@ -47,6 +46,9 @@ SYSTEMS: Final[Mapping[str, System]] = {
     OURS: System("slack", balancer="soonest", tags=True),
     "weft": System("resident", balancer="locality", tags=True),
 }
+# The systems of scenes beside the main ones: the search of each of the other two takes several
+# plays.
+FEWER: Final = tuple(name for name in SYSTEMS if name not in ("qlm", "llf"))
 # Orders and balancers that read deadlines.
 _READ_DEADLINES: Final = frozenset({"urgency", "qlm", "llf", "slack", "soonest"})
 # Queries before the measured ones. Every system starts with a warm cache and learned costs.
@@ -60,6 +62,7 @@ FIRST_SEED: Final = 100
 _APART_S: Final = 10_000.0
 # The least factor between two scales while none is known that suffices.
 _WIDER: Final = 1.25
+_ROUNDING: Final = 1 + 1e-9
 # A burst keeps the pool busy until this share of its queries has ended.
 _BUSY: Final = 0.8
 
@@ -204,13 +207,14 @@ def least_scale(slowdown: Callable[[float], float], precision: float = 1.03) -> 
                 return scale
         else:
             low = scale
-        if low and high / low <= precision:
+        if low and high / low <= precision * _ROUNDING:
             break
         if high == inf:
             # A slowdown that grows with the scale must not make the steps small.
             scale = max(found, _WIDER * low)
         elif low < found < high:
-            scale = found
+            # Neither must one that falls with it.
+            scale = min(found, high / precision)
         else:
             scale = sqrt((low or 1.0) * high)
     return high

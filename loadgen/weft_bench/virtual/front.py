@@ -71,8 +71,8 @@ class Front:
     this go to the program's home replica, if the balancer has homes. tree: restricts the router's
     choice by prompt content. deadlines: of programs that have one, seconds from their first call.
     alpha: of the balancer `work`. forecast_error: a factor on learned times and answers. refuse:
-    programs that cannot meet their deadline are refused. states: the engines' answers to
-    `GET /weft/state`, by replica.
+    programs that cannot meet their deadline are refused. states: of the engines' answers to
+    `GET /weft/state`, the limits and costs, by replica.
     """
 
     def __init__(

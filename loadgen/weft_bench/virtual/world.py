@@ -379,7 +379,7 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
         alpha=setup.alpha,
         forecast_error=setup.forecast_error,
         refuse=setup.refuse,
-        states={name: replica.scheduler.state for name, replica in replicas.items()},
+        states={name: replica.scheduler.speed for name, replica in replicas.items()},
     )
 
 

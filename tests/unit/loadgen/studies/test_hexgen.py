@@ -9,7 +9,7 @@ from math import inf
 import pytest
 from weft_bench.studies.cells import Measured, cells, measured
 from weft_bench.studies.hexgen import SYSTEMS, Played, Scene, least_scale
-from weft_bench.studies.hexgen_pools import FIGURE_4, FIGURE_5, pooled
+from weft_bench.studies.hexgen_pools import FIGURE_4, FIGURE_5, FIGURE_6, pooled
 from weft_bench.workloads.text2sql import SINGLE
 
 
@@ -30,6 +30,12 @@ def test_least_scale_makes_its_deadlines_just_attainable(
     found = least_scale(slowdown)
     assert slowdown(found) <= found
     assert found == pytest.approx(expected, rel=0.04)
+
+
+def test_search_does_not_follow_a_slowdown_that_falls_slowly():
+    # Twelve steps of half a percent end above 7.5.
+    found = least_scale(lambda scale: 0.995 * scale if scale > 7 else 7.5)
+    assert found == pytest.approx(7, rel=0.031)
 
 
 def test_least_scale_is_infinite_if_no_scale_is_attained():
@@ -76,6 +82,23 @@ def _found() -> Measured:
         for system, (p95, rate) in figures.items()
         for cell in cells(3, trace=trace, pool="hetero-1", rate=0.5, cache=True, system=system)
     )
+
+
+def test_main_scenes_have_all_systems_with_and_without_cache_on_unseen_seeds():
+    for figure, pools in ((FIGURE_4, 2), (FIGURE_6, 1)):
+        found = [
+            {"cache": cell["cache"], "load": dict(cell.settings).get("load")}
+            for cell in figure.cells(False)
+            if cell["trace"] == "text2sql-3" and cell["system"] == "flow"
+        ]
+        assert {one["cache"] for one in found} == {True, False}
+        assert any(one["load"] for one in found)
+        bursts = Measured({cell: {} for cell in figure.cells(False)}).where(
+            trace="text2sql-3", rate=0.5, cache=True
+        )
+        assert set(bursts.levels("system")) == set(SYSTEMS)
+        assert len(bursts.levels("pool")) == pools
+        assert {cell.seed + figure.first_seed for cell in bursts.values} == {100, 101, 102}
 
 
 def test_ratios_are_pooled_over_scenes_by_seed():
