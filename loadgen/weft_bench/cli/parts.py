@@ -1,5 +1,5 @@
 """The commands that measure one part of Weft: `weft bench swap`, `scheduler`, `tags`, `placing`,
-`deadlines`, `lineage`, `receipts`, `batches`, `tenants`, `attack`.
+`deadlines`, `replaying`, `forecasts`, `lineage`, `receipts`, `batches`, `tenants`, `attack`.
 """
 
 from __future__ import annotations
@@ -88,6 +88,41 @@ class DeadlinesOptions:
 
     replicas: Annotated[int, Option(min=1, max=1024, help="replicas to choose from")] = 4
     rounds: Annotated[int, Option(min=1, max=10_000, help="rounds of 100 calls")] = 100
+    json_file: JsonFile = ""
+
+
+@command(parts, "replaying", "weft_bench.micro.replaying")
+@dataclass(frozen=True, slots=True)
+class ReplayingOptions:
+    """Measure the latency of a gateway with mock engines while a tuner's replay runs beside it.
+
+    Exit status 1: a call failed, or no replay ended.
+    """
+
+    calls: Annotated[int, Option(min=40, max=10_000, help="calls of each replay")] = 2000
+    every_ms: Annotated[float, Option(min=0.5, max=1000, help="time between two calls, ms")] = 4.0
+    seconds: Annotated[float, Option(min=0.5, max=60, help="length of a window, seconds")] = 10.0
+    rounds: Annotated[int, Option(min=1, max=50, help="windows of each kind")] = 5
+    json_file: JsonFile = ""
+
+
+@command(parts, "forecasts", "weft_bench.micro.forecasts")
+@dataclass(frozen=True, slots=True)
+class ForecastsOptions:
+    """Compare the gateway's forecasts of answers and remaining calls with recorded programs."""
+
+    data: Annotated[str, Option(help="folder of the recorded programs")] = ""
+    sets: Annotated[Names, Option(help="workloads, or files in --data, comma-separated")] = (
+        "tau_airline",
+        "coding_sessions",
+        "agent_calls/miniswe.jsonl.xz",
+        "agent_calls/magagent.jsonl.xz",
+        "text2sql-3",
+    )
+    programs: Annotated[int, Option(min=1, max=100_000, help="programs of each set")] = 400
+    at_once: Annotated[int, Option(min=1, max=1000, help="active programs")] = 16
+    seeds: Annotated[int, Option(min=1, max=100, help="number of seeds")] = 3
+    first_seed: Annotated[int, Option(min=0, help="the first seed")] = 0
     json_file: JsonFile = ""
 
 
