@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from weft.examples import workflows
+from weft_bench.mapred.plays import Servers, langgraph, weft_run
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -54,7 +55,9 @@ class Answers:
         if self.after is not None and self.count == self.after[0]:
             self.after[1]()
         await self.hold.wait()
-        text = hashlib.sha256(json.dumps(request.json["messages"]).encode()).hexdigest()[:12]
+        text = hashlib.sha256(
+            json.dumps(request.json["messages"], sort_keys=True).encode()
+        ).hexdigest()[:12]
         message = {"role": "assistant", "content": text}
         usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -222,6 +225,19 @@ async def test_rows_that_begin_alike_run_on_one_replica(engine, weft, tmp_path):
         # An idle replica takes calls from a busy one at the end.
         assert len(asked(a) & asked(b)) <= 4
         assert min(len(asked(a)), len(asked(b))) >= 5
+
+
+async def test_langgraph_has_the_answers_of_weft_run(engine, weft, tmp_path):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        servers = Servers(gateway.url, (stub.url,), "tiny")
+        rows = [{"context": f"c{n // 3}", "question": f"q{n}"} for n in range(9)]
+        ours, theirs, direct = [
+            await asyncio.to_thread(one, servers, rows, 8, tmp_path)
+            for one in (weft_run, langgraph(direct=False), langgraph(direct=True))
+        ]
+        assert ours[1] == theirs[1] == direct[1]
+        assert len(set(ours[1])) == 9
+        assert len(stub.requests) == 3 * 9 * 8
 
 
 async def test_a_run_outlives_one_of_its_replicas(engine, weft, tmp_path, until):
