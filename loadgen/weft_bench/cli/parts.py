@@ -153,7 +153,8 @@ class ReceiptsOptions:
 @command(parts, "batches", "weft_bench.micro.batches")
 @dataclass(frozen=True, slots=True)
 class BatchesOptions:
-    """Measure processor time and memory of a gateway that runs a batch on a mock engine.
+    """Measure processor time and memory of a gateway that runs a batch on a mock engine. With
+    --beside: measure chats beside many rows on emulated engines instead.
 
     Exit status 1: a request has no result.
     """
@@ -161,6 +162,17 @@ class BatchesOptions:
     requests: Annotated[int, Option(min=1, max=50_000, help="requests of the batch")] = 50_000
     characters: Annotated[int, Option(min=2, max=100_000, help="of each prompt")] = 3000
     topics: Annotated[int, Option(min=1, max=10_000, help="common beginnings of prompts")] = 100
+    beside: Annotated[
+        int, Option(min=0, max=50_000, help="rows beside chats; the following options are for it")
+    ] = 0
+    chats: Annotated[
+        float, Option(min=0.01, max=1000, help="chats per replica and engine second")
+    ] = 4.0
+    preset: Annotated[str, Option(help="preset of the emulated engines")] = "8b-a100"
+    replicas: Annotated[int, Option(min=1, max=16, help="emulated engines")] = 2
+    slots: Annotated[int, Option(min=1, max=1024, help="of each engine")] = 16
+    dilate: Annotated[float, Option(min=1, max=100, help="factor of all times of engines")] = 2.0
+    seed: Annotated[int, Option(min=0, help="seed of prompts and arrivals")] = 1
     json_file: JsonFile = ""
 
 

@@ -20,6 +20,16 @@ from weft_bench.mapred.plays import Servers, langgraph, weft_run
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
+GUIDE = Path(__file__).parents[3] / "docs/guides/batch-workflows.md"
+DOCUMENTS = """
+weft: 1
+name: answers
+model: tiny
+inputs: {doc: str, question: str}
+ops:
+  answer: {llm: {system: "{{ doc }}", user: "{{ question }}", max_tokens: 16}}
+outputs: {answer: answer}
+"""
 WINDOW = 8
 ROWS = 60
 WORKFLOW = """
@@ -295,6 +305,30 @@ async def test_shards_are_parts_of_the_rows(engine, weft, tmp_path):
             assert (await runs.run(f"part-{number}.jsonl", "--shard", f"{number}/3"))[0] == 0
             parts += (tmp_path / f"part-{number}.jsonl").read_bytes()
         assert parts == (tmp_path / "whole.jsonl").read_bytes()
+
+
+async def test_shards_keep_rows_with_the_same_beginning_together(engine, weft, tmp_path):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        (tmp_path / "wf.yaml").write_text(DOCUMENTS)
+        runs.rows([{"doc": f"doc {n % 7}", "question": f"q{n}"} for n in range(35)])
+        assert (await runs.run("whole.jsonl"))[0] == 0
+        documents = []
+        for number in (1, 2, 3):
+            before = len(stub.requests)
+            assert (await runs.run(f"part-{number}.jsonl", "--shard", f"{number}/3"))[0] == 0
+            asked = [one.json["messages"][0]["content"] for one in stub.requests[before:]]
+            documents.append(set(asked))
+        # A cut moves by a tenth of a part at most, so two of the seven documents are cut.
+        assert sum(map(len, documents)) <= 7 + 2
+        # The command of the guide.
+        command = "sort -m -t: -k2,2n part-*.jsonl"
+        assert command in GUIDE.read_text()
+        process = await asyncio.create_subprocess_shell(
+            command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+        )
+        merged, _ = await process.communicate()
+        assert merged == (tmp_path / "whole.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize(
