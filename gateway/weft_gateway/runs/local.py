@@ -83,10 +83,8 @@ async def run(
                 journal.pin("model", workflow.model)
         _, failed, used = journal.counts()
         budget = Budget(options.tokens, options.errors, used, failed)
-        plan = Grouped(workflow, windows, serves)
-        machine = Dispatch(
-            workflow, windows, tools=_tools(workflow, windows), serves=serves, plan=plan, gate=budget
-        )
+        plan, at_once = Grouped(workflow, windows, serves), _tools(workflow, windows)
+        machine = Dispatch(workflow, windows, tools=at_once, serves=serves, plan=plan, gate=budget)
         runner = Runner(machine, opened.rows(), journal, caller, tools, windows)
         with watch(runner, opened.stop - opened.start):
             outcome = await runner.run()
