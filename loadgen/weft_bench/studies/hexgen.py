@@ -20,6 +20,7 @@ from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_bench.workloads.text2sql import QUERIES, SINGLE
 
 if TYPE_CHECKING:
+    from weft_bench.virtual.clients import Client
     from weft_bench.virtual.records import ProgramRecord, Simulation
     from weft_bench.workloads.cutting import ReadyProgram
 
@@ -46,6 +47,8 @@ SYSTEMS: Final[Mapping[str, System]] = {
     OURS: System("slack", balancer="soonest", tags=True),
     "weft": System("resident", balancer="locality", tags=True),
 }
+# The rivals that the paper measured.
+PAPERS: Final = ("vllm", "vtc", "qlm", "llf", "ray")
 # The systems of scenes beside the main ones: the search of each of the other two takes several
 # plays.
 FEWER: Final = tuple(name for name in SYSTEMS if name not in ("qlm", "llf"))
@@ -113,20 +116,36 @@ def measure(cell: Cell) -> Values:
 
 
 class Played:
-    """Plays of a scene by one system, by the scale that its deadlines have."""
+    """Plays of a scene by one system, by the scale that its deadlines have. client: by the place of
+    a query among all, its client and the factor on the deadline that this client states.
+    """
 
-    def __init__(self, scene: Scene, system: System, seed: int) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        system: System,
+        seed: int,
+        client: Callable[[int], tuple[Client, float]] | None = None,
+    ) -> None:
         self._scene, self._system, self._seed = scene, system, seed
         self._reads = bool({system.order, system.balancer} & _READ_DEADLINES)
         self._found: dict[float, Simulation] = {}
         self.alone = alone(scene.trace, _reference(scene.pool), seed, _EARLIER + scene.programs)
+        self.clients: dict[str, Client] = {}
+        self._factors: dict[str, float] = {}
+        if client is not None:
+            for place, name in enumerate(self.alone):
+                self.clients[name], self._factors[name] = client(place)
 
     def at(self, scale: float) -> Simulation:
         """Return the play with deadlines of this scale. Systems that do not read them have one."""
         key = scale if self._reads else 0.0
         if key not in self._found:
             programs = _programs(self._scene.trace, self._seed, _EARLIER + self._scene.programs)
-            deadlines = {name: scale * alone_s for name, alone_s in self.alone.items()}
+            deadlines = {
+                name: scale * self._factors.get(name, 1.0) * alone_s
+                for name, alone_s in self.alone.items()
+            }
             self._found[key] = play_programs(
                 programs,
                 _arrivals(self._scene, self._seed),
@@ -134,8 +153,18 @@ class Played:
                 self._system,
                 self._seed,
                 deadlines if self._reads else None,
+                self.clients,
             )
         return self._found[key]
+
+    def stages(self) -> dict[tuple[str, int], str]:
+        """Return the stage of each call, by program and number."""
+        programs = _programs(self._scene.trace, self._seed, _EARLIER + self._scene.programs)
+        return {
+            (program.id, number): call.call.parts[0].name
+            for program in programs
+            for number, call in enumerate(program.calls)
+        }
 
     def counted(self, scale: float) -> list[ProgramRecord]:
         """Return the measured programs."""

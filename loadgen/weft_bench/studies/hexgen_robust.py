@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from weft_bench.studies.cells import Cell, Measured, Setting, cells
-from weft_bench.studies.experiment import Experiment, Headline, Table, less, more
-from weft_bench.studies.hexgen import FIRST_SEED, OURS, REPRODUCTION, measure
+from weft_bench.studies.experiment import Experiment, Goal, Headline, Table, less, more
+from weft_bench.studies.hexgen import FIRST_SEED, OURS, PAPERS, REPRODUCTION, measure
 from weft_bench.studies.hexgen_pools import CODE, NOTES, P95, SEEDS
 from weft_bench.studies.show import Shown, each, mean, over, table, under
 
@@ -53,6 +53,20 @@ def _tables(found: Measured) -> Sequence[Table]:
     }
     title = "least SLO scale with 95% attainment (P95) of queries"
     return [table(found, title, {"case": "case", "system": "system"}, columns)]
+
+
+# A goal of this project, for each rival of the paper and each case.
+_LESS: Final = 0.7
+
+
+def _goals(found: Measured) -> Sequence[Goal]:
+    return [
+        Goal(f"{case}: P95 over that of {rival}:", ratio, _LESS)
+        for case, at in each(found, "case")
+        for rival in at.levels("system")
+        if rival in PAPERS
+        for ratio in [at.where(system=OURS).ratio("p95_scale", at.where(system=rival))]
+    ]
 
 
 def _headline(found: Measured) -> Headline:
@@ -115,6 +129,18 @@ def _edge_tables(found: Measured) -> Sequence[Table]:
     return [table(found, title, {"case": "case", "order": "kind"}, columns)]
 
 
+# A goal of this project: of the mean latency over that of the default order.
+_NEVER_ABOVE: Final = 1.05
+
+
+def _edge_goals(found: Measured) -> Sequence[Goal]:
+    return [
+        Goal(f"{case}: mean latency over that of the {_DEFAULT}:", ratio, _NEVER_ABOVE)
+        for case, at in each(found, "case")
+        for ratio in [at.where(kind=OURS).ratio("latency", at.where(kind=_DEFAULT))]
+    ]
+
+
 def _edge_headline(found: Measured) -> Headline:
     scores = [
         less(case, at.where(kind=OURS).ratio("latency", at.where(kind=_DEFAULT)))
@@ -167,6 +193,24 @@ def _limit_tables(found: Measured) -> Sequence[Table]:
     return [table(found, title, down, columns)]
 
 
+# A goal of this project: of the goodput over that with the true future.
+_OF_LIMIT: Final = 0.9
+
+
+def _limit_goals(found: Measured) -> Sequence[Goal]:
+    return [
+        Goal(
+            f"cache {cache}, scale {scale}: goodput over the known future's:",
+            ratio,
+            _OF_LIMIT,
+            less=False,
+        )
+        for cache, cached in each(found, "cache")
+        for scale, at in each(cached, "scale")
+        for ratio in [at.where(case="learned").ratio("goodput", at.where(case="known"))]
+    ]
+
+
 def _limit_headline(found: Measured) -> Headline:
     scores = [
         more(
@@ -195,6 +239,8 @@ LIMIT: Final = Experiment(
     headline=_limit_headline,
     code=CODE,
     first_seed=FIRST_SEED,
+    order="slack",
+    goals=_limit_goals,
 )
 FIGURE_7: Final = Experiment(
     name="hexgen-7",
@@ -216,6 +262,8 @@ FIGURE_7: Final = Experiment(
     headline=_headline,
     code=CODE,
     first_seed=FIRST_SEED,
+    order="slack",
+    goals=_goals,
 )
 EDGES: Final = Experiment(
     name="hexgen-edges",
@@ -229,4 +277,6 @@ EDGES: Final = Experiment(
     headline=_edge_headline,
     code=CODE,
     first_seed=FIRST_SEED,
+    order="slack",
+    goals=_edge_goals,
 )

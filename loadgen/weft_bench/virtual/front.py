@@ -23,10 +23,12 @@ from weft_gateway.model import (
     ReplicaView,
     RouteRequest,
 )
+from weft_gateway.model.slo import CallBudget
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import ALPHA, BY_COST, build
 from weft_gateway.programs.memory import MemoryTable
 
+from weft_bench.virtual.clients import EVERYONE, Clients
 from weft_bench.virtual.prefix_tree import PrefixTree
 from weft_bench.virtual.programs import Known
 from weft_bench.virtual.targets import MODEL, Call, Targets, in_microseconds
@@ -61,7 +63,6 @@ def prompt_prefix(parts: Sequence[Part]) -> PromptPrefix | None:
 _T = TypeVar("_T")
 
 LOCALITY_THRESHOLD_TOKENS: Final = 2048
-_TENANT: Final = "tenant"
 
 
 class Front:
@@ -72,7 +73,8 @@ class Front:
     choice by prompt content. deadlines: of programs that have one, seconds from their first call.
     alpha: of the balancer `work`. forecast_error: a factor on learned times and answers. refuse:
     programs that cannot meet their deadline are refused. states: of the engines' answers to
-    `GET /weft/state`, the limits and costs, by replica.
+    `GET /weft/state`, the limits and costs, by replica. clients: of programs that state something
+    or have a tenant.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Front:
         forecast_error: float = 1.0,
         refuse: bool = False,
         states: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
+        clients: Clients = EVERYONE,
     ) -> None:
         self.table = MemoryTable()
         self._router = build(balancer, threshold_tokens, alpha)
@@ -97,6 +100,9 @@ class Front:
         self._sent = sent or PrefixAffinityIndex(0)
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
+        self._clients = clients
+        # Of all calls with one, by call.
+        self.budgets: dict[str, CallBudget] = {}
         self._now_s = 0.0
         # Programs that were refused at their first call.
         self.refused: set[str] = set()
@@ -113,7 +119,7 @@ class Front:
 
     def begin(self, program: str, now: float) -> None:
         """Start the program's session."""
-        at_once(self.table.start(ProgramKey(_TENANT, program), now))
+        at_once(self.table.start(self._key(program), now))
 
     def place(
         self,
@@ -139,7 +145,7 @@ class Front:
         replica is eligible.
         """
         self._now_s = now
-        key = ProgramKey(_TENANT, program)
+        key = self._key(program)
         in_flight = self.table.in_flight()
         views = tuple(
             [
@@ -148,7 +154,7 @@ class Front:
             ]
         )
         away = self._tree.away(parts) if self._tree else frozenset()
-        row, arrived = self.table.peek(key), self._targets.call(key, call, parts, known)
+        row, arrived = self.table.peek(key), self._arrived(key, call, parts, known)
         question = RouteRequest(MODEL, prompt_tokens, row, views, away, next(self._placed))
         if self._predicts and parts:
             self._check_engines(now)
@@ -205,6 +211,7 @@ class Front:
             retain_s=retain_s,
         )
         if budget is not None:
+            self.budgets[call] = budget
             context = replace(
                 context,
                 budget_s=budget.budget_s,
@@ -213,7 +220,16 @@ class Front:
                 path_s=budget.path_s or None,
                 deadline_s=budget.deadline_s,
             )
-        return opened.replica, context
+        return opened.replica, self._clients.context(context)
+
+    def _key(self, program: str) -> ProgramKey:
+        return ProgramKey(self._clients.of(program).tenant, program)
+
+    def _arrived(
+        self, key: ProgramKey, call: str, parts: Sequence[Part], known: Known | None
+    ) -> Call:
+        stated = self._clients.of(key.program).stages_left
+        return self._targets.call(key, call, parts, known, stated)
 
     def _check_engines(self, now: float) -> None:
         """Read the engines' step costs, as the gateway's health check does."""
@@ -266,7 +282,7 @@ class Front:
 
     def end(self, program: str, now: float) -> tuple[str, ...]:
         """End the program's session. Returns the replicas that the gateway notifies."""
-        ended = at_once(self.table.end(ProgramKey(_TENANT, program), now))
+        ended = at_once(self.table.end(self._key(program), now))
         if ended is None or ended.threads:
             return ()
         self._targets.ended(ended)

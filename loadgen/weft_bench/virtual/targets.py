@@ -24,6 +24,7 @@ from weft_gateway.model import (
     ReplicaCost,
     RouteRequest,
 )
+from weft_gateway.model.hint import Hints
 from weft_gateway.model.slo import Ask, CallBudget, Goal, Late, Scope
 from weft_gateway.policies.budget import split
 from weft_gateway.policies.costs import Shape
@@ -117,9 +118,16 @@ class Targets:
         self._budgets.costs.set_engine(replica, engine_costs({"engines": [state]}))
 
     def call(
-        self, key: ProgramKey, call: str, parts: Sequence[Part], known: Known | None = None
+        self,
+        key: ProgramKey,
+        call: str,
+        parts: Sequence[Part],
+        known: Known | None = None,
+        stages_left: int | None = None,
     ) -> Call:
-        """Return a call that arrives. parts: its prompt. known: its future, in experiments."""
+        """Return a call that arrives. parts: its prompt. known: its future, in experiments.
+        stages_left: as stated by its client, None if unstated.
+        """
         if known is not None:
             self._known.known[call] = known
         found = Call(call, _CHAT, [], b"", 0.0, Hooks())
@@ -128,6 +136,8 @@ class Targets:
         if key.program in self._deadlines:
             goal = Goal("", Scope.PROGRAM, self._deadlines[key.program])
             found.ask = Ask(goal, explicit=True)
+        if stages_left is not None:
+            found.hints = Hints(stages_left=stages_left)
         return found
 
     def predicted(self, call: Call, request: RouteRequest) -> RouteRequest:

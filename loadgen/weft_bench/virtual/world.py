@@ -21,6 +21,7 @@ from weft_gateway.policies.route.registry import ALPHA
 
 from weft_bench.costs.model import on_tick
 from weft_bench.costs.presets import EngineShape
+from weft_bench.virtual.clients import EVERYONE, Clients
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
 from weft_bench.virtual.overlap import (
@@ -63,7 +64,8 @@ class Setup:
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
     deadlines: of programs that have one, seconds from their first call. alpha, forecast_error,
-    refuse: as in `Front`. known: the gateway knows the future of each call.
+    refuse: as in `Front`. known: the gateway knows the future of each call. clients: of the
+    programs.
     """
 
     shapes: Sequence[EngineShape]
@@ -78,6 +80,7 @@ class Setup:
     alpha: float = ALPHA
     forecast_error: float = 1.0
     known: bool = False
+    clients: Clients = EVERYONE
     refuse: bool = False
 
 
@@ -157,6 +160,8 @@ class _World:
             end_s=self._now,
             violations=tuple(found),
             prefills=self._prefills.records,
+            budgets=self._front.budgets,
+            speeds={name: one.scheduler.speed() for name, one in self._replicas.items()},
         )
 
     def _push(self, at: float, what: int, name: str, number: int) -> None:
@@ -378,6 +383,7 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
         deadlines=setup.deadlines,
         alpha=setup.alpha,
         forecast_error=setup.forecast_error,
+        clients=setup.clients,
         refuse=setup.refuse,
         states={name: replica.scheduler.speed for name, replica in replicas.items()},
     )

@@ -8,6 +8,7 @@ from math import inf
 
 import pytest
 from weft_bench.studies.cells import Measured, cells, measured
+from weft_bench.studies.experiment import Experiment
 from weft_bench.studies.hexgen import SYSTEMS, Played, Scene, least_scale
 from weft_bench.studies.hexgen_pools import FIGURE_4, FIGURE_5, FIGURE_6, pooled
 from weft_bench.workloads.text2sql import SINGLE
@@ -85,20 +86,18 @@ def _found() -> Measured:
 
 
 def test_main_scenes_have_all_systems_with_and_without_cache_on_unseen_seeds():
-    for figure, pools in ((FIGURE_4, 2), (FIGURE_6, 1)):
-        found = [
-            {"cache": cell["cache"], "load": dict(cell.settings).get("load")}
-            for cell in figure.cells(False)
-            if cell["trace"] == "text2sql-3" and cell["system"] == "flow"
-        ]
-        assert {one["cache"] for one in found} == {True, False}
-        assert any(one["load"] for one in found)
-        bursts = Measured({cell: {} for cell in figure.cells(False)}).where(
-            trace="text2sql-3", rate=0.5, cache=True
-        )
-        assert set(bursts.levels("system")) == set(SYSTEMS)
-        assert len(bursts.levels("pool")) == pools
-        assert {cell.seed + figure.first_seed for cell in bursts.values} == {100, 101, 102}
+    for cache in (True, False):
+        burst = _of(FIGURE_4).where(trace="text2sql-3", pool="hetero-1", rate=0.5, cache=cache)
+        assert set(burst.levels("system")) == set(SYSTEMS)
+        assert {cell.seed + FIGURE_4.first_seed for cell in burst.values} == {100, 101, 102}
+        steady = _of(FIGURE_4).where(load=0.75, cache=cache)
+        assert {"vllm", "ray", "hexgen", "flow"} < set(steady.levels("system"))
+        assert "flow" in _of(FIGURE_6).where(pool="homo", cache=cache).levels("system")
+    assert set(_of(FIGURE_6).where(cache=True).levels("system")) == set(SYSTEMS)
+
+
+def _of(figure: Experiment) -> Measured:
+    return Measured({cell: {} for cell in figure.cells(False)})
 
 
 def test_ratios_are_pooled_over_scenes_by_seed():
