@@ -64,8 +64,7 @@ class Setup:
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
     deadlines: of programs that have one, seconds from their first call. alpha, forecast_error,
-    refuse: as in `Front`. known: the gateway knows the future of each call. clients: of the
-    programs.
+    refuse, clients: as in `Front`. known: the gateway knows the future of each call.
     """
 
     shapes: Sequence[EngineShape]
@@ -372,11 +371,10 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
         sent.room(name, tokens)
     if balancer == PREFIX_TREE:
         tree, balancer = PrefixTree(room), "least_used"
-    rng = stream(setup.seed, "router")
     return Front(
         list(replicas),
         balancer,
-        rng,
+        stream(setup.seed, "router"),
         setup.threshold_tokens,
         tree,
         sent,
