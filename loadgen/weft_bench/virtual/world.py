@@ -184,8 +184,7 @@ class _World:
             return
         came, prefilled = self._prefills.release(id_, number, now)
         overlap, ready = self._setup.overlap, program.ready.calls[number]
-        parts = program.parts[number]
-        call = f"{id_}/{number}"
+        parts, call = program.parts[number], f"{id_}/{number}"
         told = sum(program.costs) if self._tells else None
         tags = tags_of(parts) if self._setup.engine.tags and overlap.tell_tags else None
         tools = ready.call.tool_s
