@@ -64,7 +64,8 @@ class Setup:
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
     deadlines: of programs that have one, seconds from their first call. alpha, forecast_error,
-    refuse, clients: as in `Front`. known: the gateway knows the future of each call.
+    refuse: as in `Front`. known: the gateway knows the future of each call. clients: of the
+    programs.
     """
 
     shapes: Sequence[EngineShape]
@@ -184,7 +185,8 @@ class _World:
             return
         came, prefilled = self._prefills.release(id_, number, now)
         overlap, ready = self._setup.overlap, program.ready.calls[number]
-        parts, call = program.parts[number], f"{id_}/{number}"
+        parts = program.parts[number]
+        call = f"{id_}/{number}"
         told = sum(program.costs) if self._tells else None
         tags = tags_of(parts) if self._setup.engine.tags and overlap.tell_tags else None
         tools = ready.call.tool_s
@@ -370,20 +372,16 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
         sent.room(name, tokens)
     if balancer == PREFIX_TREE:
         tree, balancer = PrefixTree(room), "least_used"
+    rng = stream(setup.seed, "router")
     return Front(
-        list(replicas),
-        balancer,
-        stream(setup.seed, "router"),
-        setup.threshold_tokens,
-        tree,
-        sent,
+        list(replicas), balancer, rng, setup.threshold_tokens, tree, sent,
         deadlines=setup.deadlines,
         alpha=setup.alpha,
         forecast_error=setup.forecast_error,
         clients=setup.clients,
         refuse=setup.refuse,
         states={name: replica.scheduler.speed for name, replica in replicas.items()},
-    )
+    )  # fmt: skip
 
 
 @contextmanager
