@@ -41,9 +41,7 @@ def headers_of(key: str) -> dict[str, str]:
 
 
 async def create(client: httpx.AsyncClient, text: str = SAY, key: str = "sk-a") -> httpx.Response:
-    return await client.post(
-        "/v1/workflows", content=text.encode(), headers=YAML | headers_of(key)
-    )
+    return await client.post("/v1/workflows", content=text.encode(), headers=YAML | headers_of(key))
 
 
 async def created(client: httpx.AsyncClient, text: str = SAY, key: str = "sk-a") -> str:
@@ -81,6 +79,16 @@ async def ended(client: httpx.AsyncClient, run_id: str, key: str = "sk-a") -> di
             run: dict[str, Any] = answer.json()
             if run["status"] in ENDED:
                 return run
+            await asyncio.sleep(0.05)
+
+
+async def completed(client: httpx.AsyncClient, run_id: str, rows: int) -> None:
+    """Wait until a number of rows has ended well."""
+    async with asyncio.timeout(60):
+        while True:
+            answer = await client.get(f"/v1/runs/{run_id}", headers=headers_of("sk-a"))
+            if answer.json()["row_counts"]["completed"] >= rows:
+                return
             await asyncio.sleep(0.05)
 
 

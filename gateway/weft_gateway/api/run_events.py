@@ -31,8 +31,8 @@ async def events(
     shown: Callable[[Run], dict[str, Any]],
 ) -> AsyncIterator[bytes]:
     """Yield the events of a run to its end. key: of its listeners. last_id: of the last event that
-    the client has received, "" for none. An id is the number of the gateway's start with this run, and
-    the number of the row's end since then.
+    the client has received, "" for none. An id is the number of the gateway's start with this run,
+    and the number of the row's end since then.
     """
     # Registered only here: if the client has already disconnected, this generator neither starts
     # nor ends.

@@ -5,52 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anthropic
-import httpx
 import openai
 import pytest
 from support.batches import CHAT, chat, content, ended, line, lines, upload
+from support.restarts import CALLS, served
 from support.stack import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
-
-DEADLINE_S = 60
-CALLS = 4
-
-
-@contextlib.asynccontextmanager
-async def served(
-    port: int, replica: str, folder: Path
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a gateway process until the context ends, which kills it."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
-        env={
-            **os.environ,
-            "WEFT_REPLICAS": replica,
-            "WEFT_DATA_DIR": str(folder),
-            "WEFT_BATCH_CALLS": str(CALLS),
-        },
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(DEADLINE_S), httpx.AsyncClient(trust_env=False) as client:
-            while True:
-                with contextlib.suppress(httpx.TransportError):
-                    if (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200:
-                        break
-                await asyncio.sleep(0.05)
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 async def test_a_killed_gateway_continues_its_batches(
@@ -121,7 +86,7 @@ async def test_a_killed_gateway_continues_batches_of_messages(
                 await until(lambda: len(stub.requests) > 5)
                 await batches.cancel(batch.id)
             gate.set()
-            async with served(port, stub.url, folder), asyncio.timeout(DEADLINE_S):
+            async with served(port, stub.url, folder), asyncio.timeout(60):
                 while (await batches.retrieve(batch.id)).processing_status != "ended":  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
                 results = [one async for one in await batches.results(batch.id)]
