@@ -14,6 +14,8 @@ from weft_gateway.runs.flow_wire import LENGTH, FromWorker, ToWorker, frame, fro
 
 # Settings may contain secrets, and a worker runs the expressions of clients.
 _PASSED: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ")
+# A process loads its modules on a machine that may be busy.
+_START_S: Final = 120.0
 _MOST_BYTES: Final = 256 << 20
 
 
@@ -22,15 +24,24 @@ class ChildLost(Exception):
 
 
 class Child:
-    """One process. Use it as a context: at its end, the process does not exist any more."""
+    """One process. After its context, or after `stop`, the process does not exist any more."""
 
     def __init__(self, memory_bytes: int, stall_s: float) -> None:
         """memory_bytes: address space. stall_s: how long the process may be silent."""
         self._memory_bytes = memory_bytes
         self._stall_s = stall_s
         self._process: asyncio.subprocess.Process | None = None
+        self._ready = False
 
     async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start the process. Raises OSError."""
         environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
         environment["PYTHONPATH"] = os.pathsep.join(one for one in sys.path if one)
         # Each thread would otherwise reserve 64 MiB of the address space.
@@ -43,12 +54,12 @@ class Child:
             stderr=asyncio.subprocess.DEVNULL,
             env=environment,
         )
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        assert self._process is not None
+    async def stop(self) -> None:
+        """Stop the process, and wait for its end."""
         self.kill()
-        await self._process.wait()
+        if self._process is not None:
+            await self._process.wait()
 
     def kill(self) -> None:
         """Stop the process at once."""
@@ -64,18 +75,24 @@ class Child:
 
     async def receive(self) -> FromWorker:
         """Return the next message. Raises ChildLost."""
+        if not self._ready:
+            await self._next(_START_S)
+            self._ready = True
+        return await self._next(self._stall_s)
+
+    async def _next(self, within_s: float) -> FromWorker:
         assert self._process is not None
         stream = self._process.stdout
         assert stream is not None
         try:
-            async with asyncio.timeout(self._stall_s):
+            async with asyncio.timeout(within_s):
                 size = int.from_bytes(await stream.readexactly(LENGTH), "big")
                 if size > _MOST_BYTES:
                     raise ChildLost("its process sent too much")
                 message: FromWorker = from_worker(await stream.readexactly(size))
                 return message
         except TimeoutError:
-            what = f"its process did not react for {self._stall_s:g} s: a template takes too long"
+            what = f"its process did not react for {within_s:g} s: a template takes too long"
             raise ChildLost(what) from None
         except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError):
             what = "its process has ended: the rows or templates may need too much memory"

@@ -59,6 +59,10 @@ class Cancel(msgspec.Struct, tag=True):
     """Cancel the run, and write the rows that have ended."""
 
 
+class Ready(msgspec.Struct, tag=True):
+    """The process has started."""
+
+
 class Checked(msgspec.Struct, tag=True):
     """The workflow is valid. plan: its explanation. models: name, operator and line of each model
     that an operator names. calls: LLM operators.
@@ -120,7 +124,7 @@ class Over(msgspec.Struct, tag=True):
 
 
 ToWorker = Check | Start | Answer | Cancel
-FromWorker = Checked | Wrong | Opened | Ask | Drop | Progress | Over
+FromWorker = Ready | Checked | Wrong | Opened | Ask | Drop | Progress | Over
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker).decode

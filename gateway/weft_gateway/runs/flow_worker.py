@@ -37,6 +37,7 @@ from weft_gateway.runs.flow_wire import (
     Opened,
     Over,
     Progress,
+    Ready,
     Start,
     ToWorker,
     Wrong,
@@ -283,14 +284,15 @@ class _Main:
         self._run: FlowRun | None = None
 
     async def serve(self) -> None:
-        """Serve the first message to its end."""
+        """Check workflows, or run one to its end."""
         threading.Thread(target=self._read, daemon=True).start()
-        first = await self._first
-        if isinstance(first, Check):
-            self.send(check(first))
-        elif isinstance(first, Start):
-            self._run = FlowRun(first, self.send)
-            self.send(await self._run.run())
+        self.send(Ready())
+        while not isinstance(first := await self._first, Start):
+            self._first = self._loop.create_future()
+            if isinstance(first, Check):
+                self.send(check(first))
+        self._run = FlowRun(first, self.send)
+        self.send(await self._run.run())
 
     def send(self, message: FromWorker) -> None:
         """Send a message. Waits while the gateway does not read."""

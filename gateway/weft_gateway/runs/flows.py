@@ -38,7 +38,8 @@ from weft_gateway.runs.flow_wire import INPUT, WORKFLOW, Check, Checked, Wrong
 from weft_gateway.runs.rows import Input, RowsError
 
 _HOUSEKEEPING_S: Final = 60.0
-_CHECKS: Final = 2
+# A process that has checked this number of workflows is replaced, because it keeps their templates.
+_MOST_CHECKS: Final = 100
 _SHOWN: Final = 64
 _PURPOSES: Final = ("workflow", "batch", "user_data")
 
@@ -76,9 +77,10 @@ class Flows:
     make_runner: Callable[[FlowStore, BatchStore], FlowRunner]
     _store: FlowStore | None = field(default=None, init=False)
     _runner: FlowRunner | None = field(default=None, init=False)
-    _checks: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(_CHECKS), init=False
-    )
+    # The process that checks workflows, one at a time; and how many it has checked.
+    _checking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _checker: Child | None = field(default=None, init=False)
+    _checks: int = field(default=0, init=False)
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
@@ -96,10 +98,14 @@ class Flows:
         while True:
             if self._store is not None:
                 self._store.delete_old(time() - self.batches.quota.keep_s)
+            checks = self._checks
             await asyncio.sleep(_HOUSEKEEPING_S)
+            if checks == self._checks and not self._checking.locked():
+                await self._end_checker()
 
     async def aclose(self) -> None:
         """Stop all runs. Call it before `Batches.aclose`."""
+        await self._end_checker()
         if self._runner is not None:
             await self._runner.aclose()
         if self._store is not None:
@@ -141,7 +147,7 @@ class Flows:
         store = self.store
         lock = self._locks.setdefault(tenant, asyncio.Lock())
         # One check of each tenant at a time, so that a tenant cannot delay all others.
-        async with lock, self._checks:
+        async with lock, self._checking:
             if store.count_workflows(tenant) >= self.quota.workflows:
                 what = f"The limit of {self.quota.workflows} workflows per API key is reached. "
                 raise ApiError(403, "storage_limit_reached", f"{what}Delete some first.")
@@ -155,19 +161,33 @@ class Flows:
         return workflow
 
     async def _checked(self, text: str, file: str) -> Checked:
+        good = False
         try:
-            async with Child(self.memory_bytes, self.stall_s) as child:
-                child.send(Check(text, file, self.rules))
-                found = await child.receive()
+            if self._checker is None:
+                self._checker, self._checks = Child(self.memory_bytes, self.stall_s), 0
+                await self._checker.start()
+            self._checks += 1
+            self._checker.send(Check(text, file, self.rules))
+            found = await self._checker.receive()
+            good = self._checks < _MOST_CHECKS
         except ChildLost as error:
             what = f"The workflow cannot be checked: {error}."
             raise ApiError(400, "invalid_workflow", what) from None
         except OSError as error:
-            raise unavailable(os.strerror(error.errno or 0)) from None
+            raise disk_error(error) from None
+        finally:
+            # An answer that was not read must not become the answer to the next check.
+            if not good:
+                await self._end_checker()
         if isinstance(found, Wrong):
             raise ApiError(400, found.code, found.message)
         assert isinstance(found, Checked)
         return found
+
+    async def _end_checker(self) -> None:
+        checker, self._checker = self._checker, None
+        if checker is not None:
+            await checker.stop()
 
     def workflow(self, tenant: str, workflow_id: str) -> StoredWorkflow:
         """Return a tenant's workflow. Raises ApiError 404."""
