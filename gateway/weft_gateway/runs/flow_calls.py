@@ -94,7 +94,9 @@ class RunCalls:
 
     async def serve(self, number: int, replica: str, client: Disconnect) -> int:
         """Make a call; see `Source.serve`."""
-        asked = self._asked[number]
+        asked = self._asked.get(number)
+        if asked is None:
+            return 0
         mean_s = self._service_s / self._reports if self._reports else _SERVICE_S
         plan = Plan(replica, mean_s * self.expected)
         name = f"row-{asked.row}"

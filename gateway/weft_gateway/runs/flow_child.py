@@ -16,7 +16,7 @@ from weft_gateway.runs.flow_wire import LENGTH, FromWorker, ToWorker, frame, fro
 _PASSED: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ")
 # A process loads its modules on a machine that may be busy.
 _START_S: Final = 120.0
-_MOST_BYTES: Final = 256 << 20
+_MOST_BYTES: Final = 128 << 20
 
 
 class ChildLost(Exception):

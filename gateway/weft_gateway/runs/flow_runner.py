@@ -170,6 +170,7 @@ class FlowRunner:
         except OSError as error:
             log.error("run %s: %s", run.id, error)
             failed = RunError("storage_failed", f"The run cannot be stored: {error.strerror}.")
+            run.output_file = ""
             self._ended(run, RunStatus.FAILED, failed)
 
     async def _worked(self, run: Run, *, finish: bool) -> Over | Wrong | ChildLost:

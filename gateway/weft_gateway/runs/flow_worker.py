@@ -59,6 +59,8 @@ from weft_gateway.workflows.requests import LlmRequest
 from weft_gateway.workflows.rewrite import rewrite
 from weft_gateway.workflows.spec import load
 
+# Bodies of calls that the gateway has and has not answered yet. A longer one is alone.
+_MOST_BYTES: Final = 64 << 20
 _REPORT_S: Final = 0.2
 _NICENESS: Final = 10
 # A gateway that was killed has a worker that ends a moment later, and holds the journal until then.
@@ -128,6 +130,8 @@ class PipeCaller:
         self._send = send
         self._most_bytes = most_bytes
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
+        self._bytes = 0
+        self._room = asyncio.Condition()
 
     async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
         """Make a call. The gateway repeats it. Raises CallFailed."""
@@ -137,8 +141,20 @@ class PipeCaller:
         if len(body) > self._most_bytes:
             what = f"the request has more than {self._most_bytes} bytes"
             raise CallFailed(Failure("too_large", what, attempts=0, certain=True))
+        size = len(body)
+        async with self._room:
+            await self._room.wait_for(lambda: not self._bytes or self._bytes + size <= _MOST_BYTES)
+            self._bytes += size
+        try:
+            return await self._answer(work, request.model, body)
+        finally:
+            self._bytes -= size
+            async with self._room:
+                self._room.notify_all()
+
+    async def _answer(self, work: Work, model: str, body: bytes) -> Answer:
         found = self._waiting[work.number] = asyncio.get_running_loop().create_future()
-        self._send(Ask(work.number, work.row, request.model, work.attempts, body))
+        self._send(Ask(work.number, work.row, model, work.attempts, body))
         try:
             answer = await found
         except asyncio.CancelledError:

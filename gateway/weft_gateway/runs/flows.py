@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
+from weft_gateway import errors
 from weft_gateway.engine.registry import Registry
 from weft_gateway.errors import ApiError
 from weft_gateway.marks import nearest
@@ -273,8 +274,10 @@ class Flows:
                     raise ApiError(400, "model_not_found", what, param="model")
         if not workflow.needs_model:
             return ""
+        if not served:
+            raise errors.of("no_replica")
         if len(served) != 1:
-            known = ", ".join(served) or "none"
+            known = ", ".join(served)
             what = f"{workflow.file}: the workflow names no model, and the replicas serve: {known}"
             raise ApiError(400, "model_required", what, param="model")
         return served[0]
