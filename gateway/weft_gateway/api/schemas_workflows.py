@@ -40,7 +40,7 @@ class Operator(BaseModel):
 
 
 class Rewrite(BaseModel):
-    """What a rewrite did. into: of a merge, the operator that has the value."""
+    """The effect of a rewrite. into: of a merge, the operator that has the value."""
 
     kind: Literal["fold", "merge", "prune"]
     operator: str

@@ -11,28 +11,22 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from weft_gateway.runs.budget import Budget
-from weft_gateway.runs.caller import Answer, body_of, read_answer
-from weft_gateway.runs.errors import CallFailed, JobError
-from weft_gateway.runs.flow_rules import Rules, models, refusals
+from weft_gateway.runs.errors import JobError
+from weft_gateway.runs.flow_caller import PipeCaller, Send
+from weft_gateway.runs.flow_check import check, load_allowed
 from weft_gateway.runs.flow_wire import (
     INPUT,
     LENGTH,
     OUTPUT,
     WORKFLOW,
-    Ask,
     Cancel,
     Check,
-    Checked,
-    Drop,
     FromWorker,
     Opened,
     Over,
@@ -45,135 +39,23 @@ from weft_gateway.runs.flow_wire import (
     to_worker,
 )
 from weft_gateway.runs.flow_wire import Answer as Answered
-from weft_gateway.runs.job import Job, bodies, needs_model
+from weft_gateway.runs.job import Job
 from weft_gateway.runs.job import Opened as OpenedJob
 from weft_gateway.runs.journal import JournalError
 from weft_gateway.runs.rows import RowsError, write_output
 from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.check import WorkflowError
-from weft_gateway.workflows.commands import ANY, Failure, Usage, Work
+from weft_gateway.workflows.commands import ANY, Usage
 from weft_gateway.workflows.dispatch import Counts, Dispatch
-from weft_gateway.workflows.graph import Llm, Workflow
-from weft_gateway.workflows.requests import LlmRequest
+from weft_gateway.workflows.graph import Workflow
 from weft_gateway.workflows.rewrite import rewrite
-from weft_gateway.workflows.spec import load
 
-# Bodies of calls that the gateway has and has not answered yet. A longer one is alone.
-_MOST_BYTES: Final = 64 << 20
 _REPORT_S: Final = 0.2
 _NICENESS: Final = 10
 # A gateway that was killed has a worker that ends a moment later, and holds the journal until then.
 _LOCK_TRIES: Final = 20
 _LOCK_PAUSE_S: Final = 0.5
-Send = Callable[[FromWorker], None]
-
-
-def check(asked: Check) -> Checked | Wrong:
-    """Check a workflow, and explain it."""
-    try:
-        workflow = _load(asked.text, asked.file, asked.rules)
-    except WorkflowError as error:
-        return Wrong("invalid_workflow", str(error))
-    done = rewrite(workflow)
-    calls = sum(isinstance(body, Llm) for _, body in bodies(done.workflow.operators))
-    named = [
-        (name, "" if one is None else one.name, 1 if one is None else one.line)
-        for name, one in models(done.workflow)
-    ]
-    inputs = {name: str(kind) for name, kind in workflow.inputs.items()}
-    return Checked(_plan(workflow), inputs, named, calls, needs_model(done.workflow))
-
-
-def _load(text: str, file: str, rules: Rules) -> Workflow:
-    """Compile a workflow from HTTP. Raises WorkflowError."""
-    workflow = load(text, file)
-    wrong = refusals(workflow, rules, file)
-    if wrong:
-        raise WorkflowError("\n".join(wrong))
-    return workflow
-
-
-def _plan(workflow: Workflow) -> dict[str, Any]:
-    """Return what runs, after rewrites."""
-    done = rewrite(workflow)
-    return {
-        "name": workflow.name,
-        "model": workflow.model or None,
-        "inputs": {name: str(kind) for name, kind in workflow.inputs.items()},
-        "outputs": dict(done.workflow.outputs),
-        "operators": [
-            {
-                "name": one.name,
-                "kind": type(one.body).__name__.lower(),
-                "for_each": one.for_each,
-                "reads": list(one.inputs),
-            }
-            for one in done.workflow.operators
-        ],
-        "rewrites": [
-            {
-                "kind": one.kind.value,
-                "operator": one.operator,
-                "reason": one.reason,
-                "into": one.into or None,
-            }
-            for one in done.rewrites
-        ],
-    }
-
-
-class PipeCaller:
-    """Passes the calls of a run to the gateway. most_bytes: of a body."""
-
-    def __init__(self, send: Send, most_bytes: int) -> None:
-        self._send = send
-        self._most_bytes = most_bytes
-        self._waiting: dict[int, asyncio.Future[Answered]] = {}
-        self._bytes = 0
-        self._room = asyncio.Condition()
-
-    async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
-        """Make a call. The gateway repeats it. Raises CallFailed."""
-        request = work.request
-        assert isinstance(request, LlmRequest)
-        body = orjson.dumps(body_of(request))
-        if len(body) > self._most_bytes:
-            what = f"the request has more than {self._most_bytes} bytes"
-            raise CallFailed(Failure("too_large", what, attempts=0, certain=True))
-        size = len(body)
-        async with self._room:
-            await self._room.wait_for(lambda: not self._bytes or self._bytes + size <= _MOST_BYTES)
-            self._bytes += size
-        try:
-            return await self._answer(work, request.model, body)
-        finally:
-            self._bytes -= size
-            async with self._room:
-                self._room.notify_all()
-
-    async def _answer(self, work: Work, model: str, body: bytes) -> Answer:
-        found = self._waiting[work.number] = asyncio.get_running_loop().create_future()
-        self._send(Ask(work.number, work.row, model, work.attempts, body))
-        try:
-            answer = await found
-        except asyncio.CancelledError:
-            self._send(Drop(work.number))
-            raise
-        finally:
-            del self._waiting[work.number]
-        if answer.code:
-            raise CallFailed(Failure(answer.code, answer.message, answer.attempts, answer.certain))
-        return read_answer(answer.body)
-
-    def answered(self, answer: Answered) -> None:
-        """The gateway has an answer. That of an aborted call is ignored."""
-        found = self._waiting.get(answer.number)
-        if found is not None and not found.done():
-            found.set_result(answer)
-
-    async def aclose(self) -> None:
-        """The gateway ends the run's program."""
 
 
 class FlowRun:
@@ -212,7 +94,7 @@ class FlowRun:
     async def _run(self) -> str:
         start, folder = self._start, Path(self._start.folder)
         text = (folder / WORKFLOW).read_text(encoding="utf-8")
-        workflow = await asyncio.to_thread(_load, text, start.file, start.rules)
+        workflow = await asyncio.to_thread(load_allowed, text, start.file, start.rules)
         output = folder / OUTPUT
         job = Job(workflow, folder / INPUT, output)
         opened = await self._opened(job)

@@ -60,7 +60,7 @@ def test_a_row_stays_on_its_replica() -> None:
         calls.add(number, row)
     order = [calls.take(one, both, 0.0) for one in (first, second, second, first, second)]
     assert order == [0, 1, 3, 2, 4]
-    # A replica without a row of its own takes over.
+    # A replica without such a row takes over.
     calls.add(5, row=0)
     assert calls.take(second, both, 0.0) == 5
     assert calls.take(second, both, 0.0) is None
