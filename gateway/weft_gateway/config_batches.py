@@ -32,8 +32,8 @@ class BatchSettings(BaseSettings):
 
     data_dir: str = Field(
         "",
-        description="folder of files, batches and workflows, which one gateway process uses; "
-        "empty: `.weft/gateway-PORT` in the working folder",
+        description="folder of files, batches and workflows on a local disk, which the gateways of "
+        "a machine may share; empty: `.weft/gateway-PORT` in the working folder",
     )
     file_bytes: int = Field(
         209_715_200,

@@ -17,6 +17,7 @@ from weft_gateway.telemetry.listeners import Listeners
 
 # Keeps proxies from closing a quiet stream.
 _PULSE_S: Final = 15.0
+_POLL_S: Final = 1.0
 # Events that are written at once.
 _A_TURN: Final = 256
 _NONE: Final = array("Q")
@@ -58,14 +59,13 @@ async def events(
             if now != before:
                 before = now
                 yield b"event: progress\ndata: %b\n\n" % now
-            while True:
-                try:
-                    news = await asyncio.wait_for(listener.get(), _PULSE_S)
-                    break
-                except TimeoutError:
-                    yield b": still here\n\n"
-            if news is None:
-                return
+            # Another gateway may run it, whose news are in the store only.
+            wait_s = _PULSE_S if flows.batches.store.owner else _POLL_S
+            try:
+                if await asyncio.wait_for(listener.get(), wait_s) is None:
+                    return
+            except TimeoutError:
+                yield b": still here\n\n"
     except ApiError:
         # The run was deleted.
         return

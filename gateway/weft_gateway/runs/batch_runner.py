@@ -78,23 +78,34 @@ class BatchRunner:
         active = self.active.get(batch_id)
         return None if active is None else active.batch
 
-    def cancel(self, batch: Batch) -> Batch:
-        """Stop sending. Calls in flight finish, and the batch ends after the last of them."""
-        active = self.active.get(batch.id)
-        if active is not None:
-            batch = active.batch
-            if batch.status is not Status.IN_PROGRESS:
-                return batch
+    def cancel(self, batch_id: str) -> None:
+        """Stop sending. Calls in flight finish, and the batch ends after the last of them. A batch
+        that is not in progress here is cancelled when it begins: the store knows it.
+        """
+        active = self.active.get(batch_id)
+        if active is not None and active.batch.status is Status.IN_PROGRESS:
             active.stop = active.stop or CANCELLED
-        _enter(batch, Status.CANCELLING)
-        self.store.save(batch)
-        self.sender.dispatch()
-        return batch
+            _enter(active.batch, Status.CANCELLING)
+            self.store.save(active.batch)
+            self.sender.dispatch()
+
+    def follow(self) -> None:
+        """Begin the batches that this process did not create, and cancel those that another one
+        has cancelled.
+        """
+        for batch in self.store.unfinished() if self.store.changed() else ():
+            if batch.id in self.active:
+                if batch.status is Status.CANCELLING:
+                    self.cancel(batch.id)
+            elif batch.id not in self._beginning:
+                log.info("batch %s begins or continues here", batch.id)
+                self.begin(batch)
 
     async def run(self) -> None:
-        """Send requests until cancelled."""
+        """Run all batches of the store until cancelled. For its owner."""
         saved_s = monotonic()
         while True:
+            self.follow()
             self.sender.dispatch()
             if monotonic() - saved_s >= _SAVE_S:
                 saved_s = monotonic()

@@ -111,11 +111,24 @@ class FlowRunner:
         live = self.live.get(run_id)
         return self._queue.get(run_id) if live is None else live.run
 
-    def cancel(self, run: Run) -> Run:
-        """Stop a run. The rows that have ended are its output."""
-        run = self.known(run.id) or run
-        if run.ended or run.status is RunStatus.CANCELLING:
-            return run
+    def follow(self) -> None:
+        """Begin the runs that this process did not create, and cancel those that another one has
+        cancelled. For the owner.
+        """
+        for run in self.store.unfinished() if self.store.changed() else ():
+            if run.id not in self._tasks and run.id not in self._queue:
+                log.info("run %s begins or continues here", run.id)
+                self.begin(run)
+            elif run.status is RunStatus.CANCELLING:
+                self.cancel(run.id)
+
+    def cancel(self, run_id: str) -> None:
+        """Stop a run. The rows that have ended are its output. A run that is not known here is
+        cancelled when it begins: the store knows it.
+        """
+        run = self.known(run_id)
+        if run is None or run.ended or run.status is RunStatus.CANCELLING:
+            return
         _enter(run, RunStatus.CANCELLING)
         self.store.save(run)
         live = self.live.get(run.id)
@@ -125,7 +138,6 @@ class FlowRunner:
             loop = asyncio.get_running_loop()
             loop.call_later(_CANCEL_S, self._replace, live)
         self.changed(run)
-        return run
 
     async def aclose(self) -> None:
         """End all workers. Their runs continue after the next start."""

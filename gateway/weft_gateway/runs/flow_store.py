@@ -4,11 +4,14 @@ and one folder per unfinished run.
 
 from __future__ import annotations
 
+import fcntl
 import re
 import secrets
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +30,13 @@ CREATE TABLE IF NOT EXISTS runs (
   ended INTEGER NOT NULL, created_s INTEGER NOT NULL, record BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS runs_of ON runs (tenant, number);
 CREATE INDEX IF NOT EXISTS runs_open ON runs (ended, tenant);
+CREATE TABLE IF NOT EXISTS cancels (id TEXT PRIMARY KEY, at_s INTEGER NOT NULL) WITHOUT ROWID;
 """
+
+
+_RUN: Final = "SELECT record, at_s FROM runs LEFT JOIN cancels USING (id) WHERE"
+# A folder without a record that is younger belongs to a run that is being created, seconds.
+_CREATING_S: Final = 3600.0
 
 
 class RunStatus(StrEnum):
@@ -130,18 +139,23 @@ def is_id(text: str) -> bool:
 
 
 class FlowStore:
-    """The database, and the folders of runs. The folder belongs to one process: `BatchStore` locks
-    it.
+    """The database, and the folders of runs. The gateways that share the folder may all use them.
+    Its owner (`BatchStore.owner`) alone runs the runs, and writes their records after their
+    creation.
     """
 
     def __init__(self, folder: Path) -> None:
         """Raises sqlite3.Error and OSError."""
         self._folder = folder / "runs"
         self._folder.mkdir(exist_ok=True, mode=0o700)
-        self._db = sqlite3.connect(self.file(folder), isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.executescript(_SCHEMA)
+        self._seen = -1
+        # Two processes that create the database at once would refuse each other.
+        with (folder / "opening").open("a") as opening:
+            fcntl.flock(opening, fcntl.LOCK_EX)
+            self._db = sqlite3.connect(self.file(folder), isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_SCHEMA)
 
     @staticmethod
     def file(folder: Path) -> Path:
@@ -151,6 +165,13 @@ class FlowStore:
     def close(self) -> None:
         """Close the database."""
         self._db.close()
+
+    def changed(self) -> bool:
+        """Whether another process has changed the database since the last call. The first call
+        returns True.
+        """
+        seen, self._seen = self._seen, self._db.execute("PRAGMA data_version").fetchone()[0]
+        return seen != self._seen
 
     # Workflows
 
@@ -169,7 +190,13 @@ class FlowStore:
 
     def workflows(self, tenant: str, limit: int, after: str = "") -> list[StoredWorkflow]:
         """Return a tenant's workflows, the newest first, after the workflow `after`."""
-        return [_workflow(row) for row in self._page("workflows", tenant, limit, after)]
+        rows = self._db.execute(
+            "SELECT record FROM workflows WHERE tenant = ?1 "
+            "AND (?2 = '' OR number < (SELECT number FROM workflows WHERE id = ?2)) "
+            "ORDER BY number DESC LIMIT ?3",
+            (tenant, after, limit),
+        )
+        return [_workflow(row[0]) for row in rows]
 
     def count_workflows(self, tenant: str) -> int:
         """Return the number of a tenant's workflows."""
@@ -189,7 +216,7 @@ class FlowStore:
         return self._folder / run_id
 
     def save(self, run: Run) -> None:
-        """Write a run."""
+        """Write a run: its creator once, and then the owner."""
         self._db.execute(
             "INSERT INTO runs (id, tenant, ended, created_s, record) VALUES (?1, ?2, ?3, ?4, ?5) "
             "ON CONFLICT (id) DO UPDATE SET ended = ?3, record = ?5",
@@ -198,45 +225,55 @@ class FlowStore:
 
     def run(self, tenant: str, run_id: str) -> Run | None:
         """Return a tenant's run, None if it has no such run."""
-        query = "SELECT record FROM runs WHERE id = ? AND tenant = ?"
+        query = f"{_RUN} id = ? AND tenant = ?"
         row = self._db.execute(query, (run_id, tenant)).fetchone()
-        return None if row is None else _run(row[0])
+        return None if row is None else _read(row)
 
     def runs(self, tenant: str, limit: int, after: str = "") -> list[Run]:
         """Return a tenant's runs, the newest first, after the run `after`."""
-        return [_run(row) for row in self._page("runs", tenant, limit, after)]
+        rows = self._db.execute(
+            f"{_RUN} tenant = ?1 "
+            "AND (?2 = '' OR number < (SELECT number FROM runs WHERE id = ?2)) "
+            "ORDER BY number DESC LIMIT ?3",
+            (tenant, after, limit),
+        )
+        return [_read(row) for row in rows]
 
     def unfinished(self, tenant: str | None = None) -> Iterator[Run]:
         """Yield the runs that have not ended, the oldest first. tenant: None for all."""
         rows = self._db.execute(
-            "SELECT record FROM runs WHERE NOT ended AND (?1 IS NULL OR tenant = ?1) "
-            "ORDER BY number",
-            (tenant,),
+            f"{_RUN} NOT ended AND (?1 IS NULL OR tenant = ?1) ORDER BY number", (tenant,)
         ).fetchall()
-        return (_run(row[0]) for row in rows)
+        return (_read(row) for row in rows)
+
+    def cancel(self, run_id: str, now_s: float) -> None:
+        """Ask the owner to cancel a run. All processes then show it as cancelling."""
+        query = "INSERT OR IGNORE INTO cancels (id, at_s) VALUES (?, ?)"
+        self._db.execute(query, (run_id, int(now_s)))
 
     def forget(self, run_id: str) -> None:
         """Delete the folder of a run."""
         shutil.rmtree(self.folder(run_id), ignore_errors=True)
 
     def sweep(self) -> None:
-        """Delete folders of runs that have ended or were not created completely. Run it before
-        anything else uses the folder.
-        """
+        """Delete folders of runs that have ended or were not created completely. For the owner."""
+        before_s = time.time() - _CREATING_S
         known = {run.id for run in self.unfinished()}
         for entry in self._folder.iterdir():
-            if entry.name not in known:
-                shutil.rmtree(entry, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                if entry.name not in known and entry.stat().st_mtime < before_s:
+                    shutil.rmtree(entry, ignore_errors=True)
 
     def delete_old(self, before_s: float) -> None:
         """Remove the ended runs that were created before a time."""
         self._db.execute("DELETE FROM runs WHERE ended AND created_s < ?", (int(before_s),))
+        self._db.execute("DELETE FROM cancels WHERE id NOT IN (SELECT id FROM runs)")
 
-    def _page(self, table: str, tenant: str, limit: int, after: str) -> list[bytes]:
-        rows = self._db.execute(
-            f"SELECT record FROM {table} WHERE tenant = ?1 "
-            f"AND (?2 = '' OR number < (SELECT number FROM {table} WHERE id = ?2)) "
-            "ORDER BY number DESC LIMIT ?3",
-            (tenant, after, limit),
-        )
-        return [row[0] for row in rows]
+
+def _read(row: tuple[bytes, int | None]) -> Run:
+    """Return a run. The owner may not have seen yet that it is cancelled."""
+    run, cancelled_s = _run(row[0]), row[1]
+    if cancelled_s is not None and run.status in (RunStatus.QUEUED, RunStatus.IN_PROGRESS):
+        run.status = RunStatus.CANCELLING
+        run.times = {**run.times, RunStatus.CANCELLING.value: cancelled_s}
+    return run

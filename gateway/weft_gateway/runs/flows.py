@@ -1,6 +1,6 @@
 """Workflows and runs of tenants: what the HTTP routes do, on top of the store and the runner.
 
-They live beside files and batches, in the same folder, and belong to the same gateway.
+They live beside files and batches, in the same folder, and its owner runs them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import time
+from time import monotonic, time
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -39,6 +39,7 @@ from weft_gateway.runs.flow_wire import INPUT, WORKFLOW, Check, Checked, Wrong
 from weft_gateway.runs.rows import Input, RowsError
 
 _HOUSEKEEPING_S: Final = 60.0
+_FOLLOW_S: Final = 0.2
 # A process that has checked this number of workflows is replaced, because it keeps their templates.
 _MOST_CHECKS: Final = 100
 _SHOWN: Final = 64
@@ -89,20 +90,27 @@ class Flows:
     # The life of the process
 
     def start(self) -> None:
-        """Continue the unfinished runs of an earlier process. Call it after `Batches.start`."""
-        if FlowStore.file(self.batches.folder).is_file():
+        """Open the store if it exists. Call it after `Batches.start`."""
+        if self._store is None and FlowStore.file(self.batches.folder).is_file():
             with suppress(ApiError):
                 self._open()
 
     async def run(self) -> None:
-        """Delete old runs until cancelled."""
+        """Once this process owns the folder, run the runs and delete old ones; until cancelled."""
+        kept_s, checks = 0.0, 0
         while True:
-            if self._store is not None:
-                self._store.delete_old(time() - self.batches.quota.keep_s)
-            checks = self._checks
-            await asyncio.sleep(_HOUSEKEEPING_S)
-            if checks == self._checks and not self._checking.locked():
-                await self._end_checker()
+            self.start()
+            owns = self._store is not None and self.batches.store.owner
+            if monotonic() - kept_s >= _HOUSEKEEPING_S:
+                if checks == self._checks and not self._checking.locked():
+                    await self._end_checker()
+                kept_s, checks = monotonic(), self._checks
+                if owns:
+                    self.store.sweep()
+                    self.store.delete_old(time() - self.batches.quota.keep_s)
+            if owns:
+                self.runner.follow()
+            await asyncio.sleep(_FOLLOW_S)
 
     async def aclose(self) -> None:
         """Stop all runs. Call it before `Batches.aclose`."""
@@ -128,15 +136,12 @@ class Flows:
         files = self.batches.store
         try:
             store = FlowStore(self.batches.folder)
-            store.sweep()
         except OSError as error:
             raise disk_error(error) from None
         except sqlite3.Error as error:
             raise unavailable(str(error)) from None
         self._store = store
         self._runner = self.make_runner(store, files)
-        for run in store.unfinished():
-            self._runner.begin(run)
         return store
 
     # Workflows
@@ -238,7 +243,8 @@ class Flows:
         finally:
             if not kept:
                 self.store.forget(run.id)
-        self.runner.begin(run)
+        if self.batches.store.owner:
+            self.runner.begin(run)
         return run
 
     def _link(self, tenant: str, file_id: str, run: Run) -> None:
@@ -305,7 +311,11 @@ class Flows:
 
     def cancel(self, tenant: str, run_id: str) -> Run:
         """Cancel a run. One that has ended stays unchanged. Raises ApiError 404."""
-        return self.runner.cancel(self.find(tenant, run_id))
+        run = self.find(tenant, run_id)
+        if not run.ended:
+            self.store.cancel(run.id, time())
+            self.runner.cancel(run.id)
+        return self.find(tenant, run_id)
 
     def output(self, tenant: str, run_id: str) -> str:
         """Return the id of the file with the output. Raises ApiError 404."""
@@ -317,5 +327,8 @@ class Flows:
 
 
 def _not_found(kind: str, name: str) -> ApiError:
-    text = f"No {kind} with id {name[:_SHOWN]!r}. It belongs to the gateway that created it."
+    text = (
+        f"No {kind} with id {name[:_SHOWN]!r}. Workflows and runs belong to the gateway that created "
+        "them, and to those with the same folder."
+    )
     return ApiError(404, f"{kind}_not_found", text)

@@ -94,6 +94,9 @@ class Sender:
         for replica in replicas:
             own = self._at[replica.name]
             others = max(0, in_flight.get(replica.name, 0) - own)
+            if others:
+                # Clients of other gateways, too.
+                self.foreground.seen(replica.name)
             since_s = self.foreground.since_s(replica.name)
             free = credit(replica.slots, self.default_calls, others, since_s) - own
             while free > 0 and self._send_next(replica, replicas, now_s):

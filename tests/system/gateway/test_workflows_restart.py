@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.restarts import CALLS, served
+from support.batches import CALLS, served
 from support.stack import free_port
 from support.workflow_runs import begin, chat, created, ended, output, texts
 
