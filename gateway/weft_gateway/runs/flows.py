@@ -328,7 +328,7 @@ class Flows:
 
 def _not_found(kind: str, name: str) -> ApiError:
     text = (
-        f"No {kind} with id {name[:_SHOWN]!r}. Workflows and runs belong to the gateway that created "
-        "them, and to those with the same folder."
+        f"No {kind} with id {name[:_SHOWN]!r}. Workflows and runs belong to the gateway that "
+        "created them, and to those with the same folder."
     )
     return ApiError(404, f"{kind}_not_found", text)
