@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.journal import Journal
 from weft_gateway.runs.rows import Input, RowsError, check_output, write_output
@@ -16,6 +17,7 @@ from weft_gateway.workflows.graph import (
     Body,
     Branch,
     Http,
+    LangGraph,
     Llm,
     Loop,
     Operator,
@@ -103,6 +105,11 @@ def check_tools(workflow: Workflow, tools: Tools) -> None:
                 tools.load(body.function)
             except ValueError as error:
                 errors.append(f"operator {one.name!r}: {error}")
+        elif isinstance(body, LangGraph):
+            try:
+                graphs.load(body.graph)
+            except ValueError as error:
+                errors.append(str(error))
         elif isinstance(body, Sql) and body.connection not in tools.connections:
             known = ", ".join(sorted(tools.connections)) or "none"
             errors.append(
@@ -116,8 +123,8 @@ def check_tools(workflow: Workflow, tools: Tools) -> None:
 
 
 def makes_calls(workflow: Workflow) -> bool:
-    """Whether a workflow has LLM operators."""
-    return any(isinstance(body, Llm) for _, body in bodies(workflow.operators))
+    """Whether a workflow has LLM operators, or graphs whose nodes may make calls."""
+    return any(isinstance(body, Llm | LangGraph) for _, body in bodies(workflow.operators))
 
 
 def needs_model(workflow: Workflow) -> bool:
