@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
+from random import Random
 
 from weft_gateway.workflows.calls import PlannedCall
 from weft_gateway.workflows.radix import Prompt, Slot
@@ -121,3 +122,24 @@ def first_statics(calls: Sequence[PlannedCall]) -> dict[tuple[str, ...], int]:
         if names:
             found[tuple(names)] = static_tokens(call)
     return found
+
+
+def varied(batch: Batch, rng: Random) -> Batch:
+    """Return a batch whose lengths differ by up to 30% from these, at random. A placeholder has the
+    same length in all prompts.
+    """
+    lengths: dict[str, int] = {}
+    answers = {
+        call.name: max(1.0, round(call.answer * rng.uniform(0.7, 1.3))) for call in batch.calls
+    }
+    made = []
+    for call in batch.calls:
+        runs = []
+        for run in call.prompt:
+            assert isinstance(run, Slot)
+            if run.key not in lengths:
+                drawn = round(run.tokens * rng.uniform(0.7, 1.3))
+                lengths[run.key] = max(1, int(answers.get(run.key, drawn)))
+            runs.append(replace(run, tokens=lengths[run.key]))
+        made.append(replace(call, prompt=tuple(runs), answer=answers[call.name]))
+    return replace(batch, calls=tuple(made))

@@ -1,0 +1,213 @@
+"""Batches of workflows under the systems of Helium's evaluation, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from weft_bench.studies.cells import Cell, Measured, Values, cells
+from weft_bench.studies.experiment import SIMULATION, Experiment, Headline, Table, less
+from weft_bench.studies.show import each, mean, over, table
+
+_OURS: Final = "weft"
+# Helium's rows divided by the scale of the engines. The trading workflow has Figure 7's largest
+# batch; TAT-QA has fewer rows than the paper's 600 and 1,200, to keep the runs short.
+_ROWS: Final[Mapping[str, int]] = {
+    "map-reduce": 25,
+    "map-reduce-context": 72,
+    "debate": 25,
+    "debate-context": 72,
+    "reflect": 72,
+    "iterative": 25,
+    "parallel": 13,
+    "trading": 10,
+}
+_SYSTEMS: Final = (
+    "query-wise", "operator-wise", "random", "parrot", "kvflow", "helium", _OURS,
+)  # fmt: skip
+# Only the order and the placement: nothing is computed ahead.
+_SCHEDULES: Final = (
+    "query-wise", "operator-wise", "random", "longest prefix", "helium, schedule only",
+    "weft, schedule only",
+)  # fmt: skip
+_PARTS: Final = ("weft", "no leaders", "even slices", "no order", "no window")
+_SEEDS: Final = 3
+# The constants of the planner were fixed with other seeds.
+_FIRST_SEED: Final = 100
+_CODE: Final = (
+    *SIMULATION,
+    "gateway/weft_gateway/workflows",
+    "loadgen/weft_bench/workflows",
+)
+_NOTES: Final = (
+    "engines are an eighth of an A100's in slots, cache, tokens and fixed time of a step, "
+    "and batches an eighth of the paper's: times are an eighth, ratios are kept, and static "
+    "prefixes weigh eight times as much in the cache",
+    "lengths of prompts and answers are assumed, because the paper publishes none; answers vary "
+    "around the mean that planners see",
+    "longest prefix first knows the calls that it sent, not the engine's cache; Parrot and KVFlow "
+    "are their dispatch rules on the same engine, without their engines",
+)
+
+
+def measure(cell: Cell) -> Values:
+    """Return the figures of a cell with the settings `shape`, `rows`, `system` and `slow`.
+
+    slow: factor on the second engine's costs. seconds: of the batch. predicted: over the actual
+    seconds, for plans. Raises the errors of `play`.
+    """
+    from weft_bench.workflows.parts import dispatcher
+    from weft_bench.workflows.shapes import SHAPES
+    from weft_bench.workflows.systems import Scene, engines
+
+    batch = SHAPES[cell.text("shape")](int(cell.number("rows")))
+    shapes = engines(slow=(1.0, cell.number("slow")))
+    scene = Scene(batch, shapes, _FIRST_SEED + cell.seed)
+    found = scene.run(dispatcher(scene, cell.text("system")))
+    values = {
+        "seconds": found.seconds,
+        "hit_rate": found.hit_rate,
+        "computed": found.fresh_tokens,
+        "preemptions": found.preemptions,
+    }
+    if cell.text("system") == _OURS:
+        values["predicted"] = scene.planned().seconds / found.seconds
+    return values
+
+
+def _cells(
+    shapes: Sequence[str], systems: Sequence[str], slow: float = 1.0, rows: int = 0
+) -> Sequence[Cell]:
+    return [
+        cell
+        for shape in shapes
+        for system in systems
+        for cell in cells(_SEEDS, shape=shape, rows=rows or _ROWS[shape], system=system, slow=slow)
+    ]
+
+
+def _table(found: Measured, title: str, base: str) -> Table:
+    columns = {
+        "s": mean("seconds"),
+        f"over {base}'s": over("seconds", system=base),
+        "hit rate": mean("hit_rate"),
+        "prompt tokens computed": mean("computed"),
+    }
+    return table(found, title, {"workflow": "shape", "system": "system"}, columns)
+
+
+def _headline(found: Measured, base: str, rivals: Sequence[str], what: str) -> Headline:
+    scores = [
+        less(
+            f"{shape} ({rival})",
+            at.where(system=base).ratio("seconds", at.where(system=rival)),
+        )
+        for shape, at in each(found, "shape")
+        for rival in rivals
+    ]
+    return Headline(what, scores)
+
+
+def _predictions(found: Measured) -> Table:
+    rows = [
+        (shape, str(at.where(system=_OURS).estimate("predicted")))
+        for shape, at in each(found, "shape")
+    ]
+    return Table("predicted over actual time of the plan", ("workflow", "ratio"), rows)
+
+
+TABLE_2: Final = Experiment(
+    name="helium-t2",
+    title="Batches of six workflows under seven systems",
+    source="Helium, Table 2 and Figures 5 and 7",
+    published="latency relative to Helium, average: vLLM query by query 66.27, operator by "
+    "operator 1.25, LangGraph 1.28, Parrot 1.44, KVFlow 1.32",
+    cells=lambda quick: (
+        _cells(("reflect",), ("random", "helium", _OURS), rows=24)
+        if quick
+        else _cells(tuple(_ROWS), _SYSTEMS)
+    ),
+    measure=measure,
+    tables=lambda found: (
+        [_table(found, "time of a batch", _OURS), _predictions(found)] if found else []
+    ),
+    notes=_NOTES,
+    headline=lambda found: _headline(
+        found, _OURS, ("random", "helium"), "time of a batch over the other's; less is better"
+    ),
+    code=_CODE,
+    first_seed=_FIRST_SEED,
+)
+
+TABLE_4: Final = Experiment(
+    name="helium-t4",
+    title="Schedules of the trading workflow without precomputed prefixes",
+    source="Helium, Table 4",
+    published="query-wise 658.54 s with 42.3% hits, operator-wise 419.03 and 40.8, random 193.54 "
+    "and 37.1, longest prefix first 188.93 and 37.9, Helium 149.76 and 56.5",
+    cells=lambda quick: _cells(
+        ("trading",),
+        ("random", "helium, schedule only", "weft, schedule only") if quick else _SCHEDULES,
+        rows=2 if quick else 0,
+    ),
+    measure=measure,
+    tables=lambda found: [_table(found, "time of a batch", "weft, schedule only")] if found else [],
+    notes=_NOTES,
+    headline=lambda found: _headline(
+        found,
+        "weft, schedule only",
+        ("random", "helium, schedule only"),
+        "time of a batch over the other's; less is better",
+    ),
+    code=_CODE,
+    first_seed=_FIRST_SEED,
+)
+
+TABLE_3: Final = Experiment(
+    name="helium-t3",
+    title="Parts of the planner, on equal and unequal engines",
+    source="Helium, Table 3; only its rows about the schedule and the cache",
+    published="without proactive KV +3.55%, without cache-aware scheduling +17.66%",
+    cells=lambda quick: [
+        cell
+        for slow in (1.0, 2.0)
+        for cell in _cells(
+            ("reflect",) if quick else ("map-reduce", "reflect", "trading"),
+            ("weft", "even slices") if quick else _PARTS,
+            slow,
+            rows=12 if quick else 0,
+        )
+    ],
+    measure=measure,
+    tables=lambda found: (
+        [
+            table(
+                found,
+                "time of a batch; slow: factor on the second engine's costs",
+                {"workflow": "shape", "slow": "slow", "system": "system"},
+                {
+                    "s": mean("seconds"),
+                    "over the whole planner's": over("seconds", system=_OURS),
+                    "hit rate": mean("hit_rate"),
+                },
+            )
+        ]
+        if found
+        else []
+    ),
+    notes=_NOTES,
+    headline=lambda found: Headline(
+        "time of a batch with the whole planner over that without a part; less is better",
+        [
+            less(
+                f"{name} ({part})",
+                at.where(system=_OURS).ratio("seconds", at.where(system=part)),
+            )
+            for name, at in each(found, "shape", "slow")
+            for part in found.levels("system")
+            if part != _OURS
+        ],
+    ),
+    code=_CODE,
+    first_seed=_FIRST_SEED,
+)
