@@ -28,7 +28,7 @@ from weft_gateway.workflows.radix import BLOCK_TOKENS, Tokenizer, estimate_token
 
 # Calls that a prediction plays on each replica: a quarter of the batch within these limits. Further
 # rows are extrapolated.
-_SAMPLE_CALLS: Final = (352, 2048)
+_SAMPLE_CALLS: Final = (264, 2048)
 # With at most this many rows a replica, a row more on one of them is worth avoiding.
 _FEW: Final = 32
 # A replica gets this many calls for each slot, so that its next call never waits for the network.

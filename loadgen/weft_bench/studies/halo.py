@@ -28,7 +28,7 @@ def measure(cell: Cell) -> Values:
     from weft_bench.workflows.jobs import JOBS
     from weft_bench.workloads.streams import stream
 
-    job = JOBS[cell.text("job")](int(cell.number("queries")), stream(cell.seed, "placement"))
+    job = JOBS[cell.text("job")](int(cell.number("queries")), stream(cell.seed, cell.text("job")))
     places, proven = exact(job.checked(), _WORKERS)
     best = finish_s(job, _WORKERS, places)
     times = {
