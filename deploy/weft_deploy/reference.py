@@ -23,6 +23,7 @@ from weft_gateway.cli import MOUNTED, OWN, load
 from weft_gateway.cli import app as commands
 from weft_gateway.config import Settings
 from weft_gateway.telemetry.metrics import Metrics
+from weft_gateway.workflows.spec import schema
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "reference"
 _WIDTH: Final = 88
@@ -92,11 +93,18 @@ def metrics() -> str:
     )
 
 
+def workflow_schema() -> str:
+    """Return the JSON schema of the YAML format of workflows."""
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema()}
+    return json.dumps(about, indent=2) + "\n"
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "settings.md": settings,
     "cli.md": cli,
     "http-api.md": http_api,
     "metrics.md": metrics,
+    "workflow.schema.json": workflow_schema,
 }
 
 

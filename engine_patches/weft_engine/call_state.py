@@ -21,7 +21,8 @@ Rank = tuple[int, float, int]
 class CallState:
     """The totals of a call so far. Instants are seconds on one monotonic clock.
 
-    rank: the sort key. level: of its program, under an order with residents. served_step: the
+    rank: the sort key. level: of its program, under an order with residents. due: it comes first.
+    late: it missed its latest start. served_step: the
     number of the last step that was charged to it. memory_wait_s, memory_tokens, programs_ahead: as
     in CallReport. deferred_since: when the current wait for memory began.
     """
@@ -49,6 +50,7 @@ class CallState:
     blocks_swapped_in: int = 0
     level: int = 0
     due: bool = False
+    late: bool = False
     served_step: int = 0
     memory_wait_s: float = 0.0
     memory_tokens: int = 0
@@ -129,6 +131,7 @@ class CallState:
             left_s=context.left_s,
             path_s=context.path_s,
             deadline_s=context.deadline_s,
+            late=self.late,
         )
 
     def report(self) -> CallReport:

@@ -180,9 +180,19 @@ class CallTable:
         self._served.clear()
         self.layer = build_layer(order, self)
         for call in self._calls.values():
-            call.policy, call.level, call.due = order.name, 0, False
+            call.policy, call.level, call.due, call.late = order.name, 0, False, False
             call.resume(now)
             self._stand(call, order.enter(self._view(call, now)), now)
+            self._note(call, now)
+
+    def change_layer(self, order: Order, now: float) -> None:
+        """Change the options of the order's layer. All calls keep their places below it."""
+        for call in self._calls.values():
+            if call.due:
+                self.lead(call, None, now)
+        self.order = order
+        self.layer = build_layer(order, self)
+        for call in self._calls.values():
             self._note(call, now)
 
     def refresh(self, now: float, running: bool = True) -> None:

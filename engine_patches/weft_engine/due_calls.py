@@ -3,8 +3,9 @@
 A waiting call whose latest start is near is due. Of the due calls of a tenant, those that can be on
 time come before all other calls, by latest start, within a share of the tenant's slots. They may
 take slots of running calls of the same tenant, but not of one that would then miss its own target.
-All other calls keep their places in the default order: calls with much slack, calls without a
-budget, and calls that cannot be on time. Without budgets, this layer does nothing.
+All other calls keep their places in the order: calls with much slack, calls without a budget, and
+calls that cannot be on time, which lose what their target gained them there. Without budgets, this
+layer does nothing.
 
 No call starves. The slots that due calls do not get serve the default order. If the first call of
 that order waits longer than the rules' patience, because due calls take the memory that it needs or
@@ -171,8 +172,7 @@ class DueCalls:
 
     def _choose(self, tenant: str, lane: _Lane, now: float, room: Room) -> bool:
         lane.changed = False
-        late = bisect_left(lane.waiting, (now,))
-        del lane.waiting[:late]
+        moved = self._drop_late(lane, now)
         portion = self._table.shares.portion(tenant)
         limit = self._rules.slots(room.slots(), portion)
         chosen: dict[str, tuple[float, CallState]] = {}
@@ -181,7 +181,6 @@ class DueCalls:
             chosen = self._leading(lane, limit, now)
         if lane.waiting:
             lane.next_at = min(lane.next_at, math.nextafter(lane.waiting[0][0], math.inf))
-        moved = False
         for name, call in list(lane.leading.items()):
             if call.waiting_since is not None and name not in chosen:
                 del lane.leading[name]
@@ -192,6 +191,19 @@ class DueCalls:
                 lane.leading[name] = call
                 moved = True
             self._table.lead(call, latest, now)
+        return moved
+
+    def _drop_late(self, lane: _Lane, now: float) -> bool:
+        """Remove the calls that cannot be on time any more, and rank them as such. Returns whether
+        one has another rank now."""
+        count, moved = bisect_left(lane.waiting, (now,)), False
+        for _, _, call in lane.waiting[:count]:
+            rank, call.late = call.rank, True
+            # The place of a call that came first is taken from it with the others.
+            if not call.due:
+                self._table.lead(call, None, now)
+                moved |= call.rank != rank
+        del lane.waiting[:count]
         return moved
 
     def _leading(self, lane: _Lane, limit: int, now: float) -> dict[str, tuple[float, CallState]]:

@@ -97,16 +97,18 @@ async def call_report(reports: _Reports, call: str) -> dict[str, Any]:
 
 @router.post("/policy")
 async def policy(reports: _Reports, request: Request) -> dict[str, Any]:
-    """Switch the order with `{"policy": NAME}`; empty the prefix cache with `"reset_cache":
-    true`."""
+    """Switch the order with `{"policy": NAME}`; change options of the orders with `"options":
+    {NAME: VALUE}`; empty the prefix cache with `"reset_cache": true`."""
     try:
         body = json.loads(await request.body())
         message = {
             "policy": str(body.get("policy", "")),
             "reset_cache": body.get("reset_cache", False) is True,
+            "options": dict(body.get("options") or {}),
         }
-    except (ValueError, AttributeError):
-        raise _Refused(400, "the body must be a JSON object", "bad_json") from None
+    except (ValueError, TypeError, AttributeError):
+        why = "the body must be a JSON object, and options an object in it"
+        raise _Refused(400, why, "bad_json") from None
     try:
         return {"engines": await reports.command(message)}
     except EngineLinkError as error:

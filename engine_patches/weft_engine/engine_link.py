@@ -15,8 +15,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import zmq
@@ -38,33 +38,37 @@ class Command:
     """A change that was requested over HTTP and takes effect between two steps.
 
     policy: the name of the new order, "" to keep the current one. kv: a command for one program's
-    blocks.
+    blocks. options: changes of the orders' options.
     """
 
     policy: str = ""
     reset_cache: bool = False
     kv: KvCommand | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class EngineLink:
     """Sends reports, receives commands and answers state queries.
 
-    validate: raises ValueError for an unknown policy.
+    validate: raises ValueError for an unknown policy, "" for the current one, or for an invalid
+    change of options. Returns the options with the changes.
     """
 
     def __init__(
         self,
         address: str,
         state: Callable[[], dict[str, Any]],
-        validate: Callable[[str], object],
+        validate: Callable[[str, Mapping[str, Any]], Mapping[str, Any]],
     ) -> None:
         self._context = zmq.Context()
         self._address = address
         self._state = state
         self._validate = validate
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        # The order that a queued command asks for, which an idle engine starts with.
+        # The order and the changes of options that queued commands ask for, with which an idle
+        # engine starts.
         self._coming = ""
+        self._changes: dict[str, Any] = {}
         self._reports = self._connect("reports")
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="weft-commands", daemon=True)
@@ -81,7 +85,7 @@ class EngineLink:
         """Commands that arrived since the last step."""
         taken = [self._commands.get() for _ in range(self._commands.qsize())]
         if taken:
-            self._coming = ""
+            self._coming, self._changes = "", {}
         return taken
 
     def close(self) -> None:
@@ -132,17 +136,26 @@ class EngineLink:
             self._commands.put(Command(kv=KvCommand(**message["kv"])))
             return {"accepted": True}
         policy = str(message.get("policy", ""))
-        if policy:
+        options = message.get("options") or {}
+        if not isinstance(options, dict):
+            raise ValueError("options must be an object")
+        if policy or options:
             # Validate here, where an error can be answered.
-            self._validate(policy)
-            self._coming = policy
-        command = Command(policy=policy, reset_cache=bool(message.get("reset_cache", False)))
-        self._commands.put(command)
-        return {"policy": self._state_to_come()["policy"], "reset_cache": command.reset_cache}
+            self._validate(policy, {**self._changes, **options})
+            self._coming = policy or self._coming
+            self._changes = {**self._changes, **options}
+        reset_cache = bool(message.get("reset_cache", False))
+        self._commands.put(Command(policy, reset_cache, options=options))
+        state = self._state_to_come()
+        changed = {"options": state.get("options", {})} if options else {}
+        return {"policy": state["policy"], "reset_cache": reset_cache} | changed
 
     def _state_to_come(self) -> dict[str, Any]:
-        """The state, with the order of the next step and the number of queued commands. An idle
-        engine takes no steps and so executes none."""
-        state = self._state()
-        waiting = {"commands_waiting": self._commands.qsize()}
-        return state | waiting | ({"policy": self._coming} if self._coming else {})
+        """The state, with the order and the options of the next step and the number of queued
+        commands. An idle engine takes no steps and so executes none."""
+        state = self._state() | {"commands_waiting": self._commands.qsize()}
+        if self._coming:
+            state["policy"] = self._coming
+        if self._changes:
+            state["options"] = {**state.get("options", {}), **self._changes}
+        return state

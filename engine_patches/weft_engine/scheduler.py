@@ -8,7 +8,7 @@ the step's duration to the calls in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from weft_engine.call_table import CallTable
@@ -17,12 +17,13 @@ from weft_engine.decisions import Decisions
 from weft_engine.engine_link import Command, EngineLink
 from weft_engine.eviction_adapter import EvictionAdapter, told
 from weft_engine.loads import Loads
-from weft_engine.orders import Order, build_order
+from weft_engine.orders import build_order
+from weft_engine.orders.options import DUE_OPTIONS
 from weft_engine.prefill_limits import PrefillPacing
 from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
 from weft_engine.short_calls import ShortCalls
-from weft_engine.step_cost import StepMeter
+from weft_engine.step_fit import StepMeter
 from weft_engine.steps import StepsInFlight
 from weft_engine.swap.connector import SwapConnector
 from weft_engine.wire import CallContext, CallReport
@@ -41,7 +42,8 @@ class WeftScheduler(SchedulerHooks):
         super().__init__(*args, **kwargs)
         self.settings = PluginSettings.from_config(self.vllm_config.additional_config)
         check_start(self.vllm_config, self.settings.channel)
-        self.calls = CallTable(self._order(self.settings.policy))
+        self.options = self.settings.options
+        self.calls = CallTable(build_order(self.settings.policy, self.options))
         step = self.next_step({}, self.free_slots())
         self._short = ShortCalls(self.calls.shares.cost, step.slots, step.longest)
         self._decisions = Decisions(self, self.calls, self.settings, self._short)
@@ -63,7 +65,7 @@ class WeftScheduler(SchedulerHooks):
         self._recomputed = 0
         self._kv_commands: list[Command] = []
         channel = self.settings.channel
-        self._link = EngineLink(channel, self.state, self._order) if channel else None
+        self._link = EngineLink(channel, self.state, self._validated) if channel else None
 
     def add_request(self, request: Request) -> None:
         """A request arrives: add it to its call and let the order place it."""
@@ -201,11 +203,8 @@ class WeftScheduler(SchedulerHooks):
 
     def obey(self, command: Command) -> None:
         """Execute a command from the HTTP API, between two steps."""
-        if command.policy:
-            if self._residents is not None:
-                self._residents.dissolve()
-            self.calls.switch(self._order(command.policy), self.clock())
-            self._residents = self._decisions.residents = self._new_residents()
+        if command.policy or command.options:
+            self._switch(command)
         if command.reset_cache:
             self._forgetting = True
             self._forget()
@@ -218,6 +217,7 @@ class WeftScheduler(SchedulerHooks):
         """The answer of `GET /weft/state`. Another thread calls this, so it only reads counts."""
         return {
             "policy": self.calls.order.name,
+            "options": self.options.model_dump(),
             "running": len(self.running),
             "waiting": len(self.waiting),
             "waiting_by_queue": {str(q): n for q, n in self.calls.waiting_by_queue().items()},
@@ -261,8 +261,25 @@ class WeftScheduler(SchedulerHooks):
     def _forget(self) -> None:
         self._forgetting = not self.forget_cache()
 
-    def _order(self, name: str) -> Order:
-        return build_order(name, self.settings.options)
+    def _validated(self, policy: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the options with these changes. Raises ValueError if the order refuses them."""
+        options = self.options.changed(changes)
+        build_order(policy or self.calls.order.name, options)
+        return options.model_dump()
+
+    def _switch(self, command: Command) -> None:
+        """Change the order, its options, or both."""
+        now, before = self.clock(), self.calls.order
+        self.options = self.options.changed(command.options)
+        order = build_order(command.policy or before.name, self.options)
+        if not command.policy and DUE_OPTIONS.issuperset(command.options):
+            # The order below the due calls stays, and with it the resident programs.
+            self.calls.change_layer(order, now)
+            return
+        if self._residents is not None:
+            self._residents.dissolve()
+        self.calls.switch(order, now)
+        self._residents = self._decisions.residents = self._new_residents()
 
     def _new_residents(self) -> Residents | None:
         if self._eviction is None or not self.calls.order.residents:

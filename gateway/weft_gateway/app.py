@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from importlib.metadata import version
+from pathlib import Path
 from time import time
 
 import httpx
@@ -14,7 +15,19 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from weft_gateway import slo as slo_file
-from weft_gateway.api import admin, failures, hints, models, replicas, sessions, status, stories
+from weft_gateway.api import (
+    admin,
+    failures,
+    files,
+    hints,
+    models,
+    replicas,
+    sessions,
+    status,
+    stories,
+)
+from weft_gateway.api import batches as batch_routes
+from weft_gateway.api import tuning as tuning_api
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
@@ -33,6 +46,7 @@ from weft_gateway.calls.features.admission import AdmissionObserver
 from weft_gateway.calls.features.background import BackgroundObserver
 from weft_gateway.calls.features.costs import CostObserver
 from weft_gateway.calls.features.feasible import FeasibleObserver
+from weft_gateway.calls.features.foreground import ForegroundObserver
 from weft_gateway.calls.features.learning import TokenLearning
 from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
@@ -62,7 +76,7 @@ from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model import Program
-from weft_gateway.model.options import Admission
+from weft_gateway.model.options import Admission, Tuning
 from weft_gateway.model.slo import Late
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.retry_budget import RetryBudget
@@ -70,12 +84,18 @@ from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.runs.batch_files import BatchFiles
+from weft_gateway.runs.batch_input import InputReader
+from weft_gateway.runs.batch_runner import BatchRunner
+from weft_gateway.runs.batch_store import BatchStore
+from weft_gateway.runs.batches import Batches, Quota
 from weft_gateway.stores import make_stores, make_table, make_tenants
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
 from weft_gateway.telemetry.slo_tally import SloTally
 from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
+from weft_gateway.tuning.setup import build_tuning
 
 log = logging.getLogger(__name__)
 
@@ -138,11 +158,19 @@ class Gateway:
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         slos = slo_file.load(s.slo_file)
         budgets = self.budgets = Budgets(slos)
-        # Costs are predicted for balancers that use them, and for targets.
-        predicts = s.balancer in routers.BY_COST or bool(slos.classes)
+        # Costs are predicted for balancers that use them, for targets, and for tuning.
+        tunes = s.tuning is not Tuning.OFF
+        predicts = s.balancer in routers.BY_COST or bool(slos.classes) or tunes
         outlook = Outlook(budgets, table, s.balancer == "soonest") if predicts else None
         health.costs = budgets.costs.set_engine if predicts else None
         placement = Placement(router, registry, table, counter, s.retry_after_s, outlook)
+
+        def set_alpha(alpha: float) -> None:
+            placement.router = routers.build(s.balancer, s.locality_threshold_tokens, alpha)
+
+        self.tuning = tuning = build_tuning(
+            s, stores.tuning, budgets.costs, registry, engine_client, metrics.tuning, set_alpha
+        )
         self.slo = SloObserver(slos, budgets, SloTally(slos, metrics, tenants.weight))
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
@@ -193,7 +221,10 @@ class Gateway:
         add(AutoPrefill(next_turns, prefills, spawner) if s.auto_prefill else None)
         add(TokenLearning(counter))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
+        add(tuning.observer)
         add(MetricsObserver(metrics))
+        self.foreground = foreground = ForegroundObserver()
+        add(foreground)
         picks = any(one.late is not Late.SERVE for one in slos.classes.values())
         add(FeasibleObserver(slos, budgets, table, s.admission_wait_s) if picks else None)
         held = s.admission is Admission.AUTO
@@ -205,18 +236,34 @@ class Gateway:
         calls = CallEndpoint(
             auth, identifier, path, observers, disconnects, turns, answers, next_call, s
         )
+
+        def make_runner(store: BatchStore) -> BatchRunner:
+            reader = InputReader(turns, registry.knows, s.read_body_bytes)
+            parts = BatchFiles(store, reader, turns, s.file_keep_s)
+            return BatchRunner(
+                store, parts, calls.inside, registry, table, lifecycle, tenants, foreground,
+                metrics, s.batch_calls,
+            )  # fmt: skip
+
+        self.batches = batches = Batches(Path(s.data_folder(s.port)), _quota(s), make_runner)
         passthrough = Passthrough(
             auth, registry, chains, limits, disconnects, turns, s, budget, count_retry
         )
         sockets = ResponsesSockets(s, auth, turns, metrics)
         pages = _fastapi(self)
         for routes in (
-            status.router(auth, table, registry, metrics, self.tasks, s),
+            status.router(auth, table, registry, metrics, self.tasks, s, tuning.show),
             models.router(auth, registry),
             sessions.router(auth, table, lifecycle, receipts, turns, slos, s),
-            admin.router(auth, table, registry, engine_client, gates, self.slo.tally, s),
+            admin.router(
+                auth, table, registry, engine_client, gates, self.slo.tally, tuning.values, s
+            ),
+            tuning_api.router(auth, tuning.values, tuning.tuner, s.balancer_alpha, s),
             replicas.router(auth, members, health, chains, s),
             stories.router(auth, table, receipts, listeners, turns),
+            files.router(auth, batches),
+            batch_routes.router(auth, batches, s),
+            batch_routes.messages_router(auth, batches, turns, s),
             hints.prefill_router(
                 auth,
                 identifier,
@@ -255,13 +302,17 @@ class Gateway:
             "sweep": self._sweep,
             "members": self.members.run,
             "background_calls": self.background.run,
+            **self.tuning.tasks,
+            "batches": self.batches.run,
         }
+        self.batches.start()
         for name, work in background.items():
             self.tasks.start(name, work)
         try:
             yield
         finally:
             await self.tasks.stop()
+            await self.batches.aclose()
             await self.prefills.aclose()
             self.registry.close()
             await self.spawner.settle(timeout_s=5.0)
@@ -269,17 +320,20 @@ class Gateway:
             await self.stores.limiter.aclose()
             await self.stores.gateways.leave()
             await self.stores.members.leave()
+            await self.stores.tuning.resign()
             await table.aclose()
 
     def _program_ended(self, program: Program) -> None:
         """Handle the end of a program by its handle or its last call."""
         self.gates.program_ended(program.key)
         self.slo.program_ended(program)
+        self.tuning.program_ended(program.key)
 
     def _gone(self, replica: str) -> None:
         """Forget a replica that was removed."""
         self.metrics.forget(replica)
         self.gates.forget(replica)
+        self.foreground.forget(replica)
         self.budgets.costs.forget(replica)
         self.health.forget(replica)
 
@@ -301,6 +355,7 @@ class Gateway:
                 for each in gone:
                     self.gates.program_ended(each.key)
                     self.slo.program_ended(each.program, idle=True)
+                    self.tuning.program_ended(each.key)
                 await self.stores.chains.flush()
                 await self.stores.limiter.refresh()
                 await self.stores.gateways.refresh()
@@ -321,6 +376,16 @@ def _fastapi(gateway: Gateway) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         lifespan=lambda _: gateway.running(),
         redirect_slashes=False,
+    )
+
+
+def _quota(settings: Settings) -> Quota:
+    return Quota(
+        settings.file_bytes_per_tenant,
+        settings.files_per_tenant,
+        settings.batches_per_tenant,
+        settings.file_bytes,
+        settings.file_keep_s,
     )
 
 

@@ -28,6 +28,7 @@ OWN: Final = {
         "List, add, drain, resume and remove replicas of a running gateway.",
         "weft_gateway.cli_replicas",
     ),
+    "run": ("Run a batch workflow over a file of rows.", "weft_gateway.cli_runs"),
     "slo": (
         "Check SLO files, and report on deadlines of running gateways.",
         "weft_gateway.cli_slo",

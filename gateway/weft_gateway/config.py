@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Iterable
@@ -10,10 +9,11 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from weft_gateway import slo, tenants, urls
-from weft_gateway.model.options import Admission, Balancer
+from weft_gateway.config_batches import BatchSettings
+from weft_gateway.model.options import Admission, Balancer, Tuning
 
 PREFIX: Final = "WEFT_"
 # Read by the engine's plugin (docs/engine.md).
@@ -38,7 +38,7 @@ def _split(value: Any) -> Any:
     return parts
 
 
-class Settings(BaseSettings):
+class Settings(BatchSettings):
     """The gateway's settings, read first from arguments, then from the environment. Neither `repr`
     nor errors show settings that may contain secrets.
     """
@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     )
     balancer: Balancer = Field(Balancer.LOCALITY, description="how the gateway selects a replica")
     balancer_alpha: float = Field(0.2, ge=0, le=1, description="alpha of the balancer `work`")
+    tuning: Tuning = Field(
+        Tuning.OFF, description="when to tune alpha and the options of the order `slack`"
+    )
     locality_threshold_tokens: int = Field(
         2048, ge=0, description="longer prompts go to their program's home (Agentix 4.3), tokens"
     )
@@ -370,19 +373,12 @@ def unread(variables: Iterable[str]) -> list[str]:
 
 def exposed(settings: Settings) -> list[str]:
     """Return a warning if other machines can reach the gateway and no API key is required."""
-    if settings.api_keys or _is_loopback(settings.host):
+    if settings.api_keys or urls.is_loopback(settings.host):
         return []
     return [
         f"ANYONE who reaches {settings.host}:{settings.port} can use every model: no API keys are "
         f"set. Set {PREFIX}API_KEYS, or listen on 127.0.0.1"
     ]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _unknown(variables: Iterable[str]) -> list[tuple[str, str]]:

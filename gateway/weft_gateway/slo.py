@@ -7,24 +7,27 @@ classes:
   report: {scope: program, deadline: 90s, late: refuse}
   batch:  {weight: 1}
 tenants:
-  - {key_digest: 9f2c0123456789ab, class: report, may: [chat, report], share: 0.5}
+  - {key_digest: 9f2c0123456789ab, class: report, may: [chat, report]}
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from weft_gateway import marks
+from weft_gateway.marks import KeyPath, nearest
 from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
+# One number per key decides: engines cap due calls by it, too.
+_REMOVED: Final = "there are no shares here; set the key's weight in WEFT_TENANTS_FILE"
 MAX_DEADLINE_S: Final = 86_400.0
 
 
@@ -61,7 +64,6 @@ class _Tenant(BaseModel, extra="forbid"):
     key_digest: str = Field(pattern="^(?:[0-9a-f]{16}|public)$")
     class_: str | None = Field(None, alias="class")
     may: list[str] | None = None
-    share: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
 
 
 class _File(BaseModel, extra="forbid"):
@@ -73,7 +75,6 @@ class _File(BaseModel, extra="forbid"):
     tenants: list[_Tenant] = []
 
 
-_Path = tuple[str | int, ...]
 _ITEMS: Final[Mapping[str, type[BaseModel]]] = {"": _File, "classes": _Class, "tenants": _Tenant}
 
 
@@ -94,7 +95,7 @@ def load(file: str) -> Slos:
         raise SloError(f"{file}{line}: not valid YAML: {error.problem}") from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise SloError(f"{file}: not valid YAML: {error}") from None
-    found = list(_duplicates(root))
+    found = list(marks.duplicates(root))
     try:
         read = _File.model_validate(raw)
     except ValidationError as error:
@@ -102,7 +103,9 @@ def load(file: str) -> Slos:
     else:
         found += _unknown_classes(read)
     if found:
-        lines = sorted((_line(root, path), _dotted(path), what) for path, what in found)
+        lines = sorted(
+            (marks.mark(root, path)[0], marks.dotted(path), what) for path, what in found
+        )
         raise SloError("\n".join(f"{file}:{line}: {path}{what}" for line, path, what in lines))
     return _slos(read)
 
@@ -128,11 +131,10 @@ def _slos(read: _File) -> Slos:
     return Slos(classes, tenants, Granted(read.default, frozenset(others)))
 
 
-def _unknown_classes(read: _File) -> Iterator[tuple[_Path, str]]:
+def _unknown_classes(read: _File) -> Iterator[tuple[KeyPath, str]]:
     """Yield the errors that concern several parts of the file."""
-    named: list[tuple[_Path, str]] = [(("default",), read.default)]
+    named: list[tuple[KeyPath, str]] = [(("default",), read.default)]
     digests = set()
-    shares = 0.0
     for number, entry in enumerate(read.tenants):
         at = ("tenants", number)
         if entry.key_digest in digests:
@@ -141,16 +143,13 @@ def _unknown_classes(read: _File) -> Iterator[tuple[_Path, str]]:
         if entry.class_ is not None:
             named.append(((*at, "class"), entry.class_))
         named += [((*at, "may", index), name) for index, name in enumerate(entry.may or ())]
-        shares += entry.share if "share" in entry.model_fields_set else 0.0
     for path, name in named:
         if name not in read.classes:
-            yield path, f"unknown class {name!r}{_nearest(name, read.classes)}"
-    if shares > 1:
-        yield ("tenants",), f"the shares add up to {shares:g}, more than 1"
+            yield path, f"unknown class {name!r}{nearest(name, read.classes)}"
 
 
-def _described(error: Any) -> tuple[_Path, str]:
-    path: _Path = error["loc"]
+def _described(error: Any) -> tuple[KeyPath, str]:
+    path: KeyPath = error["loc"]
     # pydantic appends this to the path of an invalid name of a class.
     if path and path[-1] == "[key]":
         return path[:-1], "a class name has 1 to 32 letters, digits, dots, dashes or underscores"
@@ -158,48 +157,5 @@ def _described(error: Any) -> tuple[_Path, str]:
     if error["type"] == "extra_forbidden":
         model = _ITEMS[str(path[0]) if len(path) > 1 else ""]
         names = [one.alias or name for name, one in model.model_fields.items()]
-        what = f"unknown key{_nearest(str(path[-1]), names)}"
+        what = _REMOVED if path[-1] == "share" else f"unknown key{nearest(str(path[-1]), names)}"
     return path, what
-
-
-def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    close = get_close_matches(name, list(known), 1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
-
-
-def _dotted(path: _Path) -> str:
-    return f"{'.'.join(map(str, path))}: " if path else ""
-
-
-def _line(node: yaml.Node | None, path: _Path) -> int:
-    """Return the line of the key or item at a path, or of the part that should contain it. Of a key
-    that occurs twice, the line of the last one.
-    """
-    line = 1
-    for part in path:
-        if isinstance(node, yaml.MappingNode):
-            found = [pair for pair in node.value if pair[0].value == part]
-            if not found:
-                return line
-            key, node = found[-1]
-            line = key.start_mark.line + 1
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            return line
-    return line
-
-
-def _duplicates(node: yaml.Node | None, path: _Path = ()) -> Iterator[tuple[_Path, str]]:
-    """Yield the keys that occur twice in a mapping. YAML would use the last one."""
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield from _duplicates(item, (*path, index))
-    elif isinstance(node, yaml.MappingNode):
-        seen = set()
-        for key, value in node.value:
-            if key.value in seen:
-                yield (*path, key.value), "the key occurs twice"
-            seen.add(key.value)
-            yield from _duplicates(value, (*path, key.value))

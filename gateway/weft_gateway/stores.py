@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft_gateway import tenants as tenants_file
 from weft_gateway.config import Settings
@@ -15,11 +15,15 @@ from weft_gateway.programs.members import MemberStore
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import ProcessTable
+from weft_gateway.programs.tuning import TuningStore
 from weft_gateway.telemetry.aggregates import Counters
 from weft_gateway.tenants import Tenants
 
 if TYPE_CHECKING:
     from weft_gateway.programs.redis_link import RedisLink
+
+# After this time without a sign of the gateway that tunes, another one takes over, seconds.
+_TUNER_LEASE_S: Final = 10.0
 
 
 def make_table(settings: Settings, failures: Counters) -> ProcessTable:
@@ -50,6 +54,7 @@ class Stores(NamedTuple):
     lineage: LineageStore
     gateways: Gateways
     members: MemberStore
+    tuning: TuningStore
 
 
 def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
@@ -61,12 +66,14 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
             MemoryLineage(),
             Gateways(),
             MemberStore(),
+            TuningStore(),
         )
     from weft_gateway.programs.lineage.redis import RedisLineage
     from weft_gateway.programs.redis_gateways import RedisGateways
     from weft_gateway.programs.redis_limits import RedisLimiter
     from weft_gateway.programs.redis_members import RedisMembers
     from weft_gateway.programs.redis_response_store import RedisResponseStore
+    from weft_gateway.programs.redis_tuning import RedisTuning
 
     return Stores(
         RedisResponseStore(link, settings.answer_keep_s),
@@ -74,6 +81,7 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
         RedisLineage(link),
         RedisGateways(link, settings.call_lease_s),
         RedisMembers(link, settings.call_lease_s),
+        RedisTuning(link, _TUNER_LEASE_S),
     )
 
 

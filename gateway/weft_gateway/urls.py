@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -23,6 +23,16 @@ _LONGEST_NAME: Final = 64
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._:-]{{0,{_LONGEST_NAME - 1}}}")
 # Characters replaced in a name made from an address.
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9._:/\[\]~-]")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address to listen on. Unlike the other functions, it
+    accepts any text.
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def replica_url(text: str) -> str:

@@ -241,3 +241,16 @@ def test_any_budgets_end_every_call_with_its_tokens(engine, seed):
     e.run()
     assert {name: len(e.tokens[name]) for name in wanted} == wanted
     assert victims
+
+
+def test_options_change_while_calls_run(engine):
+    e = engine(policy="slack", options=MARGIN, max_num_seqs=1)
+    e.add("runs", tokens=3)
+    e.step()
+    e.add("plain", tokens=1, arrival=1.0)
+    e.add("due", tokens=1, arrival=2.0, extra=budget(15.0, 1.0))
+    e.scheduler.obey(Command(options={"due_margin_s": 30.0}))
+    assert e.scheduler.state()["options"]["due_margin_s"] == 30.0
+    e.run()
+    assert [r.call for r in e.reports] == ["due", "runs", "plain"]
+    assert e.scheduler.violations() == []

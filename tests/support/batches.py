@@ -1,92 +1,78 @@
-"""Small batches of workflows, and a strategy that draws them."""
+"""Requests of batches, an engine's answers to them, and steps of OpenAI's client."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import json
+from typing import Any
 
-from hypothesis import strategies as st
-from weft_gateway.policies.costs import EngineCosts, StepCosts
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.costs import Replica
-from weft_gateway.workflows.radix import Slot
+import openai
 
-# About an 8B model on an A100, with 32 slots.
-STEPS = StepCosts(1e-3, 10e-3, 100e-6, 100e-6, 85e-9, 32)
+CHAT = "/v1/chat/completions"
 
 
-def replica(
-    name: str, *, models: Sequence[str] = (), slow: float = 1.0, kv_tokens: int = 50_000
-) -> Replica:
-    """Return a replica. slow: factor on all its costs."""
-    costs = StepCosts(
-        STEPS.step_s * slow,
-        STEPS.weights_s * slow,
-        STEPS.prefill_token_s * slow,
-        STEPS.decode_s * slow,
-        STEPS.context_token_s * slow,
-        STEPS.together,
+def line(number: int, content: str = "", **body: Any) -> dict[str, Any]:
+    """Return one request of a batch."""
+    messages = [{"role": "user", "content": content or f"question {number}"}]
+    body = {"model": "tiny", "messages": messages} | body
+    return {"custom_id": f"row-{number}", "method": "POST", "url": CHAT, "body": body}
+
+
+def lines(*requests: Any) -> bytes:
+    return b"".join(json.dumps(request).encode() + b"\n" for request in requests)
+
+
+async def chat(wire: Any, request: Any) -> None:
+    """Answer with the last message."""
+    body = request.json
+    said = body["messages"][-1]["content"]
+    await wire.plain(
+        {
+            "id": f"chatcmpl-{said}",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": f"re: {said}"},
+                    "finish_reason": "stop",
+                }
+            ],
+        }
     )
-    return Replica(name, EngineCosts(costs, kv_tokens), frozenset(models))
 
 
-def call(
-    name: str,
-    *runs: Slot,
-    needs: Sequence[str] = (),
-    answer: float = 50.0,
-    model: str = "m",
-    per_row: float = 1.0,
-) -> PlannedCall:
-    """Return a call whose answers appear in prompts as slots with its name."""
-    return PlannedCall(name, model, runs, answer, 1.5 * answer, tuple(needs), per_row, name)
+def client_of(gateway: Any, key: str = "sk-a") -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0)
 
 
-def static(name: str, tokens: int = 100) -> Slot:
-    """Text that is the same in all rows."""
-    return Slot(name, tokens)
+async def upload(client: openai.AsyncOpenAI, content: bytes, purpose: Any = "batch") -> str:
+    file = await client.files.create(file=("in.jsonl", content), purpose=purpose)
+    return file.id
 
 
-def varies(name: str, tokens: int = 40) -> Slot:
-    """Text that differs in each row."""
-    return Slot(name, tokens, (name,))
+async def run(client: openai.AsyncOpenAI, content: bytes, **options: Any) -> Any:
+    """Run a batch to its end."""
+    options = {"endpoint": CHAT, "completion_window": "24h"} | options
+    batch = await client.batches.create(input_file_id=await upload(client, content), **options)
+    return await ended(client, batch.id)
 
 
-def chain() -> tuple[PlannedCall, ...]:
-    """Two experts with different roles, and a judge that reads both."""
-    question = varies("question")
-    return (
-        call("first", static("role 1"), question),
-        call("second", static("role 2"), question),
-        call("judge", static("judge"), question, varies("first", 50), varies("second", 50),
-             needs=("first", "second")),
-    )  # fmt: skip
+async def ended(client: openai.AsyncOpenAI, batch_id: str) -> Any:
+    async with asyncio.timeout(30):
+        while True:
+            batch = await client.batches.retrieve(batch_id)
+            if batch.status in ("completed", "failed", "expired", "cancelled"):
+                return batch
+            await asyncio.sleep(0.02)
 
 
-@st.composite
-def workflows(draw: st.DrawFn, models: Sequence[str] = ("m",)) -> tuple[PlannedCall, ...]:
-    """Draw up to eight calls that need earlier ones."""
-    made: list[PlannedCall] = []
-    for number in range(draw(st.integers(1, 8))):
-        needs = (
-            draw(st.lists(st.sampled_from(made), unique_by=lambda c: c.name, max_size=3))
-            if made
-            else []
-        )
-        runs = [
-            static(f"system {draw(st.integers(0, 2))}", 64),
-            static(f"role {draw(st.integers(0, 3))}", 32),
-        ]
-        if draw(st.booleans()):
-            runs.append(varies("question", draw(st.integers(1, 60))))
-        runs += [Slot(one.name, round(one.answer), ("row",)) for one in needs]
-        made.append(
-            call(
-                f"call {number}",
-                *runs,
-                needs=[one.name for one in needs],
-                answer=float(draw(st.integers(1, 80))),
-                model=draw(st.sampled_from(models)),
-                per_row=draw(st.sampled_from([1.0, 1.0, 3.0])),
-            )
-        )
-    return tuple(made)
+async def content(client: openai.AsyncOpenAI, file_id: str | None) -> dict[str, Any]:
+    """Return the lines of a file by custom id, and check that each is there once."""
+    if file_id is None:
+        return {}
+    found = [json.loads(text) for text in (await client.files.content(file_id)).text.splitlines()]
+    by_id = {one["custom_id"]: one for one in found}
+    assert len(by_id) == len(found)
+    return by_id

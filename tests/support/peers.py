@@ -20,7 +20,7 @@ def replicas(dilate: float = 0.2, *, emulated: bool = True) -> Replicas:
         "weft",
         8000,
         SHAPE.block_tokens,
-        SHAPE if emulated else None,
+        (SHAPE, SHAPE) if emulated else (),
     )
 
 

@@ -62,6 +62,21 @@ def latency() -> JSON:
                 stacked=True,
             ),
             Panel(
+                "Requests of batches",
+                "Per second, by result, and the requests that are left, in thousands.",
+                "short",
+                (
+                    Query(rate("weft_batch_requests_total", "result"), "{{result}}"),
+                    Query("sum(weft_batch_requests_left) / 1000", "left, thousands"),
+                ),
+            ),
+            Panel(
+                "Batches ended",
+                "Per hour, by status.",
+                "short",
+                (Query("sum by (status) (increase(weft_batches_total[1h]))", "{{status}}"),),
+            ),
+            Panel(
                 "Gateways without their process table",
                 "They use a local process table until Redis answers again.",
                 "short",

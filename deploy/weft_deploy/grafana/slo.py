@@ -44,6 +44,40 @@ def _covered(quantile: str) -> Query:
     )
 
 
+def _tuning() -> list[Panel]:
+    return [
+        Panel(
+            "Tuned values",
+            "Values that tuning or POST /weft/policy has set, and the number of gateways that "
+            "tune. One gateway should tune if tuning is on.",
+            "short",
+            (
+                Query("max by (name) (weft_tuning_value)", "{{name}}"),
+                Query("sum(weft_tuning_leader)", "gateways that tune"),
+            ),
+        ),
+        Panel(
+            "Tunings",
+            "Windows that ended, decisions at their ends, and failures, which change no value, "
+            "within an hour.",
+            "short",
+            (
+                Query(
+                    "sum by (triggered) (increase(weft_tuning_windows_total[1h]))",
+                    "windows, triggered: {{triggered}}",
+                ),
+                Query("sum by (action) (increase(weft_tuning_decisions_total[1h]))", "{{action}}"),
+                Query(
+                    "sum by (reason) (increase(weft_tuning_failures_total[1h]))",
+                    "failed: {{reason}}",
+                ),
+                Query("max(weft_tuning_failing)", "failing"),
+                Query("sum(increase(weft_tuning_cpu_seconds_total[1h]))", "processor time, s"),
+            ),
+        ),
+    ]
+
+
 def board() -> JSON:
     """Return the dashboard."""
     return dashboard(
@@ -55,8 +89,8 @@ def board() -> JSON:
                 "Misses by cause",
                 "Units that missed their target within 5 minutes. queue, memory: waits. prefill, "
                 "answer: longer than predicted. client: the time between calls. deadline: too "
-                "short for the predicted path. given_up: idle, or another turn began. failed: its "
-                "call failed. refused: not served.",
+                "short for the predicted path. held: the first call, by late: hold. given_up: "
+                "idle, or another turn began. failed: its call failed. refused: not served.",
                 "short",
                 (
                     Query(
@@ -102,6 +136,7 @@ def board() -> JSON:
                 (Query("min by (of) (weft_slo_jain >= 0)", "{{of}}"),),
                 most=1,
             ),
+            *_tuning(),
         ],
         [],
     )

@@ -24,6 +24,7 @@ class CallView:
     remaining_s: the caller's deadline, expected execution time and remaining work of the program;
     left_s, path_s: until the program's target when the call was queued, and the predicted service
     until then. deadline_s: from the begin of the program or turn to its target. None if not given.
+    late: the call cannot start in time for its budget any more.
     """
 
     program_service_s: float = 0.0
@@ -43,6 +44,7 @@ class CallView:
     left_s: float | None = None
     path_s: float | None = None
     deadline_s: float | None = None
+    late: bool = False
 
     @property
     def latest_start_s(self) -> float | None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from weft_engine.orders.ladder import QueueLadder
+
+# The options that only the layer of due calls reads.
+DUE_OPTIONS: Final = frozenset({"due_margin_s", "due_share"})
 
 
 class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
@@ -33,3 +38,18 @@ class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_in
     def ladder(self) -> QueueLadder:
         """The queues that the options describe."""
         return QueueLadder(self.queues, self.first_quantum_s, self.growth)
+
+    def changed(self, changes: Mapping[str, Any]) -> OrderOptions:
+        """Return the options with these changes. ValueError names each invalid one, and for an
+        unknown option the nearest name."""
+        try:
+            return OrderOptions.model_validate({**self.model_dump(), **changes})
+        except ValidationError as error:
+            wrong = []
+            for one in error.errors():
+                name = str(one["loc"][0])
+                nearest = get_close_matches(name, OrderOptions.model_fields, 1)
+                unknown = "; did you mean " + nearest[0] + "?" if nearest else ""
+                what = f"unknown{unknown}" if one["type"] == "extra_forbidden" else one["msg"]
+                wrong.append(f"options.{name}: {what}, got {one['input']!r:.100}")
+            raise ValueError("; ".join(wrong)) from None

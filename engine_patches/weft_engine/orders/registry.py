@@ -127,11 +127,14 @@ def slack(options: OrderOptions) -> Order:
     cannot meet does not come first.
 
     Programs without a target rank as if theirs were default_budget_s after their arrival. So no
-    program waits for ever, and without targets the order is `resident`.
+    program waits for ever, and without targets the order is `resident`. A late call ranks like one
+    without a target, but not before its own target: being late must not be a gain.
     """
 
     def target(view: CallView) -> float:
         deadline_s = options.default_budget_s if view.deadline_s is None else view.deadline_s
+        if view.late:
+            deadline_s = max(deadline_s, options.default_budget_s)
         return view.program_arrival_s + deadline_s
 
     due = DueRules(options.due_margin_s, options.due_share, options.default_budget_s)

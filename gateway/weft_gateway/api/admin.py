@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from weft_engine.wire import ORDER_NAMES
 
 from weft_gateway.api import schemas, slo_schemas, web
@@ -21,20 +21,38 @@ from weft_gateway.config import Settings
 from weft_gateway.engine.described import shallow
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.errors import invalid_member
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry.slo_tally import SloTally
+from weft_gateway.tuning.values import SharedValues
+
+
+class Options(BaseModel):
+    """Options of the orders, and alpha of the balancer `work`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    alpha: float | None = Field(default=None, ge=0, le=1, description="of the balancer `work`")
+    due_margin_s: float | None = Field(
+        default=None, ge=0, description="a call is due this long before its latest start"
+    )
+    due_share: float | None = Field(
+        default=None, ge=0, lt=1, description="fraction of the slots that due calls get"
+    )
 
 
 class Policy(BaseModel):
-    """An order for the engines' waiting queues."""
+    """An order for the engines' waiting queues, options of the orders, or both."""
 
     model_config = ConfigDict(extra="forbid")
 
     policy: str = Field(
-        description=f"one of {', '.join(ORDER_NAMES)}",
+        "",
+        description=f"one of {', '.join(ORDER_NAMES)}; required without options",
         json_schema_extra={"enum": list(ORDER_NAMES)},
     )
     reset_cache: bool = Field(False, description="whether to empty the prefix caches too")
+    options: Options = Field(Options(), description="values to change; the others stay")
 
     @field_validator("policy")
     @classmethod
@@ -43,6 +61,13 @@ class Policy(BaseModel):
         if policy not in ORDER_NAMES:
             raise ValueError(f"unknown policy {policy!r}; known: {', '.join(ORDER_NAMES)}")
         return policy
+
+    @model_validator(mode="after")
+    def complete(self) -> Policy:
+        """Require an order or options."""
+        if not self.policy and not self.options.model_fields_set:
+            raise ValueError("policy or options is required")
+        return self
 
 
 def guard(
@@ -66,6 +91,7 @@ def router(
     engine_client: EngineClient,
     gates: Gates,
     tally: SloTally,
+    values: SharedValues,
     settings: Settings,
 ) -> APIRouter:
     """Create the routes for administrators: POST /weft/policy, GET /weft/state, GET /weft/slo."""
@@ -99,13 +125,27 @@ def router(
         openapi_extra=described(Policy, required=True),
     )
     async def set_policy(request: Request) -> dict[str, Any]:
-        """Each replica's answer by name. Any other content type than JSON is refused."""
+        """Each replica's answer by name. Options are those of all gateways and replicas from now
+        on; tuning may change them again. Any other content type than JSON is refused."""
         policy = await read_model(request, Policy, settings.max_body_bytes)
-        answers = await ask("POST", "/weft/policy", policy.model_dump())
+        options = policy.options.model_dump(exclude_none=True)
+        if "alpha" in options and settings.balancer != "work":
+            what = f"only the balancer `work` has it; this gateway uses `{settings.balancer}`"
+            raise invalid_member(("options", "alpha"), what)
+        if options:
+            # First here: otherwise tuning might take back those of the engines.
+            await values.change(options)
+        of_engines = {name: value for name, value in options.items() if name != "alpha"}
+        answers = {}
+        if policy.policy or of_engines or policy.reset_cache:
+            message = {"policy": policy.policy, "reset_cache": policy.reset_cache}
+            changes = {"options": of_engines} if of_engines else {}
+            answers = await ask("POST", "/weft/policy", message | changes)
         for name in answers if policy.reset_cache else ():
             registry.prefixes.forget(name)
         applied = all(answer["status"] == 200 for answer in answers.values())
-        return {"policy": policy.policy, "applied": applied, "replicas": answers}
+        shown = {"options": options} if options else {}
+        return {"policy": policy.policy, "applied": applied, "replicas": answers} | shown
 
     @api.get(
         "/state",

@@ -12,7 +12,7 @@ from fastapi import Request
 from weft_gateway.calls.call import Caller
 from weft_gateway.engine.salts import tenant_salt
 from weft_gateway.errors import ApiError
-from weft_gateway.programs.identity import tenant_of
+from weft_gateway.programs.identity import ANONYMOUS, tenant_of
 
 
 class Authenticator:
@@ -30,6 +30,14 @@ class Authenticator:
         if self._accepted and caller.tenant not in self._accepted:
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
         return caller
+
+    def caller_of(self, tenant: str) -> Caller:
+        """Return the caller of a tenant that was authenticated before. Raises ApiError 401 if its
+        key is not accepted any more.
+        """
+        if self._accepted and tenant not in self._accepted:
+            raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
+        return Caller(tenant, "" if tenant == ANONYMOUS else tenant_salt(tenant))
 
     def tenant(self, request: Request) -> str:
         """Return the tenant of a request. A dependency of FastAPI's routes."""

@@ -4,18 +4,19 @@ without a framework, so that the body's bytes pass through unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Final
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import call_body, check_media_names, is_skimmed, light_body
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import read_body
-from weft_gateway.calls.call import Call
-from weft_gateway.calls.client import DisconnectMonitor
+from weft_gateway.calls.call import BATCH, Call
+from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.observers import Observers, notify
 from weft_gateway.calls.path import CallPath
@@ -24,9 +25,17 @@ from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.headers import query_of, sane_request_id
+from weft_gateway.errors import ApiError
 from weft_gateway.overlap.dispatch import HEADER as DISPATCH_HEADER
 from weft_gateway.overlap.dispatch import opted_in
 from weft_gateway.policies.hints import read_hints
+from weft_gateway.programs.aliases import HEADERS
+from weft_gateway.runs.batch_calls import Answered, Request
+from weft_gateway.runs.batch_lines import refusal
+from weft_gateway.runs.batch_results import Answer
+
+# The header that names the thread of a program.
+THREAD: Final = HEADERS[0].thread
 
 
 @dataclass(slots=True, eq=False)
@@ -70,20 +79,14 @@ class CallEndpoint:
         try:
             try:
                 # Authenticate before a large body is read.
-                call.caller = caller = self.auth.caller(headers)
+                call.caller = self.auth.caller(headers)
                 raw = await read_body(headers, receive, self.settings.max_body_bytes)
-                if len(raw) <= LIGHT_BYTES:
-                    raw, body = light_body(raw)
-                else:
-                    most, items = self.settings.read_body_bytes, self.settings.read_body_messages
-                    raw, body = await call_body(raw, most, items, self.turns, caller.tenant)
-                    call.skimmed = is_skimmed(body)
-                    if call.skimmed and endpoint.media_names:
-                        await check_media_names(raw, self.turns, caller.tenant)
-                call.raw, call.body = raw, body
+                pending = self._read(call, raw)
+                if pending is not None:
+                    await pending
                 call.target = endpoint.path.encode() + query_of(scope["query_string"])
-                call.hints = read_hints(body, headers, b"" if call.skimmed else raw)
-                call.tool_dispatch = opted_in(headers.get(DISPATCH_HEADER), body.get("weft"))
+                call.hints = read_hints(call.body, headers, b"" if call.skimmed else call.raw)
+                call.tool_dispatch = opted_in(headers.get(DISPATCH_HEADER), call.body.get("weft"))
                 pending = self.identifier.identify(call)
                 if pending is not None:
                     await pending
@@ -103,3 +106,83 @@ class CallEndpoint:
             return
         except Exception as error:
             await self.failures.respond(scope, send, error, endpoint.errors, request_id)
+
+    async def inside(self, request: Request, client: Disconnect) -> Answered:
+        """Serve a request that the gateway makes on behalf of a tenant. Raises ClientGone if
+        `client` was ended.
+        """
+        call_id = self.next_call()
+        request_id = b"req" + call_id.removeprefix("call").encode()
+        endpoint = BATCH[request.path]
+        headers = [(b"content-type", b"application/json"), (THREAD, request.thread.encode())]
+        hooks = self.observers.of(endpoint)
+        call = Call(call_id, endpoint, headers, request_id, perf_counter(), hooks)
+        call.program_in_path, call.plan = request.program, request.plan
+        answer = _Kept()
+        try:
+            try:
+                call.caller = self.auth.caller_of(request.tenant)
+                pending = self._read(call, request.body)
+                if pending is not None:
+                    await pending
+                wrong = refusal(call.body)
+                if wrong:
+                    raise ApiError(400, "unsupported_in_batch", wrong)
+                call.target = endpoint.path.encode()
+                hints = read_hints(call.body, {}, b"" if call.skimmed else call.raw)
+                # A request of a batch cannot come before calls that a client waits for.
+                call.hints = replace(hints, priority=min(hints.priority or 0, 0))
+                pending = self.identifier.identify(call)
+                if pending is not None:
+                    await pending
+                await self.path.serve(call, client, answer.send)
+            except Exception as error:
+                call.error = self.failures.known(error) or error
+                raise
+            finally:
+                pending = notify(hooks.ended, call)
+                if pending is not None:
+                    await pending
+        except ClientGone:
+            raise
+        except Exception as error:
+            shown = self.failures.shown(error, request_id, f"a batch's {endpoint.path}")
+            body = shown.body(endpoint.errors)
+            return Answered(Answer(shown.status, body, request_id.decode()), shown)
+        found = Answer(answer.status, b"".join(answer.parts), request_id.decode())
+        return Answered(found, None, call.report)
+
+    def _read(self, call: Call, raw: bytes) -> Awaitable[None] | None:
+        """Parse the body of a call. Returns an awaitable for a large one. Raises ApiError."""
+        if len(raw) > LIGHT_BYTES:
+            return self._read_large(call, raw)
+        call.raw, call.body = light_body(raw)
+        return None
+
+    async def _read_large(self, call: Call, raw: bytes) -> None:
+        most, items, tenant = (
+            self.settings.read_body_bytes,
+            self.settings.read_body_messages,
+            call.caller.tenant,
+        )
+        call.raw, call.body = await call_body(raw, most, items, self.turns, tenant)
+        call.skimmed = is_skimmed(call.body)
+        if call.skimmed and call.endpoint.media_names:
+            await check_media_names(call.raw, self.turns, tenant)
+
+
+class _Kept:
+    """Keeps an answer instead of sending it."""
+
+    __slots__ = ("parts", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.parts: list[bytes] = []
+
+    async def send(self, message: Message) -> None:
+        """Take one ASGI message."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self.parts.append(message["body"])

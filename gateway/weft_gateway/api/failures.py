@@ -59,6 +59,23 @@ class Failures:
             case _:
                 return None
 
+    def shown(self, error: Exception, request_id: bytes, what: str) -> ApiError:
+        """Return the error that a client gets, and count it. An unexpected one is logged under the
+        request's id. what: the request, for the log.
+        """
+        shown = self.known(error)
+        if shown is None:
+            shown = errors.of("internal_error")
+            log.error(
+                "request %s, %s: unexpected %s",
+                request_id.decode(),
+                what,
+                type(error).__name__,
+                exc_info=error,
+            )
+        self.count(shown.code)
+        return shown
+
     async def respond(
         self,
         scope: Scope,
@@ -74,19 +91,10 @@ class Failures:
         client can mistake this for the end of the answer.
         """
         given = request_id or sane_request_id(dict(scope["headers"]).get(b"x-request-id"))
-        shown = self.known(error)
-        if shown is None:
-            shown = errors.of("internal_error")
-            given = given or b"req" + self._next_call().removeprefix("call").encode()
-            log.error(
-                "request %s, %s %s: unexpected %s",
-                given.decode(),
-                scope["method"],
-                scope["path"][:256].encode("unicode_escape").decode(),
-                type(error).__name__,
-                exc_info=error,
-            )
-        self.count(shown.code)
+        if given is None and self.known(error) is None:
+            given = b"req" + self._next_call().removeprefix("call").encode()
+        path = scope["path"][:256].encode("unicode_escape").decode()
+        shown = self.shown(error, given or b"", f"{scope['method']} {path}")
         extra = ((b"x-request-id", given),) if given else ()
         try:
             await respond_error(send, shown, shape, extra)
@@ -121,7 +129,7 @@ def install(app: FastAPI, failures: Failures) -> None:
     def answer(error: ApiError, path: str = "") -> Response:
         failures.count(error.code)
         return Response(
-            error.body("anthropic" if "/v1/messages" in path else "openai"),
+            error.body("anthropic" if path.startswith("/v1/messages") else "openai"),
             status_code=error.status,
             media_type="application/json",
             headers={name.decode(): value.decode() for name, value in error.headers},
@@ -131,8 +139,8 @@ def install(app: FastAPI, failures: Failures) -> None:
     @app.exception_handler(IdentityError)
     @app.exception_handler(PrefillError)
     @app.exception_handler(TableUnavailable)
-    async def own(_: Request, error: Exception) -> Response:
-        return answer(failures.known(error) or errors.of("internal_error"))
+    async def own(request: Request, error: Exception) -> Response:
+        return answer(failures.known(error) or errors.of("internal_error"), request.url.path)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -142,12 +150,12 @@ def install(app: FastAPI, failures: Failures) -> None:
             return answer(errors.wrong_method(method, path, allow), path)
         if error.status_code == 404:
             return answer(errors.of("unknown_url", method=method, path=path), path)
-        return answer(ApiError(error.status_code, "http_error", str(error.detail)))
+        return answer(ApiError(error.status_code, "http_error", str(error.detail)), path)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         # The first element is the part of the request: query, path or header.
-        return answer(errors.invalid_member(first["loc"][1:], first["msg"]))
+        return answer(errors.invalid_member(first["loc"][1:], first["msg"]), request.url.path)
 
     app.add_middleware(Unforeseen, failures=failures)

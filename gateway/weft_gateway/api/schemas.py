@@ -219,6 +219,7 @@ class AppliedPolicy(BaseModel):
     policy: str
     applied: bool = Field(description="whether every replica applied it")
     replicas: dict[str, ReplicaAnswer]
+    options: dict[str, float] | None = Field(None, description="the changed options")
 
 
 class Member(BaseModel):

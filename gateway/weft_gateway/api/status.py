@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -58,8 +58,9 @@ def router(
     counts: Metrics,
     tasks: Supervisor,
     settings: Settings,
+    tuning: Callable[[], None],
 ) -> APIRouter:
-    """Create the routes GET /health, /ready and /metrics."""
+    """Create the routes GET /health, /ready and /metrics. tuning: sets the gauges of tuning."""
     api = APIRouter(tags=["status"])
 
     async def look_at_table() -> tuple[bool, Mapping[str, int]]:
@@ -125,6 +126,7 @@ def router(
         for replica in registry:
             counts.healthy.labels(replica.name).set(replica.circuit.healthy)
             counts.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))
+        tuning()
         return Response(counts.render(), media_type=CONTENT_TYPE_LATEST)
 
     return api

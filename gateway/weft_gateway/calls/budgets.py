@@ -147,7 +147,7 @@ class Budgets:
             service_s = report.service_s
         else:
             (prompt, output), cached = usage_of(call, call.claim), 0
-            service_s = _elapsed(call) - call.overhead_s - call.memory_wait_s
+            service_s = _elapsed(call) - call.sent_s
         if prompt and service_s > 0:
             found, replica = call.budget, call.replica
             kind, fit_s = (self._kind(call), 0.0) if found is None else (found.kind, found.fit_s)
@@ -165,7 +165,7 @@ class Budgets:
         position = _position(call.program, call.program.goal)
         unit.left_s = self._clock()
         if position == 1:
-            unit.overruns.late = found.late
+            unit.overruns.first(found, call.held_s)
         if not found.stated and len(unit.forecasts) < _MAX_FORECASTS:
             unit.forecasts.append((position, found.remaining, found.remaining_p90))
         if call.report is not None:
@@ -275,12 +275,9 @@ def count_overruns(call: Call, overruns: Overruns) -> None:
     """Add a closed call to the overruns of its unit. It needs a budget and a report."""
     assert call.budget is not None
     assert call.report is not None
-    # Only calls without a context are held here.
-    held_s = call.memory_wait_s if call.context is None else 0.0
-    sent_s = call.overhead_s + held_s
-    first_s = call.first_byte_s - sent_s if call.is_stream else None
-    overruns.memory_s += held_s
-    overruns.add(call.budget, call.report, first_s, _elapsed(call) - sent_s)
+    first_s = call.first_byte_s - call.sent_s if call.is_stream else None
+    overruns.memory_s += call.memory_wait_s
+    overruns.add(call.budget, call.report, first_s, _elapsed(call) - call.sent_s)
 
 
 def _elapsed(call: Call) -> float:

@@ -50,6 +50,18 @@ class Placed:
     prefix: PromptPrefix | None
 
 
+@record
+class Plan:
+    """The gateway's plan for a call that it makes itself, such as a request of a batch. No client
+    can set it. replica: where the call should run. service_s: predicted service of the whole
+    program, seconds, which counts from its first call on. ask: the program's goal.
+    """
+
+    replica: str
+    service_s: float
+    ask: Ask | None = None
+
+
 # Takes bytes of a stream and returns the bytes for the client.
 Tap = Callable[[bytes], bytes]
 Hook = Callable[["Call"], Awaitable[None] | None]
@@ -70,6 +82,10 @@ class Hooks:
 
 # The gateway's own calls, which prefill the beginning of a turn.
 PREFILL: Final = replace(BY_PATH["/v1/chat/completions"], name="prefill")
+# The calls of batches have their own label in metrics, and no features that predict a next turn.
+BATCH: Final = {
+    path: replace(endpoint, name=f"batch_{endpoint.name}") for path, endpoint in BY_PATH.items()
+}
 UNKNOWN_CALLER: Final = Caller("", "")
 UNIDENTIFIED: Final = Identity(ProgramKey("", ""), MAIN_THREAD, "", "none", True)
 _NO_PROGRAM: Final = Program(ProgramKey("", ""), 0.0)
@@ -100,7 +116,7 @@ class Call:
     # The request. target: path and query for the engine. skimmed: the body was too long to read its
     # content. model: "" if the engine decides. program: from the path. prefill_id: from the path.
     # tool_dispatch: the client requests complete tool calls in its stream. tags: override all other
-    # tags of the prompt.
+    # tags of the prompt. plan: of a call that the gateway makes.
     target: bytes = b""
     body: dict[str, Any] = field(default_factory=dict)
     caller: Caller = UNKNOWN_CALLER
@@ -112,6 +128,7 @@ class Call:
     hints: Hints = NO_HINTS
     tool_dispatch: bool = False
     tags: tuple[int, ...] | None = None
+    plan: Plan | None = None
 
     # The identity. holder: the replica that stores the answer that this call continues, or "".
     # asked: lineage's verdict, until lineage has learned the outcome. prefill: the one that this
@@ -134,7 +151,7 @@ class Call:
     # that could not be reached, with error codes. superseded: another replica has the call now.
     # shared_tokens: of the prompt's beginning, which the replica received from other programs.
     # stage: as its prompt tells it, "" before it is needed. claim: on the replica's memory.
-    # memory_wait_s: how long the call waited for it.
+    # memory_wait_s: how long the call waited for it. held_s: how long it was held for its target.
     placed: Placed | None = None
     replica: str = ""
     program: Program = _NO_PROGRAM
@@ -145,6 +162,7 @@ class Call:
     stage: str = ""
     claim: Claim | None = None
     memory_wait_s: float = 0.0
+    held_s: float = 0.0
 
     # The data sent to the engine. context: None for engines without the plugin. fates: of hints, as
     # `name=fate`. expected_s: mean service of the program's calls. budget: None without a target.
@@ -186,6 +204,11 @@ class Call:
     def key(self) -> ProgramKey:
         """The call's program."""
         return self.identity.key
+
+    @property
+    def sent_s(self) -> float:
+        """When the call was sent: after the gateway's own time, and after all holds."""
+        return self.overhead_s + self.memory_wait_s + self.held_s
 
     @property
     def good(self) -> bool:

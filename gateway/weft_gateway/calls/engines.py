@@ -87,7 +87,7 @@ class Engines:
         if carried:
             fields.append((_CONTEXT_FIELD, carried))
         head = replica.request_head("POST", call.target, fields, len(body))
-        call.overhead_s = perf_counter() - call.begun - call.memory_wait_s
+        call.overhead_s = perf_counter() - call.begun - call.memory_wait_s - call.held_s
         for sending in call.hooks.sending:
             sending(call)
         await exchange.start(head, body)
@@ -155,6 +155,12 @@ class Engines:
         if not weft:
             return None
         service_s, path_s = program.service_s, program.critical_path_s
+        if call.plan is not None:
+            # Otherwise a long program would come first until it has used much service.
+            service_s, path_s = (
+                max(service_s, call.plan.service_s),
+                max(path_s, call.plan.service_s),
+            )
         if hints.priority:
             # Each step up halves the program's recorded usage, about one queue level: the call runs
             # earlier, but never permanently before all others.

@@ -18,6 +18,7 @@ from weft_gateway.engine.described import (
     models_of,
     owners,
     runs_plugin,
+    slots,
 )
 from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.fetch import EngineClient, Fetched
@@ -175,6 +176,7 @@ class HealthLoop:
             room = cache_room(answer)
             if room is not None:
                 self.registry.prefixes.room(name, room)
+            self.registry[name].slots = slots(answer)
             self._set_costs(name, answer)
             return ReplicaKind.WEFT
         if state.status < 500 and "vllm" in owners:

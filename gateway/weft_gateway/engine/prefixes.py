@@ -34,7 +34,7 @@ def prefix_of(
     if body.get("previous_response_id"):
         return None
     try:
-        data = _written(body)
+        data = prompt_bytes(body)
     except TypeError:  # Nested too deep, or invalid Unicode.
         return None
     own = body.get("cache_salt")
@@ -49,8 +49,10 @@ def prefix_of(
     return PromptPrefix(tuple(marks), step_tokens) if marks else None
 
 
-def _written(body: Mapping[str, Any]) -> bytes:
-    """Return the prompt as JSON. Long conversations are cut after the bytes that marks need."""
+def prompt_bytes(body: Mapping[str, Any]) -> bytes:
+    """Return the prompt of a call as JSON, in the order of a rendered prompt. Long ones are cut
+    after 256 KiB. Raises TypeError for a prompt that is nested too deep or has invalid Unicode.
+    """
     data = bytearray()
     for value in filter(None, map(body.get, _FIELDS)):
         pieces = value if isinstance(value, list) and isinstance(value[0], dict) else (value,)

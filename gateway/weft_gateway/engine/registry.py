@@ -30,9 +30,9 @@ class Replica:
     """One engine. models: served models by id, as the engine describes them; empty: not yet
     learned. refuses: the gateway's credentials that the engine last refused, `api_key` or
     `engine_secret`. cache_tokens: the size of its KV cache, if it reports one and does not run the
-    plugin, which admits programs by itself; otherwise 0. homes_until: None if it serves; if it
-    drains, the time until which programs keep it as their home, on the monotonic clock. removed_at:
-    on the same clock.
+    plugin, which admits programs by itself; otherwise 0. slots: calls that it runs at once, 0 if it
+    does not report them. homes_until: None if it serves; if it drains, the time until which
+    programs keep it as their home, on the monotonic clock. removed_at: on the same clock.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Replica:
     served: frozenset[str] = frozenset()
     refuses: frozenset[str] = frozenset()
     cache_tokens: int = 0
+    slots: int = 0
     homes_until: float | None = None
     removed_at: float = 0.0
     _view: ReplicaView | None = None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from weft_gateway.model.slo import CallBudget
+
 
 class Cause(StrEnum):
     """Why a call took longer than its budget."""
 
     EARLIER_CALLS = "earlier calls"
+    HELD = "held"
     QUEUE = "queue"
     MEMORY = "memory"
     PREFILL = "prefill longer than predicted"
@@ -31,6 +34,11 @@ def budget(left_s: float, cost_s: float, remaining: int, later_s: float) -> floa
 def is_late(left_s: float, cost_s: float, remaining: int, later_s: float) -> bool:
     """Whether the predicted path does not fit into the time that is left."""
     return left_s <= 0 or left_s < cost_s + remaining * later_s
+
+
+def fits_without(found: CallBudget, held_s: float) -> bool:
+    """Whether the predicted path had fitted if the call had not been held for these seconds."""
+    return held_s > 0 and not is_late(found.left_s + held_s, found.path_s, 0, 0.0)
 
 
 def cause(

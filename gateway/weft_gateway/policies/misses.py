@@ -8,19 +8,21 @@ from enum import StrEnum
 from weft_engine.wire import CallReport
 
 from weft_gateway.model.slo import CallBudget
+from weft_gateway.policies.budget import fits_without
 
 
 class Miss(StrEnum):
     """Why a unit missed its target.
 
-    DEADLINE: the predicted path did not fit when the first call was sent. CLIENT: the time between
-    calls. QUEUE, MEMORY: waits. PREFILL, ANSWER: longer than predicted. FAILED: its call failed.
-    GIVEN_UP: another unit began before its end, or no call came for too long. REFUSED: the gateway
-    did not serve it. UNKNOWN: the engines reported too little.
+    DEADLINE: the predicted path did not fit when the first call came. CLIENT: the time between
+    calls. HELD: the gateway held the first call. QUEUE, MEMORY: waits. PREFILL, ANSWER: longer than
+    predicted. FAILED: its call failed. GIVEN_UP: another unit began before its end, or no call came
+    for too long. REFUSED: the gateway did not serve it. UNKNOWN: the engines reported too little.
     """
 
     DEADLINE = "deadline"
     CLIENT = "client"
+    HELD = "held"
     QUEUE = "queue"
     MEMORY = "memory"
     PREFILL = "prefill"
@@ -34,7 +36,7 @@ class Miss(StrEnum):
 @dataclass(slots=True)
 class Overruns:
     """Seconds of a unit's calls beyond their predictions, and between the calls. late: the
-    predicted path did not fit when the first call was sent.
+    predicted path did not fit when the first call came. held_s: how long that call was held.
     """
 
     late: bool = False
@@ -43,6 +45,12 @@ class Overruns:
     prefill_s: float = 0.0
     answer_s: float = 0.0
     client_s: float = 0.0
+    held_s: float = 0.0
+
+    def first(self, found: CallBudget, held_s: float) -> None:
+        """Begin with the unit's first call. held_s: for which it was held before it was sent."""
+        self.late = found.late and not fits_without(found, held_s)
+        self.held_s = held_s
 
     def add(
         self, found: CallBudget, report: CallReport, first_byte_s: float | None, actual_s: float
@@ -70,6 +78,7 @@ class Overruns:
         if self.late:
             return Miss.DEADLINE
         parts = {
+            Miss.HELD: self.held_s,
             Miss.QUEUE: self.queue_s,
             Miss.MEMORY: self.memory_s,
             Miss.PREFILL: self.prefill_s,

@@ -15,6 +15,8 @@ from weft_gateway.programs.ids import from_bytes, from_json
 from weft_gateway.programs.response_store import ResponseStore
 
 MAIN_THREAD: Final = "main"
+# The tenant of all clients without a key.
+ANONYMOUS: Final = "public"
 _TRUE: Final = frozenset({b"1", b"true", b"yes", b"on"})
 # W3C Trace Context: a version other than ff, a trace id that is not all zeros, the rest.
 _TRACE: Final = re.compile(
@@ -47,7 +49,7 @@ def tenant_of(api_key: str) -> str:
     key.
     """
     if not api_key:
-        return "public"
+        return ANONYMOUS
     return sha256(api_key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

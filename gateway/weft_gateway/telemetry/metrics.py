@@ -12,6 +12,7 @@ from weft_engine.wire import CallReport
 from weft_gateway.model import Outcome
 from weft_gateway.telemetry.aggregates import Counters, Histograms
 from weft_gateway.telemetry.slo_report import SLACK_BOUNDS
+from weft_gateway.telemetry.tuning_metrics import TuningMetrics
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
@@ -153,8 +154,22 @@ class Metrics:
             "1 while the process table's store is unreachable and this gateway uses its local view",
             registry=r,
         )
+        self.batches = Counters("weft_batches", "Batches that have ended", ("status",), r)
+        self.batch_requests = Counters(
+            "weft_batch_requests",
+            "Requests of batches, by result: succeeded, failed, copied from an identical greedy "
+            "request, or sent again",
+            ("result",),
+            r,
+        )
+        self.batch_left = Gauge(
+            "weft_batch_requests_left",
+            "Requests of batches in progress without a result",
+            registry=r,
+        )
         self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)
         self._add_slo()
+        self.tuning = TuningMetrics(r)
         self._of_replicas = (
             self.calls,
             self.service,

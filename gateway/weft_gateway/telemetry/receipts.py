@@ -14,7 +14,7 @@ from weft_engine.wire import CallContext, CallReport
 
 from weft_gateway.model import Decision, ProgramKey, ReplicaCost
 from weft_gateway.model.slo import CallBudget
-from weft_gateway.policies.budget import Cause, cause
+from weft_gateway.policies.budget import Cause, cause, fits_without
 from weft_gateway.policies.fair_lru import FairLRU
 
 # Shorter waits have more decimals, and larger token counts are in thousands.
@@ -39,7 +39,8 @@ class Receipt:
     the call, if it placed the call. counted: the program for which the process table counted the
     call, if lineage later reassigned it. memory_wait_s, memory_tokens, programs_ahead: how long the
     call was deferred for KV memory, its context in tokens, and the programs before it at first.
-    budget: its part of its program's deadline, None without a target.
+    budget: its part of its program's deadline, None without a target. held_s: how long it was held
+    for its target.
     """
 
     request_id: str
@@ -75,6 +76,7 @@ class Receipt:
     memory_tokens: int = 0
     programs_ahead: int = 0
     budget: CallBudget | None = None
+    held_s: float = 0.0
     begun: float = 0.0
     listed: bool = True
 
@@ -200,9 +202,7 @@ class Receipt:
             return None
         actual_s = None
         if self.outcome:
-            # Since its sending, as the budget. Only calls without a context are held here.
-            held_s = self.memory_wait_s if self.context is None else 0.0
-            actual_s = self.total_s - self.overhead_s - held_s
+            actual_s = self.total_s - self._sent_s
         over = actual_s is not None and actual_s > found.budget_s
         return {
             "class": found.slo or None,
@@ -219,16 +219,24 @@ class Receipt:
             "remaining_calls_p90": found.remaining_p90,
             "stated": found.stated,
             "late": found.late,
+            "held_s": self.held_s,
             "cause": self._cause(found, actual_s) if over and actual_s is not None else None,
         }
+
+    @property
+    def _sent_s(self) -> float:
+        """Seconds until the call was sent. Only calls without a context wait here for memory."""
+        return self.overhead_s + self.held_s + (0.0 if self.context else self.memory_wait_s)
 
     def _cause(self, found: CallBudget, actual_s: float) -> str | None:
         """Return why the call took longer than its budget, None if no engine has reported."""
         report = self.report
+        if found.late and fits_without(found, self.held_s):
+            return Cause.HELD
         if report is None:
             return Cause.EARLIER_CALLS if found.late else None
         waiting_s = report.waiting_s
-        prefill_s = max(self.first_byte_s - self.overhead_s - waiting_s, 0.0)
+        prefill_s = max(self.first_byte_s - self._sent_s - waiting_s, 0.0)
         answer_s = max(actual_s - waiting_s - prefill_s, 0.0)
         return cause(
             found.late,

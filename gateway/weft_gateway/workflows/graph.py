@@ -10,7 +10,8 @@ The value of an operator depends on its body:
   rows, each a mapping. `Http`: the JSON of the answer, or its text.
 - `Loop`: a mapping from the names of its body to their values in the last round.
 - `Branch`: the value of its first case whose condition holds, None without one.
-- With `for_each`, a list with one value per item. If `when` does not hold, None.
+- With `for_each`, a list with one value per item; None if the list is None.
+- None if `when` does not hold. With `for_each`, `when` is evaluated per item.
 - With `on_error="value"`, `{"value": ..., "error": ...}`; one of the two is None. In an operator
   with `for_each`, each item has such a mapping.
 """
@@ -160,7 +161,7 @@ class Operator:
     when: Template | None = None
     on_error: OnError = "fail"
     idempotent: bool = False
-    retries: int = 2
+    retries: int = 0
     line: int = field(default=0, compare=False)
 
     @property
@@ -203,17 +204,32 @@ def operator(
     when: Template | None = None,
     on_error: OnError = "fail",
     idempotent: bool = False,
-    retries: int = 2,
+    retries: int | None = None,
     line: int = 0,
 ) -> Operator:
-    """Return an operator, with the inputs that its parts read."""
+    """Return an operator, with the inputs that its parts read. retries: None for the default."""
     read = _body_names(body)
-    if for_each is not None:
-        read = read - {"item", "index"} | {for_each}
     if when is not None:
         read |= set(when.names)
+    if for_each is not None:
+        read = read - {"item", "index"} | {for_each}
     inputs = tuple(sorted(read))
-    return Operator(name, body, inputs, for_each, when, on_error, idempotent, retries, line)
+    times = default_retries(body, idempotent) if retries is None else retries
+    return Operator(name, body, inputs, for_each, when, on_error, idempotent, times, line)
+
+
+def default_retries(body: Body, idempotent: bool) -> int:
+    """Return 2 for calls of models, reads, and tools that may be repeated; otherwise 0."""
+    match body:
+        case Llm():
+            return 2
+        case Sql():
+            return 2 if idempotent or not body.write else 0
+        case Branch():
+            return min((default_retries(case.body, idempotent) for case in body.cases), default=0)
+        case Python() | Http():
+            return 2 if idempotent else 0
+    return 0
 
 
 def deterministic(body: Body, idempotent: bool) -> bool:
@@ -277,6 +293,8 @@ def digest(node: Any) -> str:
 
 def plain(node: Any) -> Any:
     """Return a node as JSON: the same for equal nodes."""
+    if isinstance(node, Template):
+        return {"": "Template", "parts": node.canonical()}
     if is_dataclass(node) and not isinstance(node, type):
         found = {one.name: plain(getattr(node, one.name)) for one in fields(node) if one.compare}
         if isinstance(node, Workflow):
@@ -288,6 +306,8 @@ def plain(node: Any) -> Any:
         return {str(key): plain(one) for key, one in node.items()}
     if isinstance(node, list | tuple):
         return [plain(one) for one in node]
+    if isinstance(node, float) and node.is_integer():
+        return int(node)
     return node
 
 

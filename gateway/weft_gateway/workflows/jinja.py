@@ -157,6 +157,26 @@ def pieces(source: str) -> Iterator[tuple[str, tuple[str, ...] | None]]:
             yield text, tuple(sorted(names))
 
 
+def dumped(source: str, references: Mapping[str, Any]) -> Any:
+    """Return the syntax tree of a placeholder as JSON, with free names replaced by what they stand
+    for.
+    """
+    tree = _JINJA.parse(source)
+    local = {one.name for one in tree.find_all(nodes.Name) if one.ctx != "load"}
+    if local & references.keys():
+        # One name has two meanings: the tree with replaced names would be ambiguous.
+        return {"source": source, "names": dict(references)}
+
+    def dump(node: Any) -> Any:
+        if isinstance(node, nodes.Name) and node.name in references:
+            return {"name": references[node.name]}
+        if isinstance(node, nodes.Node):
+            return [type(node).__name__, *(dump(value) for _, value in node.iter_fields())]
+        return [dump(one) for one in node] if isinstance(node, list | tuple) else node
+
+    return dump(tree.body)
+
+
 _REFUSED: Final[dict[type[nodes.Node], str]] = {
     nodes.Assign: "set", nodes.AssignBlock: "set", nodes.Macro: "macro", nodes.Import: "import",
     nodes.FromImport: "import", nodes.Include: "include", nodes.Extends: "extends",
@@ -177,7 +197,7 @@ def _check(source: str) -> None:
 
 
 def _cut(source: str) -> Iterator[tuple[str, bool]]:
-    """Yield (text, whether it is constant). Blocks stay whole."""
+    """Yield (text, whether it is constant). Blocks stay whole; `{{x}}` becomes `{{ x }}`."""
     depth, piece, begun = 0, "", False
     tokens = list(_JINJA.lexer.tokeniter(source, None))
     for index, (_, kind, text) in enumerate(tokens):
@@ -187,6 +207,10 @@ def _cut(source: str) -> Iterator[tuple[str, bool]]:
             if kind == "data":
                 yield text, True
             continue
+        if not depth and kind == "variable_begin":
+            text = "{{"
+        elif not depth and kind == "variable_end":
+            piece, text = f"{{{{ {piece[2:].strip()}", " }}"
         begun = True
         piece += text
         if kind == "block_begin":
@@ -198,7 +222,7 @@ def _cut(source: str) -> Iterator[tuple[str, bool]]:
 
 
 def _inner(source: str) -> str:
-    return source.strip()[2:-2].strip("-+")
+    return source[2:-2]
 
 
 def _reason(error: Exception) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from weft_gateway.workflows.jinja import Compiled, TemplateError, compiled, pieces
+from weft_gateway.workflows.jinja import Compiled, TemplateError, compiled, dumped, pieces
 
 __all__ = ["Constant", "Part", "Placeholder", "Template", "TemplateError", "Tree"]
 
@@ -120,6 +120,12 @@ class Template:
                 return expression.value(self._bound(scope))
         return self.text(scope)
 
+    def with_parts(self, parts: tuple[Part, ...]) -> Template:
+        """Return the template with some of its parts replaced by constants, or left out."""
+        used = {name for part in parts if isinstance(part, Placeholder) for name in part.names}
+        bindings = {name: one for name, one in self.bindings.items() if name in used}
+        return replace(self, parts=parts, bindings=bindings)
+
     def renamed(self, names: Mapping[str, str]) -> Template:
         """Read other operators: each name that the template reads is replaced by `names[name]`."""
         bindings: dict[str, Reference] = {}
@@ -129,6 +135,17 @@ class Template:
                 if reference != name:
                     bindings[name] = reference
         return replace(self, bindings=dict(sorted(bindings.items())))
+
+    def canonical(self) -> list[Any]:
+        """Return the parts as JSON: the same for templates that differ only in spaces inside of
+        `{{ }}` and in names that stand for the same operators.
+        """
+        return [
+            part.text
+            if isinstance(part, Constant)
+            else dumped(part.source, {name: self.bindings.get(name, name) for name in part.names})
+            for part in self.parts
+        ]
 
     def _bound(self, scope: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self.bindings:

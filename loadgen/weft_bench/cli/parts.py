@@ -1,5 +1,5 @@
 """The commands that measure one part of Weft: `weft bench swap`, `scheduler`, `tags`, `placing`,
-`lineage`, `receipts`, `tenants`, `attack`.
+`lineage`, `receipts`, `batches`, `tenants`, `attack`.
 """
 
 from __future__ import annotations
@@ -100,6 +100,20 @@ class ReceiptsOptions:
 
     limit: Annotated[int, Option(min=1, max=1_000_000, help="receipts kept")] = 4096
     rounds: Annotated[int, Option(min=1, max=1000, help="rounds; the median is used")] = 9
+    json_file: JsonFile = ""
+
+
+@command(parts, "batches", "weft_bench.micro.batches")
+@dataclass(frozen=True, slots=True)
+class BatchesOptions:
+    """Measure processor time and memory of a gateway that runs a batch on a mock engine.
+
+    Exit status 1: a request has no result.
+    """
+
+    requests: Annotated[int, Option(min=1, max=50_000, help="requests of the batch")] = 50_000
+    characters: Annotated[int, Option(min=2, max=100_000, help="of each prompt")] = 3000
+    topics: Annotated[int, Option(min=1, max=10_000, help="common beginnings of prompts")] = 100
     json_file: JsonFile = ""
 
 

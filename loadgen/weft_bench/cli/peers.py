@@ -27,12 +27,16 @@ ENGINES: Final = (EMULATED, REAL)
 
 def _check_peers(context: typer.Context, options: PeersOptions) -> PeersOptions:
     if options.engines == REAL:
-        only_emulated = ("preset", "dilate", "load", "host_kv_gib")
+        only_emulated = ("preset", "dilate", "load", "host_kv_gib", "turn_target_scale")
         exclude(context, "--engines real", only_emulated, "they apply to emulated engines")
         options = replace(
             options,
             replicas=options.replicas if given(context, ("replicas",)) else 2,
             kv_blocks=options.kv_blocks if given(context, ("kv_blocks",)) else 500,
+        )
+    if options.turn_target_scale and options.dilate != 1:
+        raise typer.BadParameter(
+            "--turn-target-scale needs --dilate 1: the gateway counts deadlines in real seconds"
         )
     if options.quick:
         sets = ("seeds", "workloads", "programs")
@@ -82,7 +86,21 @@ class PeersOptions:
     ] = 3
     first_seed: Annotated[int, Option(min=0, help="the first of them")] = 0
     replicas: Annotated[int, Option(min=1, max=64, help="replicas; real: 2")] = 3
-    preset: Annotated[str, Option(help="emulated: engine, such as 8b-a100")] = "8b-a100"
+    preset: Annotated[
+        str,
+        Option(
+            help="emulated: engine, such as 8b-a100, or several, comma-separated, which replicas "
+            "take in turn"
+        ),
+    ] = "8b-a100"
+    turn_target_scale: Annotated[
+        float,
+        Option(
+            min=0,
+            help="emulated: give turns a target, of this many times their duration alone on the "
+            "first engine; 0: none",
+        ),
+    ] = 0.0
     slots: Annotated[int, Option(min=1, help="calls that a replica runs at once")] = 4
     kv_blocks: Annotated[
         int, Option(min=64, help="KV blocks of a replica; default with real: 500")

@@ -24,9 +24,7 @@ def capacity(programs: Sequence[ReadyProgram], replicas: Replicas, ratio: float)
     from weft_bench.virtual.engine import EngineSettings
     from weft_bench.virtual.world import Setup, simulate
 
-    assert replicas.shape is not None
-    shapes = (replicas.shape,) * len(replicas.urls)
-    setup = Setup(shapes, EngineSettings(_ORDER), bytes_per_token=ratio)
+    setup = Setup(replicas.shapes, EngineSettings(_ORDER), bytes_per_token=ratio)
     burst = simulate(programs, [0.0] * len(programs), setup)
     ended = max(1, int(_BUSY * len(programs)))
     return ended / sorted(program.end_s for program in burst.programs)[ended - 1]

@@ -29,7 +29,7 @@ from weft_bench.peers.scenes import (
     Scene,
     cast,
 )
-from weft_bench.report import page
+from weft_bench.report import page, turn_targets
 from weft_bench.report import peers as report
 from weft_bench.report.figures import machine, refuse, write_json
 from weft_bench.report.peers import Turn
@@ -151,7 +151,7 @@ def _schedulers(options: PeersOptions) -> list[str]:
 
 
 def _rows(options: PeersOptions, replicas: Replicas) -> dict[str, Front]:
-    known = fronts(replicas.place, options.orders)
+    known = fronts(replicas.place, options.orders, targets=options.turn_target_scale > 0)
     unknown = [name for name in options.fronts if name not in known]
     if unknown:
         raise ValueError(f"unknown fronts {unknown}; known: {', '.join(known)}")
@@ -194,6 +194,7 @@ def _play(
                     load=options.load,
                     rate=found.earlier.rate(scene, options.load, seed),
                     chats=options.chats,
+                    scale=options.turn_target_scale,
                 )
                 played = parts.scripts
                 # Chats are played twice.
@@ -264,13 +265,20 @@ def _sorted(found: _Found) -> list[Turn]:
 def _document(options: PeersOptions, found: _Found) -> dict[str, Any]:
     turns = _sorted(found)
     missing = [f"{name}: absent ({reason})" for name, reason in found.absent.items()]
-    return {
+    document = {
         "title": f"Comparison with other proxies, {options.engines} replicas",
         "kind": options.engines,
         "source": "the data sets of the workloads, in [workloads](workloads.md)",
         "published": "",
         "tables": report.tables(turns),
         "findings": [*report.findings(turns), *_notes(turns), *missing],
+    }
+    if not turn_targets.given(turns):
+        return document
+    return document | {
+        "title": turn_targets.title(turns),
+        "tables": [*turn_targets.tables(turns), *report.tables(turns, turn_targets.SLACK)],
+        "findings": [*turn_targets.findings(turns), *_notes(turns), *missing],
     }
 
 

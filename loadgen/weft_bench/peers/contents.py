@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from weft_bench.peers.turns import CALLS_TOOL, tool_message
 from weft_bench.workloads.schema import Part, TraceCall
 from weft_bench.workloads.traces.coding import ids_of
 
 # Tool output has the user's role, as in Anthropic's dialect, because tool roles need ids of tool
-# calls.
+# calls. Plays with targets of turns give it the role of a tool.
 _ROLES: Final = {
     "SYSTEM_PROMPT": "system",
     "USER_QUERY": "user",
@@ -30,8 +31,10 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _BYTES_PER_TOKEN: Final = 4
 
 
-def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
+def messages_of(call: TraceCall, *, tools: bool = False) -> tuple[Mapping[str, Any], ...]:
     """Return the call's messages, generated from its token ids or parts if it has none.
+
+    tools: generated tool output has the role of a tool.
 
     Raises ValueError if it has no messages, no token ids and no parts.
     """
@@ -42,20 +45,33 @@ def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
     if not call.prompt_ids:
         raise ValueError("the call has neither messages nor token ids nor parts")
     spans = call.tags or ((len(call.prompt_ids), "USER_QUERY"),)
-    made, start = [], 0
+    made: list[Mapping[str, Any]] = []
+    start = 0
     for end, tag in spans:
-        made.append({"role": _ROLES[tag], "content": _text(call.prompt_ids[start:end])})
+        text = _text(call.prompt_ids[start:end])
+        is_tool = tools and tag == "TOOL_OUTPUT"
+        made.append(tool_message(text) if is_tool else {"role": _ROLES[tag], "content": text})
         start = end
     return tuple(made)
 
 
-def as_chat(call: TraceCall) -> TraceCall:
+def as_chat(call: TraceCall, *, tools: bool = False) -> TraceCall:
     """Return the call with `messages_of` as its prompt."""
-    return replace(call, messages=messages_of(call), prompt_ids=(), tags=(), parts=())
+    return replace(call, messages=messages_of(call, tools=tools), prompt_ids=(), tags=(), parts=())
 
 
-def body_of(call: TraceCall, messages: Sequence[Any], model: str, max_tokens: int) -> bytes:
-    """Return the body of a chat completion that generates exactly the recorded length."""
+def body_of(
+    call: TraceCall,
+    messages: Sequence[Any],
+    model: str,
+    max_tokens: int,
+    *,
+    calls_tool: bool = False,
+) -> bytes:
+    """Return the body of a chat completion that generates exactly the recorded length.
+
+    calls_tool: asks the call log of the engine for a tool call in the answer.
+    """
     body: dict[str, Any] = {
         "model": model,
         "messages": list(messages),
@@ -65,6 +81,8 @@ def body_of(call: TraceCall, messages: Sequence[Any], model: str, max_tokens: in
     }
     if call.tools:
         body["tools"], body["tool_choice"] = list(call.tools), "none"
+    if calls_tool:
+        body["metadata"] = {"answer": CALLS_TOOL}
     return json.dumps(body).encode()
 
 

@@ -13,7 +13,8 @@ from weft_bench.drive.client import Client, Refused
 from weft_bench.drive.gateway import CHAT
 from weft_bench.drive.loop import at_arrivals, closed_loop
 from weft_bench.peers.contents import known
-from weft_bench.peers.fronts import SESSION_HEADERS, Front
+from weft_bench.peers.fronts import SESSION_HEADERS, SLO_HEADER, Front
+from weft_bench.peers.turns import UserTurn
 from weft_bench.workloads.cutting import ReadyProgram
 
 # The peers accept any key, and some require one.
@@ -28,7 +29,7 @@ class Script:
     bodies, blocks: of its calls, made by `contents`. gaps_s: after each call, real seconds.
     arrival_s: from the start. alone_s: duration of the program alone, real seconds. long_gaps:
     whether its gaps were multiplied. chat: whether this is a single call beside the programs,
-    without a session.
+    without a session. turns: with their targets, none if turns have no targets.
     """
 
     program: ReadyProgram
@@ -39,6 +40,11 @@ class Script:
     alone_s: float
     long_gaps: bool
     chat: bool = False
+    turns: tuple[UserTurn, ...] = ()
+
+    def slo(self, number: int) -> str:
+        """Return the SLO class of a call, "" for none."""
+        return next((t.slo for t in self.turns if t.first <= number <= t.last), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,10 @@ async def _program(
         blocks = script.blocks[number]
         share = known(blocks, sent) / len(blocks) if blocks else 0.0
         at = time.monotonic() - begun
-        answer, error = await _answer(client, script.bodies[number], headers)
+        slo = script.slo(number)
+        answer, error = await _answer(
+            client, script.bodies[number], headers | ({SLO_HEADER: slo} if slo else {})
+        )
         now = time.monotonic() - begun
         played.calls.append(Call(index, number, at, now, answer, share, error))
         if not error:

@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft_bench.costs.model import CostModel
+from weft_bench.peers.turns import slo_file
 from weft_bench.stack import proxies
 from weft_bench.stack.proxies import Proxy
 
 # Every call carries the agent's session under all header names that the fronts document. Each front
 # reads one of them and ignores the others.
 SESSION_HEADERS: Final = ("x-session-id", "x-smg-routing-key", "x-litellm-session-id")
+# The class of the target of a turn. The other proxies know no targets of turns and ignore it.
+SLO_HEADER: Final = "x-weft-slo"
+# The orders that serve calls by their budgets.
+_BY_BUDGET: Final = ("slack", "urgency", "qlm", "llf")
 ROUND_ROBIN: Final = "weft/round_robin"
 STOCK: Final = "stock"
 WEFT: Final = "weft"
@@ -75,15 +80,19 @@ class Front:
         return STOCK if self.version else WEFT
 
 
-def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
+def fronts(place: Place, orders: Sequence[str], *, targets: bool = False) -> dict[str, Front]:
     """Return all rows by name.
 
     orders: Weft plays each of them, with all calls at home under the first, and without any key
-    under the last.
+    under the last. targets: turns have targets. Orders for deadlines then get an SLO file and the
+    balancer `soonest`; automatic prefills are off, because a recorded prompt does not contain the
+    answers that these engines generate.
     """
     vllm = _vllm_routers(place)
     told = {"WEFT_ENGINE_SECRET": place.secret} if place.secret else {}
+    told |= {"WEFT_AUTO_PREFILL": "false"} if targets else {}
     ours = replace(proxies.OURS, environment=told)
+    by_budget = replace(ours, command=_with_slo_file) if targets else ours
     round_robin = replace(ours, environment={**told, "WEFT_BALANCER": "round_robin"})
     rows = [
         Front(ROUND_ROBIN, round_robin),
@@ -92,7 +101,16 @@ def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
         Front("smg/manual", _rust("smg", _SMG, "manual"), reads="x-smg-routing-key"),
         Front("sglang-router/cache_aware", _rust("sglang-router", _SGLANG, "cache_aware")),
         Front("litellm/session_affinity", _litellm(place.model), reads="x-litellm-session-id"),
-        *(Front(f"weft/{o}", ours, o, reads="x-session-id", ends=True) for o in orders),
+        *(
+            Front(
+                f"weft/{order}",
+                by_budget if order in _BY_BUDGET else ours,
+                order,
+                reads="x-session-id",
+                ends=True,
+            )
+            for order in orders
+        ),
     ]
     if orders:
         # Short calls also go home. This shows the cost and gain of Algorithm 2's threshold.
@@ -101,6 +119,14 @@ def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
         rows.append(Front(f"weft/{first}/at-home", at_home, first, reads="x-session-id", ends=True))
         rows.append(Front(f"weft/{last}/no-key", ours, last, keyed=False))
     return {row.name: row for row in rows}
+
+
+def _with_slo_file(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+    """Return the command line of Weft with the targets of turns."""
+    file = work / "slo.yaml"
+    file.write_text(slo_file())
+    line = proxies.weft(programs, engines, port, work)
+    return [*line, "--slo", str(file), "--balancer", "soonest"]
 
 
 def _vllm_routers(place: Place) -> list[Front]:

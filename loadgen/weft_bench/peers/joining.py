@@ -15,7 +15,7 @@ from weft_bench.report.peers import ALL, Turn
 # All plays must have these in common. The other options select plays.
 _COMMON: Final = (
     "engines", "replicas", "preset", "slots", "kv_blocks", "dilate", "long_gaps", "gap_factor",
-    "chats",
+    "chats", "turn_target_scale",
 )  # fmt: skip
 
 

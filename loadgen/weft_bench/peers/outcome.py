@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from math import inf
+from typing import Final
 
 from weft_bench.peers.drive import Call, Script
+from weft_bench.peers.turns import UserTurn, durations
 from weft_bench.stats import mean, percentile
+
+# Of a turn's duration alone.
+MULTIPLES: Final = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 7.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Outcome:
     seconds with gaps. moves: calls that went to another replica than the one before, out of
     `followers` that had one before. recomputed_tokens: prompt tokens computed although a replica
     had computed them for this program. front_s: seconds of its calls outside of engines. untold:
-    answered calls that no replica reports.
+    answered calls that no replica reports. turns: the duration of each turn with a target.
     """
 
     completion_s: float
@@ -49,6 +55,7 @@ class Outcome:
     errors: tuple[str, ...]
     long_gaps: bool
     chat: bool = False
+    turns: tuple[tuple[float, UserTurn], ...] = ()
 
     @property
     def slowdown(self) -> float:
@@ -80,6 +87,7 @@ def _outcome(
     good = [call for call in calls if not call.error]
     told = [(call, answers[call.id]) for call in good if call.id in answers]
     places = [answer.replica for _, answer in told]
+    times = {call.number: (call.sent_s, call.answered_s) for call in good}
     return Outcome(
         completion_s=max((c.answered_s for c in calls), default=0.0) - script.arrival_s,
         alone_s=script.alone_s,
@@ -98,6 +106,7 @@ def _outcome(
         errors=tuple(call.error for call in calls if call.error),
         long_gaps=script.long_gaps,
         chat=script.chat,
+        turns=tuple(durations(script.turns, times)),
     )
 
 
@@ -156,4 +165,33 @@ def summarise(programs: Sequence[Outcome], scale: float) -> dict[str, float]:
         "front_ms": 1000 * sum(p.front_s for p in good) / calls if calls else 0.0,
         "untold": sum(p.untold for p in programs),
         "errors": sum(bool(p.errors) for p in programs),
+        **of_turns([turn for p in programs for turn in p.turns], scale),
     }
+
+
+def of_turns(turns: Sequence[tuple[float, UserTurn]], scale: float) -> dict[str, float]:
+    """Return the figures of turns with targets: attainment, durations, and the shares of turns that
+    took at most some multiples of their duration alone. A turn with an error attains nothing, and
+    has no duration.
+    """
+    if not turns:
+        return {}
+    times = [seconds * scale for seconds, _ in turns if seconds < inf]
+    return {
+        "turns": len(turns),
+        "attained": mean([seconds <= turn.target_s for seconds, turn in turns]),
+        "turn_mean": mean(times),
+        "turn_p50": percentile(times, 0.50),
+        "turn_p95": percentile(times, 0.95),
+        **{
+            within(multiple): mean([s <= multiple * turn.alone_s for s, turn in turns])
+            for multiple in MULTIPLES
+        },
+    }
+
+
+def within(multiple: float) -> str:
+    """Return the name of the share of turns that took at most this multiple of their duration
+    alone.
+    """
+    return f"within_{multiple:g}"

@@ -36,7 +36,7 @@ class Replicas:
     """Engines that a front can use.
 
     place: properties for the fronts. scheduler: STOCK for vLLM without the plugin. context: longest
-    call, tokens. shape: that of emulated engines, None for real ones.
+    call, tokens. shapes: of emulated engines, one for each, none for real ones.
     """
 
     urls: tuple[str, ...]
@@ -44,7 +44,7 @@ class Replicas:
     scheduler: str
     context: int
     block_tokens: int
-    shape: EngineShape | None = None
+    shapes: tuple[EngineShape, ...] = ()
 
     def reset(self, order: str) -> None:
         """Prepare for the next front: set the order, empty the caches and the call logs.
@@ -72,7 +72,7 @@ class Replicas:
         engines.
         """
         busy = late = 0.0
-        for url in self.urls if self.shape is not None else ():
+        for url in self.urls if self.shapes else ():
             answer = httpx.get(f"{url}/metrics", timeout=_PATIENCE_S, trust_env=False)
             busy += _total(answer.text, "weft_emulated_busy_seconds_total")
             late += _total(answer.text, "weft_emulated_late_seconds_total")
@@ -116,18 +116,19 @@ def command_line(options: PeersOptions, scheduler: str) -> list[str]:
 
 def _at(base: str, options: PeersOptions, scheduler: str, secret: str) -> Replicas:
     """Return the engines of the stack at `base`."""
-    shape = None
+    found: tuple[EngineShape, ...] = ()
     block_tokens = _REAL_BLOCK_TOKENS
     if options.engines == EMULATED:
-        (shape,) = shapes(options.preset, 1, options.slots, options.kv_blocks)
-        block_tokens = shape.block_tokens
+        found = tuple(shapes(options.preset, options.replicas, options.slots, options.kv_blocks))
+        block_tokens = found[0].block_tokens
     tokens = options.kv_blocks * block_tokens
     card = _ask("GET", f"{base}/v1/models")["data"][0]
     urls = tuple(replica["url"] for replica in _ask("GET", f"{base}/health")["replicas"])
-    cost = shape.cost if shape is not None else None
+    # vllm-router knows one cost model: that of the first engine.
+    cost = found[0].cost if found else None
     place = Place(str(card["id"]), tokens, options.dilate, cost, secret)
     context = min(int(card["max_model_len"]), tokens)
-    return Replicas(urls, place, scheduler, context, block_tokens, shape)
+    return Replicas(urls, place, scheduler, context, block_tokens, found)
 
 
 def _empty_cache(url: str) -> None:

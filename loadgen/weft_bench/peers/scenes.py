@@ -11,12 +11,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from weft_bench.peers.alone import alone_emulated
+from weft_bench.peers.alone import alone_emulated, turns_alone
 from weft_bench.peers.capacity import capacity
 from weft_bench.peers.contents import as_chat, blocks_of, body_of
 from weft_bench.peers.drive import Script
 from weft_bench.peers.real import alone_real, ratio_of
 from weft_bench.peers.replicas import Replicas
+from weft_bench.peers.turns import with_roles, with_targets
 from weft_bench.workloads.cutting import ReadyProgram, fit, fitting
 from weft_bench.workloads.schema import Part, TraceCall, TraceError, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
@@ -108,12 +109,14 @@ def cast(
     load: float = 0.0,
     rate: float = 0.0,
     chats: float = 0.0,
+    scale: float = 0.0,
 ) -> Cast:
     """Return the scene's programs as they are played, the same for every front.
 
     data: the folder of data sets. load: rate of arrivals relative to the replicas' capacity; 0 for
     the scene's own rate. rate: a known rate of arrivals, which replaces both. chats: arrivals of
-    single chats per engine second while programs arrive. Raises TraceError.
+    single chats per engine second while programs arrive. scale: of the targets of turns, 0 for
+    none. Raises TraceError, and ValueError for a target that no SLO class has.
     """
     name, programs = read_trace(data / scene.folder, seed, replicas.context)
     first = next(programs)
@@ -122,8 +125,9 @@ def cast(
         _, others = read_trace(data / scene.beside, seed, replicas.context, 1)
         programs = chain.from_iterable(zip(programs, others, strict=False))
     ratio = ratio_of(first, replicas)
-    alone = alone_real(replicas) if replicas.shape is None else alone_emulated(replicas, ratio)
-    ready = list(islice(_fitting(programs, scene, replicas.context, ratio), scene.programs))
+    alone = alone_emulated(replicas, ratio) if replicas.shapes else alone_real(replicas)
+    fitted = _fitting(programs, scene, replicas.context, ratio, has_turns=scale > 0)
+    ready = list(islice(fitted, scene.programs))
     if len(ready) < scene.programs:
         raise TraceError(f"{name} has {len(ready)} programs that fit, not {scene.programs}")
     slow = long_gaps.of(len(ready), seed)
@@ -145,6 +149,8 @@ def cast(
         _script(program, arrival, replicas, alone, long_gaps=is_slow)
         for (program, is_slow), arrival in zip(gapped, arrivals, strict=True)
     ]
+    if scale:
+        found = [_with_turns(script, replicas, ratio, scale) for script in found]
     if chats:
         found += [
             _script(program, arrival, replicas, alone, chat=True)
@@ -179,6 +185,19 @@ def _script(
     return Script(program, bodies, blocks, gaps, arrival_s * dilate, alone_s, long_gaps, chat)
 
 
+def _with_turns(script: Script, replicas: Replicas, ratio: float, scale: float) -> Script:
+    """Return the script with the targets of its turns, and answers that call tools inside them."""
+    program, model = script.program, replicas.place.model
+    seconds = turns_alone(replicas, ratio, program, script.gaps_s)
+    turns = with_targets(program, seconds, scale)
+    last = {turn.last for turn in turns}
+    bodies = [
+        body_of(c.call, c.call.messages, model, c.max_tokens, calls_tool=number not in last)
+        for number, c in enumerate(program.calls)
+    ]
+    return with_values(script, bodies=bodies, turns=turns)
+
+
 def _chats(
     rate: float, until_s: float, seed: int, context: int, ratio: float
 ) -> Iterator[tuple[ReadyProgram, float]]:
@@ -197,10 +216,15 @@ def _chats(
 
 
 def _fitting(
-    programs: Iterator[TraceProgram], scene: Scene, context: int, ratio: float
+    programs: Iterator[TraceProgram],
+    scene: Scene,
+    context: int,
+    ratio: float,
+    *,
+    has_turns: bool,
 ) -> Iterator[ReadyProgram]:
-    chats = (
-        replace(program, calls=tuple(map(as_chat, program.calls[: scene.calls])))
-        for program in programs
-    )
-    return fitting(chats, context, ratio)
+    def chats(program: TraceProgram) -> TraceProgram:
+        calls = [as_chat(call, tools=has_turns) for call in program.calls[: scene.calls]]
+        return replace(program, calls=tuple(with_roles(calls) if has_turns else calls))
+
+    return fitting(map(chats, programs), context, ratio)

@@ -25,7 +25,7 @@ _UNITS: Final = {
     "programs": "programs", "calls": "calls", "migrations": "calls", "recomputed_tokens": "tokens",
     "output_tokens": "tokens", "front_ms": "ms/call", "untold": "calls", "errors": "programs",
     "calls_per_s": "calls/s", "duration_s": "s", "mean": "s", "p50": "s",
-    "p95": "s", "p99": "s",
+    "p95": "s", "p99": "s", "turns": "turns", "turn_mean": "s", "turn_p50": "s", "turn_p95": "s",
 }  # fmt: skip
 # The figures that findings compare, and whether less is better.
 _JUDGED: Final = {"mean": True, "p50": True, "p95": True, "p99": True, "jain": False}
@@ -152,18 +152,19 @@ def _ratios(found: Measured, name: str) -> list[tuple[str, ...]]:
 
 
 def over_best(
-    ours: Measured, found: Measured, names: Sequence[str], figure: str
+    ours: Measured, found: Measured, names: Sequence[str], figure: str, *, most: bool = False
 ) -> Sequence[float]:
-    """Return the logarithms of our figure over the least of these fronts' figures.
+    """Return the logarithms of our figure over the least of these fronts' figures, or over the
+    most.
 
     Each seed has the fronts that played it. Seeds that none of them played are left out.
     """
     theirs = [found.where(front=name).series(figure) for name in names]
     logs = []
     for seed, value in ours.series(figure).items():
-        least = min((one[seed] for one in theirs if seed in one), default=0.0)
-        if value > 0 and least > 0:
-            logs.append(log(value / least))
+        best = (max if most else min)((one[seed] for one in theirs if seed in one), default=0.0)
+        if value > 0 and best > 0:
+            logs.append(log(value / best))
     return logs
 
 

@@ -8,12 +8,11 @@ from typing import Final
 from weft_bench.studies.cells import Cell, Measured, Setting, cells
 from weft_bench.studies.experiment import Experiment, Headline, Plot, Table, less
 from weft_bench.studies.hexgen import FIRST_SEED, OURS, REPRODUCTION, measure
-from weft_bench.studies.hexgen_pools import CODE, NOTES
+from weft_bench.studies.hexgen_pools import CODE, NOTES, SEEDS
 from weft_bench.studies.show import Shown, each, lines, mean, over, table
 
 _TRACE: Final = "text2sql-3"
 _POOLS: Final = ("hetero-1", "hetero-2")
-_SEEDS: Final = 3
 # Settings of each row. The first rows are the paper's ablation.
 _PARTS: Final[Mapping[str, Mapping[str, Setting]]] = {
     "hexgen": {"system": REPRODUCTION},
@@ -39,7 +38,7 @@ def _part_cells(quick: bool) -> Sequence[Cell]:
         cell
         for scene in scenes
         for part in (_QUICK_PARTS if quick else _PARTS)
-        for cell in cells(_SEEDS, trace=_TRACE, rate=0.5, **scene, **_PARTS[part])
+        for cell in cells(SEEDS, trace=_TRACE, rate=0.5, **scene, **_PARTS[part])
     ]
 
 
@@ -84,7 +83,7 @@ def _alpha_cells(quick: bool) -> Sequence[Cell]:
             cell
             for alpha in (0.0, 0.3)
             for cell in cells(
-                _SEEDS, trace=_TRACE, pool="hetero-1", rate=0.5, cache=True, queries=30,
+                SEEDS, trace=_TRACE, pool="hetero-1", rate=0.5, cache=True, queries=30,
                 system=REPRODUCTION, alpha=alpha,
             )
         ]  # fmt: skip
@@ -94,7 +93,7 @@ def _alpha_cells(quick: bool) -> Sequence[Cell]:
         for pool in _POOLS
         for alpha in _ALPHAS
         for cell in cells(
-            _SEEDS, trace=_TRACE, pool=pool, rate=0.5, cache=cache, system=REPRODUCTION, alpha=alpha
+            SEEDS, trace=_TRACE, pool=pool, rate=0.5, cache=cache, system=REPRODUCTION, alpha=alpha
         )
     ]
 

@@ -28,7 +28,7 @@ _RATES: Final = (0.5, 1.0)
 _LOAD: Final = 0.75
 _LONG: Final = 200
 _SCALES: Final = (2.0, 3.0, 5.0, 8.0, 13.0)
-_SEEDS: Final = 3
+SEEDS: Final = 3
 CODE: Final = (
     *SIMULATION,
     "gateway/weft_gateway/calls/budgets.py",
@@ -70,7 +70,7 @@ def _cells(pools: Sequence[str], quick: bool) -> Sequence[Cell]:
         cell
         for scene in _scenes(_TRACES, pools, quick)
         for system in names
-        for cell in cells(_SEEDS, system=system, **scene)
+        for cell in cells(SEEDS, system=system, **scene)
     ]
 
 
@@ -83,7 +83,7 @@ def _scale_cells(pools: Sequence[str], quick: bool) -> Sequence[Cell]:
         for system in SYSTEMS
         for scale in _SCALES
         for cell in cells(
-            _SEEDS,
+            SEEDS,
             trace=_TRACES[-1],
             pool=pools[0],
             rate=0.5,
@@ -204,7 +204,7 @@ def _plots(found: Measured) -> Sequence[Plot]:
     fixed = _fixed(found)
     panels = [
         (
-            f"{pool}, cache {'on' if cache == 'True' else 'off'}",
+            f"{pool}, cache {on(cache)}",
             lines(at, "scale", "system", "attained"),
         )
         for cache, one in each(fixed, "cache")
@@ -227,7 +227,7 @@ def _headline(
     return Headline(what, scores, told)
 
 
-_P95: Final = "least SLO scale with 95% attainment over that of each rival; less is better"
+P95: Final = "least SLO scale with 95% attainment over that of each rival; less is better"
 _RATE: Final = "queries a second over those of each rival; more is better"
 
 FIGURE_4: Final = Experiment(
@@ -250,7 +250,7 @@ FIGURE_4: Final = Experiment(
     ),
     plots=_plots,
     notes=NOTES,
-    headline=lambda found: _headline(found, "p95_scale", less, _P95, "0.44 to 0.91"),
+    headline=lambda found: _headline(found, "p95_scale", less, P95, "0.44 to 0.91"),
     code=CODE,
     first_seed=FIRST_SEED,
 )
@@ -296,7 +296,7 @@ FIGURE_6: Final = Experiment(
         },
     ),
     notes=NOTES,
-    headline=lambda found: _headline(found, "p95_scale", less, _P95, "from 0.53"),
+    headline=lambda found: _headline(found, "p95_scale", less, P95, "from 0.53"),
     code=CODE,
     first_seed=FIRST_SEED,
 )

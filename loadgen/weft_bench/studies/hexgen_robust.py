@@ -10,10 +10,9 @@ from typing import Final
 from weft_bench.studies.cells import Cell, Measured, Setting, cells
 from weft_bench.studies.experiment import Experiment, Headline, Table, less, more
 from weft_bench.studies.hexgen import FIRST_SEED, OURS, REPRODUCTION, SYSTEMS, measure
-from weft_bench.studies.hexgen_pools import CODE, NOTES
+from weft_bench.studies.hexgen_pools import CODE, NOTES, P95, SEEDS
 from weft_bench.studies.show import Shown, each, mean, over, table, under
 
-_SEEDS: Final = 3
 _HETERO: Final[Mapping[str, Setting]] = {"trace": "text2sql-3", "pool": "hetero-1", "queries": 200}
 # By name: settings of the scene.
 _SCENES: Final[Mapping[str, Mapping[str, Setting]]] = {
@@ -34,13 +33,13 @@ def _cells(quick: bool) -> Sequence[Cell]:
         cell
         for name, scene in (_QUICK if quick else _SCENES).items()
         for system in names
-        for cell in cells(_SEEDS, case=name, cache=True, system=system, **scene)
+        for cell in cells(SEEDS, case=name, cache=True, system=system, **scene)
     ]
 
 
 def _measure(cell: Cell) -> Mapping[str, float]:
-    """Return the figures of a cell without the setting `case`, which names its scene."""
-    settings = tuple((name, value) for name, value in cell.settings if name != "case")
+    """Return the figures of a cell without the settings that name it."""
+    settings = tuple(one for one in cell.settings if one[0] not in ("case", "kind"))
     return measure(Cell(settings, cell.seed))
 
 
@@ -64,8 +63,7 @@ def _headline(found: Measured) -> Headline:
         for rival in at.levels("system")
         if rival != OURS
     ]
-    what = "least SLO scale with 95% attainment over that of each rival; less is better"
-    return Headline(what, scores, "0.62 to 0.95")
+    return Headline(P95, scores, "0.62 to 0.95")
 
 
 # Deadlines that no query can meet, wrong forecasts, and bursts. The rival is the default order with
@@ -92,7 +90,7 @@ def _edge_cells(quick: bool) -> Sequence[Cell]:
         for name, edge in edges.items()
         for order, settings in _ORDERS.items()
         for cell in cells(
-            _SEEDS,
+            SEEDS,
             case=name,
             kind=order,
             trace="text2sql-3",
@@ -104,12 +102,6 @@ def _edge_cells(quick: bool) -> Sequence[Cell]:
             **settings,
         )
     ]
-
-
-def _measure_edge(cell: Cell) -> Mapping[str, float]:
-    """Return the figures of a cell without the settings that name it."""
-    settings = {name: value for name, value in cell.settings if name not in ("case", "kind")}
-    return measure(Cell(tuple(sorted(settings.items())), cell.seed))
 
 
 def _edge_tables(found: Measured) -> Sequence[Table]:
@@ -150,7 +142,7 @@ def _limit_cells(quick: bool) -> Sequence[Cell]:
         for scale in levels
         for future, settings in _FUTURE.items()
         for cell in cells(
-            _SEEDS,
+            SEEDS,
             case=future,
             trace="text2sql-3",
             pool=pool,
@@ -231,7 +223,7 @@ EDGES: Final = Experiment(
     source="scenes made for this purpose",
     published="",
     cells=_edge_cells,
-    measure=_measure_edge,
+    measure=_measure,
     tables=_edge_tables,
     notes=NOTES,
     headline=_edge_headline,

@@ -38,8 +38,9 @@ class TraceCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     gap_s: seconds from the answer to the next call (tools, thinking). after: earlier calls of the
     program that must end first; None for the call before this one, () for no calls. answer: name of
     the part that the answer becomes in later prompts; "" if it does not return unchanged. tool_s:
-    seconds that each requested tool runs; tools run in parallel within the gap. Raises ValueError
-    for lengths and times that are negative or infinite.
+    seconds that each requested tool runs; tools run in parallel within the gap. ends_turn: the
+    recorded answer requests no tools. Raises ValueError for lengths and times that are negative or
+    infinite.
     """
 
     messages: tuple[Mapping[str, Any], ...] = ()
@@ -53,6 +54,7 @@ class TraceCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     parts: tuple[Part, ...] = ()
     answer: str = ""
     tool_s: tuple[Number, ...] = ()
+    ends_turn: bool = False
 
     def __post_init__(self) -> None:
         for name, length in (("bytes", self.output_bytes), ("tokens", self.output_tokens)):

@@ -96,7 +96,8 @@ def test_invalid_options_of_replay_are_a_clear_error(stack, options, message):
 def peers(scheduler: str, *urls: str) -> Replicas:
     tokens = BLOCKS * SHAPE.block_tokens
     place = Place(MODEL, tokens, 2.0, SHAPE.cost, SECRET)
-    return Replicas(urls, place, scheduler, tokens - SHAPE.block_tokens, SHAPE.block_tokens, SHAPE)
+    shapes = (SHAPE,) * len(urls)
+    return Replicas(urls, place, scheduler, tokens - SHAPE.block_tokens, SHAPE.block_tokens, shapes)
 
 
 @pytest.fixture

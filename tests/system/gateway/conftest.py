@@ -12,6 +12,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ import httpx
 import pytest
 import uvicorn
 import uvicorn.server
+from support.redis_server import RedisServer
 from weft_gateway.app import Gateway
 from weft_gateway.config import load
 from weft_gateway.programs.table import ProcessTable
@@ -48,6 +50,14 @@ async def wait_until(condition: Callable[[], Any], what: str = "the condition") 
             await asyncio.sleep(0.005)
     assert value, what
     return value
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """Yield a Redis server, which is killed after the test."""
+    server = RedisServer(tmp_path)
+    yield server
+    server.kill()
 
 
 @pytest.fixture
@@ -280,7 +290,7 @@ class Weft:
 
 
 @pytest.fixture
-def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
+def weft(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Weft]]:
     """Return `async with weft(engine, ..., setting=...) as gateway`, which runs a gateway."""
 
     @contextlib.asynccontextmanager
@@ -293,7 +303,12 @@ def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
         urls = [e if isinstance(e, str) else e.url for e in engines]
         replicas = ",".join(f"r{number}={url}" for number, url in enumerate(urls))
         # The long interval leaves only the health checks at the start and after failures.
-        defaults = {"replicas": replicas, "health_interval_s": 60, "balancer": "round_robin"}
+        defaults = {
+            "replicas": replicas,
+            "health_interval_s": 60,
+            "balancer": "round_robin",
+            "data_dir": str(tmp_path / "data"),
+        }
         parts = build(load(**defaults | settings), table=table)
         config = server_config(parts)
         config.port = 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +16,6 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 PINNED: dict[str, Any] = {"balancer": "locality", "locality_threshold_tokens": 0}
 IDLE: dict[str, Any] = {**PINNED, "program_idle_s": 0.5}
 CANNED: dict[str, Any] = {"/weft/kv": {}}
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    yield server
-    server.kill()
 
 
 def notices(*stubs: Any) -> Counter[tuple[str, str]]:

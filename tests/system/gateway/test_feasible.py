@@ -29,6 +29,13 @@ def slo_file(tmp_path: Path) -> str:
     return str(file)
 
 
+@pytest.fixture
+def short_slo_file(tmp_path: Path) -> str:
+    file = tmp_path / "short.yaml"
+    file.write_text(FILE.replace("loose: {deadline: 30s", "loose: {deadline: 3s"))
+    return str(file)
+
+
 def slow(service_s: float) -> Any:
     """Return the script of an engine whose calls take this time by its reports."""
 
@@ -125,6 +132,50 @@ async def test_held_call_waits_until_its_replica_is_idle(
         go.set()
         answers = await asyncio.gather(busy, *held)
         assert [answer.status_code for answer in answers] == [200, 200, 200]
+        receipt = (await gateway.client.get("/v1/receipts/a")).json()
+        slo, times = receipt["slo"], receipt["times"]
+        assert 0.2 <= slo["held_s"] <= times["total_s"]
+        # The hold is no time of the gateway's own, and the budget begins after it.
+        assert times["overhead_s"] + slo["held_s"] + slo["actual_s"] == pytest.approx(
+            times["total_s"]
+        )
+        assert slo["left_s"] <= 30.0 - slo["held_s"]
+        receipt = (await gateway.client.get("/v1/receipts/busy")).json()
+        assert receipt["slo"] is None
+
+
+async def test_hold_is_the_cause_of_a_miss_if_the_path_fitted_before(
+    engine: Any, weft: Any, short_slo_file: str, until: Any
+) -> None:
+    """A call of 1.8 s must end within 3 s, and is held for more than 1.2 s behind another one."""
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        if len(stub.requests) == 1:
+            await go.wait()
+        await slow(1.8)(wire, request)
+
+    async with engine(script=slow(1.8)) as stub, weft(stub, slo_file=short_slo_file) as gateway:
+        await learn(gateway, stub)
+        stub.script = script
+        busy = asyncio.create_task(
+            gateway.call(body={"messages": MESSAGES}, headers=headers("batch", "busy"))
+        )
+        await until(lambda: len(stub.requests) == 1)
+        held = asyncio.create_task(
+            gateway.call(body={"messages": MESSAGES}, headers=headers("loose", "held"))
+        )
+        await until(lambda: gateway.in_flight() == 2)
+        # The unit misses its target, too.
+        await asyncio.sleep(3.1)
+        go.set()
+        await asyncio.gather(busy, held)
+        receipt = (await gateway.client.get("/v1/receipts/held")).json()["slo"]
+        assert receipt["late"]
+        assert (receipt["held_s"] > 1.2, receipt["cause"]) == (True, "held")
+        await gateway.client.delete("/v1/sessions/held")
+        rows = (await gateway.client.get("/weft/slo")).json()["classes"]
+        assert {row["class"]: row["misses"] for row in rows}["loose"] == {"held": 1}
 
 
 async def test_held_call_is_sent_after_the_longest_wait(

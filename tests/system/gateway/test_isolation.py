@@ -8,9 +8,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -25,13 +23,6 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 MINE = {"authorization": "Bearer mine"}
 THEIRS = {"authorization": "Bearer theirs"}
 SECRET = "the secret of mine"
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    yield server
-    server.kill()
 
 
 class Vllm:

@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,13 +19,6 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 PINNED = {"balancer": "locality", "locality_threshold_tokens": 0}
 CALL = {"model": "mock", "messages": [{"role": "user", "content": "x" * 400}]}
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    yield server
-    server.kill()
 
 
 async def eventually(check: Any) -> Any:

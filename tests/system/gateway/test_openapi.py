@@ -21,7 +21,10 @@ STATEFUL = (
     "delete_prefill", "create_prefill", "extend_prefill", "tag_prompts", "set_priority",
     "set_policy", "get_session", "list_sessions", "get_story", "delete_session", "create_session",
     "finish_session", "add_replica", "drain_replica", "resume_replica", "drain_replica",
-    "remove_replica",
+    "remove_replica", "create_file", "get_file", "get_file_content", "list_files", "delete_file",
+    "create_file", "create_batch", "get_batch", "list_batches", "cancel_batch",
+    "create_message_batch", "get_message_batch", "list_message_batches", "cancel_message_batch",
+    "get_message_batch_results", "delete_message_batch",
 )  # fmt: skip
 HEADERS = {"x-weft-program": "run-7", "x-request-id": "req-1"}
 
@@ -87,7 +90,7 @@ async def test_all_references_of_the_document_resolve(engine: Any, weft: Any) ->
             target = target[part]
 
 
-async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any) -> None:
+async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any, until: Any) -> None:
     answers: dict[tuple[str, str], Any] = {}  # The engine's answers, by method and path.
 
     async def answer(wire: Any, request: Any) -> None:
@@ -111,17 +114,27 @@ async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any) -
         for name in (*STATEFUL, *sorted(set(listed) - set(STATEFUL) - {"listen_to_session"})):
             method, path, _ = listed[name]
             example = EXAMPLES[name]
+            form = {key: (None, value) for key, value in example.get("form", {}).items()}
+            if name == "create_batch":
+                example["request"]["input_file_id"] = names["file_id"]
+            elif name == "get_message_batch_results":
+                await until(lambda: not list(gateway.parts.batches.store.unfinished()))
             params = {"session_id": "run-7"} if name == "finish_session" else None
             got = await gateway.client.request(
                 method,
                 path.format(**names),
                 json=example.get("request"),
+                files=form or None,
                 params=params,
                 headers=HEADERS,
             )
             assert got.status_code < 400, (name, got.text)
             if name == "create_prefill":
                 names["prefill_id"] = got.json()["id"]
+            elif name == "create_file":
+                names["file_id"] = got.json()["id"]
+            elif name in ("create_batch", "create_message_batch"):
+                names["batch_id"] = got.json()["id"]
             if name in passed:
                 assert got.json() == example["response"], name
             # The members of a model come from the engine.

@@ -113,7 +113,7 @@ async def test_an_unknown_url_of_the_messages_api_is_404_in_its_format(
     engine: Any, weft: Any
 ) -> None:
     async with engine() as stub, weft(stub) as gateway:
-        for path in ("/v1/messages/batches", "/p/run/v1/messages/batches"):
+        for path in ("/v1/messages/nothing", "/p/run/v1/messages/nothing"):
             got = await gateway.client.post(path, json={})
             assert got.status_code == 404
             assert got.json()["error"]["type"] == "not_found_error"

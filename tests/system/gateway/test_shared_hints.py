@@ -7,8 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,13 +23,6 @@ MESSAGES = [
     {"role": "assistant", "content": "I will look. " * 10},
     {"role": "tool", "tool_call_id": "c", "content": "Sunny. " * 60},
 ]
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    yield server
-    server.kill()
 
 
 def tags_of(stub: Any) -> Any:

@@ -2,21 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    yield server
-    server.kill()
 
 
 async def test_gateways_share_programs(redis: RedisServer, engine: Any, weft: Any) -> None:

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +10,6 @@ from support.redis_server import RedisServer
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 OTHER = {"authorization": "Bearer sk-other"}
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    yield server
-    server.kill()
 
 
 class StoringEngine:

@@ -107,6 +107,24 @@ def test_calls_come_first_while_their_slack_is_within_the_margin():
     assert e.refresh(3.0) == ["old", "due", "tighter"]
 
 
+def test_a_late_call_loses_the_place_of_its_target():
+    e = Engine()
+    e.come("loose", 12.0, 2.0, arrival_s=1.0, deadline_s=25.0)
+    e.come("tight", 3.0, 1.0, arrival_s=2.0, deadline_s=5.0)
+    e.come("none", arrival_s=0.0)
+    assert e.refresh() == ["tight", "loose", "none"]
+    # The tight one is due until 2 s, and as if without a target then: until 32, not until 7.
+    assert e.refresh(2.1) == ["loose", "none", "tight"]
+    e.start("tight")
+    e.preempt("tight")
+    assert e.refresh() == ["loose", "none", "tight"]
+    # Late with a target behind that of a program without one.
+    e.come("late", 0.0, 1.0, arrival_s=0.0, deadline_s=90.0)
+    assert e.refresh(0.1) == ["loose", "none", "tight", "late"]
+    e.calls.switch(e.calls.order, e.now)
+    assert not e.of("tight").late
+
+
 def test_the_next_refresh_is_known():
     e = Engine()
     e.come("old")
@@ -261,6 +279,20 @@ def expected(e: Engine, tenant: str) -> set[str]:
     return found
 
 
+def assert_no_late_call_gains(e: Engine, order: list[str], looks: bool) -> None:
+    """If a late call precedes one that can be on time, it would do so without its target, too."""
+    others = [s for s in order if not e.of(s).due and e.of(s).waiting_since is not None]
+    for at, late in enumerate(others):
+        view = e.of(late).view(e.now)
+        if view.latest_start_s is None or view.latest_start_s >= e.now:
+            continue
+        if looks:
+            assert e.of(late).late
+        if e.of(late).late:
+            untargeted = e.of(late).context.arrival_s + PATIENCE
+            assert all(untargeted <= e.calls.rank(behind)[1] for behind in others[at + 1 :])
+
+
 BUDGETS = [None, 0.0, 1.0, 3.0, 6.0, 9.0, 20.0, 1e12]
 COSTS = [None, 0.0, 0.5, 2.0, 8.0, 1e12]
 
@@ -280,7 +312,11 @@ def test_any_course_of_events_leads_the_calls_that_a_look_at_all_calls_would(see
             call = f"c{number // 2 if number % 7 == 0 else number}"
             tenant = "ab"[number % 3 == 0 and number > 40]
             budget, cost = numbers.choice(BUDGETS), numbers.choice(COSTS)
-            e.come(name, budget, cost, call=call, tenant=tenant, arrival_s=float(number))
+            deadline = None if budget is None else numbers.choice([budget, 10.0, 90.0])
+            e.come(
+                name, budget, cost, call=call, tenant=tenant, arrival_s=float(number),
+                deadline_s=deadline,
+            )  # fmt: skip
         elif event == "s" and e.waiting and e.free_slots():
             e.start(e.queue()[0])
         elif event == "p" and e.running:
@@ -302,9 +338,28 @@ def test_any_course_of_events_leads_the_calls_that_a_look_at_all_calls_would(see
             if e.of(sequence).waiting_since is not None and (latest is None or latest < e.now):
                 assert not e.of(sequence).due
                 assert all(rank < e.calls.rank(sequence) for rank in ranks)
+        assert_no_late_call_gains(e, order, looks)
     if seed == 0:
-        assert leads > 10
+        assert leads > 5
     for sequence in [*e.running, *e.waiting]:
         e.leave(sequence)
     e.refresh(1e13)
     assert e.layer.next_at == math.inf
+
+
+def test_other_options_apply_to_calls_that_wait_already() -> None:
+    e = Engine()
+    for number in range(SLOTS):
+        e.come(f"runs {number}")
+        e.start(f"runs {number}")
+    e.come("plain")
+    e.come("soon", budget=10.0, cost=1.0)
+    e.layer.refresh(e.now, e)
+    assert e.queue() == ["plain", "soon"]
+    e.calls.change_layer(build_order("slack", OPTIONS | {"due_margin_s": 20.0}), e.now)
+    e.layer.refresh(e.now, e)
+    assert e.queue() == ["soon", "plain"]
+    e.calls.change_layer(build_order("slack", OPTIONS | {"due_margin_s": 1.0}), e.now)
+    e.layer.refresh(e.now, e)
+    assert e.queue() == ["plain", "soon"]
+    assert e.calls.layer.violations() == []

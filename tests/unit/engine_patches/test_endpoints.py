@@ -72,12 +72,13 @@ def test_commands_reach_the_engine_cores(client, reports):
     }
     client.post("/weft/kv", json={"action": "release", "program": "p"})
     policy, kv = reports.messages
-    assert policy == {"policy": "fcfs", "reset_cache": False}
+    assert policy == {"policy": "fcfs", "reset_cache": False, "options": {}}
     assert (kv["do"], kv["kv"]["action"], kv["kv"]["program"]) == ("kv", "release", "p")
 
 
 def test_invalid_bodies_and_missing_engines_are_refused(client, reports):
     assert refused(client.post("/weft/policy", content=b"[]")) == (400, "bad_json")
+    assert refused(client.post("/weft/policy", json={"options": 3})) == (400, "bad_json")
     assert refused(client.post("/weft/kv", json={"action": "burn"})) == (400, "bad_command")
     reports.error = "no engine core"
     assert refused(client.get("/weft/state")) == (503, "no_engine")

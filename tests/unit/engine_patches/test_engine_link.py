@@ -8,11 +8,17 @@ from pathlib import Path
 import anyio
 import pytest
 from weft_engine.engine_link import Command, EngineLink
-from weft_engine.orders import build_order
+from weft_engine.orders import OrderOptions, build_order
 from weft_engine.report_server import EngineLinkError, ReportServer
 from weft_engine.wire import CallReport
 
 pytest.importorskip("zmq")
+
+
+def validated(policy, changes):
+    options = OrderOptions().changed(changes)
+    build_order(policy or "plas", options)
+    return options.model_dump()
 
 
 def scenario(tmp_path: Path, steps) -> None:
@@ -22,7 +28,7 @@ def scenario(tmp_path: Path, steps) -> None:
         channel = EngineLink(
             address,
             lambda: {"policy": "plas", "running": 3},
-            lambda policy: build_order(policy, {}),
+            validated,
         )
         try:
             with anyio.fail_after(20):
@@ -118,7 +124,7 @@ def test_an_idle_engine_sends_its_state(tmp_path):
 
         address = f"ipc://{tmp_path}/channel"
         reports = ReportServer(address, take)
-        channel = EngineLink(address, lambda: {"policy": "plas", "running": 3}, build_order)
+        channel = EngineLink(address, lambda: {"policy": "plas", "running": 3}, validated)
         try:
             with anyio.fail_after(20):
                 await told.wait()
@@ -138,5 +144,25 @@ def test_an_idle_engine_reports_a_switched_order(tmp_path):
         channel.take_commands()
         [state] = await reports.command({"do": "state"})
         assert (state["policy"], state["commands_waiting"]) == ("plas", 0)
+
+    scenario(tmp_path, steps)
+
+
+def test_changed_options_are_checked_and_reported(tmp_path):
+    async def steps(reports, channel):
+        changes = {"due_margin_s": 2.5, "due_share": 0.5}
+        [reply] = await reports.command({"options": changes})
+        assert (reply["policy"], reply["options"]) == ("plas", changes)
+        [state] = await reports.command({"do": "state"})
+        assert (state["options"], state["commands_waiting"]) == (changes, 1)
+        with pytest.raises(EngineLinkError, match="due_marginn_s: unknown; did you mean due_mar"):
+            await reports.command({"options": {"due_marginn_s": 1.0}})
+        with pytest.raises(
+            EngineLinkError, match=r"options\.due_share: Input should be less than 1"
+        ):
+            await reports.command({"options": {"due_share": 1.0}})
+        assert channel.take_commands() == [Command(options=changes)]
+        [state] = await reports.command({"do": "state"})
+        assert "options" not in state
 
     scenario(tmp_path, steps)

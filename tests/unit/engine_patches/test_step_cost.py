@@ -1,16 +1,7 @@
-"""Costs of steps, learned from steps with known costs."""
-
-from __future__ import annotations
-
-import itertools
-import math
-from dataclasses import astuple
-from random import Random
+"""Costs of steps and of prefill, learned from steps with known costs."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from weft_engine.step_cost import PrefillPace, StepCost, StepCosts, StepFit, StepMeter
+from weft_engine.step_cost import PrefillPace, StepCost
 
 
 def test_nothing_is_known_before_the_first_step():
@@ -70,90 +61,3 @@ def test_the_pace_is_that_of_steps_that_prefill():
     assert pace.token_s == pytest.approx(1e-4)
     pace.note(2000, 10, 0.4)
     assert pace.token_s == pytest.approx(1.1e-4)
-
-
-TRUE = StepCosts(0.001, 0.0105, 1e-4, 1e-4, 8e-8)
-
-
-def steps(count, costs=TRUE, noise=0.0, seed=1):
-    """Steps of a busy engine: mostly decodes, and prompts in chunks."""
-    rng = Random(seed)
-    for _ in range(count):
-        decode = rng.randrange(0, 60)
-        prefill = rng.choice((0, 0, 0, 0, 30, 500, 2000))
-        context = decode * rng.randrange(200, 4000)
-        if prefill or decode:
-            exact = costs.step(prefill, decode, context)
-            yield prefill, decode, context, exact * (1 + rng.uniform(-noise, noise))
-
-
-def fitted(*many):
-    fit = StepFit()
-    for one in itertools.chain(*many):
-        fit.note(*one)
-    return fit
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_step_costs_are_fitted_to_steps(seed):
-    fit = fitted(steps(2500, noise=0.05, seed=seed))
-    assert fit.costs.step_s + fit.costs.weights_s == pytest.approx(0.0115, rel=0.02)
-    assert fit.costs.prefill_token_s == pytest.approx(1e-4, rel=0.02)
-    assert fit.costs.context_token_s == pytest.approx(8e-8, rel=0.05)
-    assert fit.error < 0.04
-    state = fit.state()
-    assert (state["samples"], state["relative_error"]) == (fit.samples, fit.error)
-
-
-def test_nothing_is_known_before_the_first_fit():
-    fit = fitted(itertools.islice(steps(100), 31))
-    assert fit.state() is None
-    fit.note(0, 1, 100, 0.01)
-    assert fit.state() is not None
-
-
-def test_the_fit_follows_an_engine_that_becomes_slower():
-    slow = StepCosts(*(2 * cost for cost in astuple(TRUE)))
-    fit = fitted(steps(2000), steps(30_000, slow))
-    assert fit.costs.prefill_token_s == pytest.approx(2e-4, rel=0.05)
-    assert fit.costs.step_s + fit.costs.weights_s == pytest.approx(0.023, rel=0.05)
-
-
-def test_steps_that_were_reported_together_do_not_spoil_the_fit():
-    odd = [
-        (p, d, c, 1e-6 if number % 20 == 0 else s)
-        for number, (p, d, c, s) in enumerate(steps(3000))
-    ]
-    costs = fitted(odd).costs
-    assert costs.prefill_token_s == pytest.approx(1e-4, rel=0.05)
-    assert costs.step_s + costs.weights_s == pytest.approx(0.0115, rel=0.05)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 10_000), st.integers(0, 300), st.integers(0, 10**7),
-            st.sampled_from([0.0, 1e-300, 1e-6, 0.01, 1.0, 100.0]),
-        ),
-        max_size=40,
-    )
-)  # fmt: skip
-@settings(max_examples=50, deadline=None)
-def test_costs_are_finite_and_never_negative(some):
-    fit = fitted(some, [(0, 1, 0, 0.01)] * 32)
-    assert all(0 <= cost < math.inf for cost in astuple(fit.costs))
-    assert 0 <= fit.error <= 1
-
-
-def test_a_meter_measures_the_pace_and_the_costs():
-    meter = StepMeter()
-    for _ in range(40):
-        meter.note({"a": 1000, "b": 1000}, 3, 500, 0.2)
-    assert meter.pace.token_s == pytest.approx(0.2 / 2001)
-    assert meter.fit.costs.step(2000, 1, 500) == pytest.approx(0.2)
-
-
-def test_the_fit_follows_an_engine_that_becomes_much_faster():
-    fast = StepCosts(*(cost / 10 for cost in astuple(TRUE)))
-    fit = fitted(steps(2000), steps(30_000, fast))
-    assert fit.costs.prefill_token_s == pytest.approx(1e-5, rel=0.05)

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final
 
 from weft_gateway import errors
@@ -59,9 +60,14 @@ class FeasibleObserver(CallObserver):
         if decided is Verdict.REFUSE:
             call.outcome, call.budget = Outcome.REFUSED, found
             raise _refusal(found, wait_s)
-        return self._hold(call.replica) if decided is Verdict.HOLD else None
+        if decided is not Verdict.HOLD:
+            return None
+        # For the receipt and the report, if the client leaves before the call is sent.
+        call.budget = found
+        return self._hold(call)
 
-    async def _hold(self, replica: str) -> None:
+    async def _hold(self, call: Call) -> None:
+        replica, begun = call.replica, monotonic()
         self._held[replica] += 1
         try:
             async with asyncio.timeout(self.wait_s), self._first[replica]:
@@ -72,6 +78,7 @@ class FeasibleObserver(CallObserver):
             return
         finally:
             self._held[replica] -= 1
+            call.held_s += monotonic() - begun
 
 
 def _wait_s(call: Call) -> float:

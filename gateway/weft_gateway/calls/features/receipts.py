@@ -62,7 +62,7 @@ class ReceiptsObserver(CallObserver):
         receipt = call.receipt
         if receipt is None:
             return
-        receipt.overhead_s = call.overhead_s
+        receipt.overhead_s, receipt.held_s = call.overhead_s, call.held_s
         receipt.context, receipt.predicted_service_s = call.context, call.expected_s
         receipt.budget = call.budget
         if call.fates:
@@ -82,6 +82,7 @@ class ReceiptsObserver(CallObserver):
         if receipt is not None:
             report = call.report
             receipt.outcome, receipt.report, receipt.budget = call.outcome, report, call.budget
+            receipt.held_s = call.held_s
             if report is not None and report.memory_wait_s:
                 receipt.memory_wait_s = report.memory_wait_s
                 receipt.memory_tokens = report.memory_tokens

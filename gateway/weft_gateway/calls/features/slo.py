@@ -33,6 +33,9 @@ class SloObserver(CallObserver):
 
     def arrived(self, call: Call) -> None:
         """Set the goal that the call asks for."""
+        if call.plan is not None:
+            call.ask = call.plan.ask
+            return
         hints = call.hints
         if hints.kind is not None or hints.stage is not None:
             call.hints = hints = self.budgets.names.admitted(call.caller.tenant, hints, time())
@@ -120,7 +123,8 @@ class SloObserver(CallObserver):
         self._count(program.goal.slo, program.key.tenant, end_s - target_s, unit.overruns, unended)
 
     def _call_ended(self, call: Call, found: CallBudget, failed: Miss | None) -> None:
-        overruns, late_s = Overruns(found.late), time() - found.target_s
+        overruns, late_s = Overruns(), time() - found.target_s
+        overruns.first(found, call.held_s)
         if late_s > 0 and call.report is not None:
             count_overruns(call, overruns)
         self._count(found.slo, call.key.tenant, late_s, overruns, failed)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+from weft_bench.report import turn_targets
 from weft_bench.report.peers import ALL, OURS, Turn, faultless, measured, over_best
 from weft_bench.report.results.comparisons import Comparison
 from weft_bench.studies.cells import Estimate, Measured, geometric
@@ -158,6 +159,19 @@ def comparisons(found: Sequence[Group]) -> Iterator[Comparison]:
                 group.seeds,
                 goal=goal,
             )
+
+
+def has_targets(document: Mapping[str, Any]) -> bool:
+    """Return whether the turns of a file's programs have targets."""
+    return bool(document["configuration"].get("turn_target_scale"))
+
+
+def of_turns(name: str, document: Mapping[str, Any]) -> Iterator[Comparison]:
+    """Yield the comparisons of a file of `weft bench peers` with targets of turns."""
+    what = "turns over those of the best peer of each seed"
+    turns = [turn_of(turn) for turn in document["turns"]]
+    for score, seeds in turn_targets.scores(turns):
+        yield Comparison(name, document["title"], document["kind"], what, score, seeds)
 
 
 def load_plots(found: Sequence[Group]) -> list[Plot]:

@@ -71,14 +71,20 @@ class Material:
         """Return the files of `weft bench peers` by the kind of their engines."""
         found: dict[str, list[tuple[str, Document]]] = {}
         for name, document in self.others.items():
-            if "turns" in document:
+            if "turns" in document and not fronts.has_targets(document):
                 found.setdefault(document["kind"], []).append((name, document))
         return found
 
     @property
     def tables(self) -> dict[str, Document]:
-        """Return the documents of other commands that have tables, without those of the peers."""
-        return {n: d for n, d in self.others.items() if "tables" in d and "turns" not in d}
+        """Return the documents with a page for each: those of other commands that have tables, and
+        plays with targets of turns.
+        """
+        return {
+            n: d
+            for n, d in self.others.items()
+            if "tables" in d and ("turns" not in d or fronts.has_targets(d))
+        }
 
 
 def read(folder: Path, experiments: Mapping[str, Experiment]) -> Material:
@@ -94,8 +100,14 @@ def read(folder: Path, experiments: Mapping[str, Experiment]) -> Material:
         results[name] = Result(experiment, measured, document, experiment.headline(measured))
     others = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     others = {name: document for name, document in others.items() if "command" in document}
-    groups = fronts.groups([one for one in others.values() if "turns" in one])
-    found = [*fronts.comparisons(groups), *_comparisons(results.values())]
+    plays = {name: document for name, document in others.items() if "turns" in document}
+    groups = fronts.groups([one for one in plays.values() if not fronts.has_targets(one)])
+    targets = {name: one for name, one in plays.items() if fronts.has_targets(one)}
+    found = [
+        *fronts.comparisons(groups),
+        *_comparisons(results.values()),
+        *(one for name, document in targets.items() for one in fronts.of_turns(name, document)),
+    ]
     return Material(results, missing, others, groups, judged(found))
 
 

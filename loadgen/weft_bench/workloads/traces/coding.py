@@ -21,6 +21,7 @@ DEFAULT_SHRINK: Final = 16
 # Generated ids lie in [FIRST_ID, FIRST_ID + IDS), where all vocabularies have ordinary tokens.
 FIRST_ID: Final = 300
 IDS: Final = 1000
+_REQUESTS_TOOLS: Final = "tool_use"
 
 
 def read(
@@ -45,6 +46,7 @@ def read(
                     tags=tags,
                     output_tokens=max(1, round(request["out"] / shrink)),
                     gap_s=float(following.get("think_time", 0.0)),
+                    ends_turn=request.get("stop") != _REQUESTS_TOOLS,
                 )
             )
             if context and len(ids) > context:
@@ -99,7 +101,7 @@ class _Prompts:
             kept = min(self._fixed, len(hashes))
             self._tags = ["SYSTEM_PROMPT"] * kept
         answer = -(-self._answer // self._width)
-        said = "TOOL_OUTPUT" if self._stop == "tool_use" else "USER_QUERY"
+        said = "TOOL_OUTPUT" if self._stop == _REQUESTS_TOOLS else "USER_QUERY"
         new = ["RESPONSE"] * answer + [said] * len(hashes)
         self._tags = (self._tags[:kept] + new)[: len(hashes)]
         self._before = hashes

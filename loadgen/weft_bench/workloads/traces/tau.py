@@ -34,6 +34,7 @@ def read(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TracePro
                     messages=tuple(messages[:index]),
                     output_bytes=max(1, len(answer.encode())),
                     gap_s=rng.expovariate(1 / gap) if gap else 0.0,
+                    ends_turn=after != "tool",
                 )
             )
         if calls:

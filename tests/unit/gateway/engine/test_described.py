@@ -18,6 +18,7 @@ from weft_gateway.engine.described import (
     models_of,
     owners,
     runs_plugin,
+    slots,
 )
 from weft_gateway.policies.costs import EngineCosts, StepCosts
 
@@ -186,6 +187,23 @@ COSTS = {
     "step_s": 0.001, "weights_s": 0.01, "prefill_token_s": 1e-4, "decode_sequence_s": 2e-4,
     "context_token_s": 1e-7, "samples": 100, "relative_error": 0.03,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("engines", "found"),
+    [
+        ([{"slots": 8}], 8),
+        ([{"slots": 8}, {"slots": 4}, {}], 12),
+        ([{"slots": -8}], 0),
+        ([{"slots": "8"}, 7, {"slots": True}], 0),
+        ([{"slots": 10**9}], 65_536),
+        (None, 0),
+    ],
+)
+def test_slots(engines, found):
+    assert slots({"engines": engines}) == found
+
+
 STATE = {"costs": COSTS, "slots": 8, "kv_blocks": 100, "block_tokens": 16}
 
 

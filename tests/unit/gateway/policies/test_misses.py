@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from weft_engine.wire import CallReport
 from weft_gateway.model.slo import CallBudget, Scope
@@ -46,3 +48,16 @@ def test_nothing_is_known_without_predictions() -> None:
     unknown = CallBudget("c", Scope.CALL, 9.0, 0.0, 9.0, 9.0, 0.0, 0.0, 0.0, 0, False)
     overruns.add(unknown, CallReport("c"), 3.0, 30.0)
     assert overruns.cause(21.0) is Miss.UNKNOWN
+
+
+def test_hold_is_the_cause_if_the_path_had_fitted_without_it() -> None:
+    """5 s of path: 3 s are left after the hold."""
+    held = replace(BUDGET, left_s=3.0, path_s=5.0, late=True)
+    for held_s, cause in ((4.0, Miss.HELD), (1.0, Miss.DEADLINE), (0.0, Miss.DEADLINE)):
+        overruns = Overruns(queue_s=0.5)
+        overruns.first(held, held_s)
+        assert overruns.cause(1.0) is cause
+    # The path fits even after the hold, and the queue takes longer.
+    overruns = Overruns(queue_s=9.0)
+    overruns.first(BUDGET, 4.0)
+    assert overruns.cause(1.0) is Miss.QUEUE

@@ -169,7 +169,8 @@ def test_call_with_a_target_shows_budget_predicted_and_actual_time():
         "class": "report", "scope": "program", "deadline_s": 90.0, "target": 1000.0,
         "left_s": 60.0, "budget_s": 20.0, "predicted_s": 5.0, "predicted_p90_s": 8.0,
         "predicted_tokens": 40.0, "actual_s": 30.0, "remaining_calls": 2, "remaining_calls_p90": 5,
-        "stated": False, "late": False, "cause": "answer longer than predicted",
+        "stated": False, "late": False, "held_s": 0.0,
+        "cause": "answer longer than predicted",
     }  # fmt: skip
 
 
@@ -192,3 +193,14 @@ def test_call_within_its_budget_has_no_cause_and_a_late_one_has_earlier_calls():
     assert answered(report, replace(BUDGET, budget_s=30.0))["cause"] is None
     assert answered(report, replace(BUDGET, late=True))["cause"] == "earlier calls"
     assert answered(None, replace(BUDGET, late=True))["cause"] == "earlier calls"
+
+
+def test_hold_is_no_part_of_the_actual_time_and_the_cause_if_the_path_had_fitted_without_it():
+    one = receipt(1)
+    one.budget = replace(BUDGET, left_s=4.0, path_s=5.0, late=True)
+    one.outcome, one.report = "ok", CallReport("c", waiting_s=27.0)
+    one.overhead_s, one.held_s, one.total_s = 1.0, 4.0, 35.0
+    slo = one.to_json()["slo"]
+    assert (slo["held_s"], slo["actual_s"], slo["cause"]) == (4.0, 30.0, "held")
+    one.held_s = 0.5
+    assert one.to_json()["slo"]["cause"] == "earlier calls"

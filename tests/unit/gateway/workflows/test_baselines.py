@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.batches import chain, workflows
+from support.planning import chain, workflows
 from weft_gateway.workflows.baselines import BASELINES, nested_order
 from weft_gateway.workflows.calls import PlannedCall, build_tree, dependencies
 from weft_gateway.workflows.costs import Worker, token_steps

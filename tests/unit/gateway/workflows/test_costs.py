@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.batches import STEPS, replica
+from support.planning import STEPS, replica
 from weft_gateway.workflows.costs import (
     Worker,
     call_seconds,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.batches import call, replica, static, varies
+from support.planning import call, replica, static, varies
 from weft_gateway.workflows.calls import PlannedCall, build_tree
 from weft_gateway.workflows.leaders import Leader, leaders
 from weft_gateway.workflows.placing import Share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.batches import chain
+from support.planning import chain
 from weft_gateway.workflows.calls import build_tree
 from weft_gateway.workflows.costs import Worker
 from weft_gateway.workflows.orders import Lane, Order, lanes, orders

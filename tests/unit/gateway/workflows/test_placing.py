@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.batches import call, chain, replica, static, varies
+from support.planning import call, chain, replica, static, varies
 from weft_gateway.workflows.calls import PlannedCall, build_tree
 from weft_gateway.workflows.costs import Replica
 from weft_gateway.workflows.placing import Share, eligible, filled, place_rows, row_seconds

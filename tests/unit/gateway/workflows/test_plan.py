@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.batches import call, chain, replica, static, varies, workflows
+from support.planning import call, chain, replica, static, varies, workflows
 from weft_gateway.workflows.baselines import BASELINES
 from weft_gateway.workflows.calls import PlannedCall, build_tree, dependencies
 from weft_gateway.workflows.costs import Worker

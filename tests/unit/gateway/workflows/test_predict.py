@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.batches import STEPS, call, chain, replica, static, varies
+from support.planning import STEPS, call, chain, replica, static, varies
 from weft_gateway.workflows.calls import PlannedCall, build_tree
 from weft_gateway.workflows.predict import Prediction, predict
 from weft_gateway.workflows.problem import Rows, operations

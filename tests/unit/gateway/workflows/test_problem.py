@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.batches import call, chain, static, varies
+from support.planning import call, chain, static, varies
 from weft_gateway.workflows.calls import build_tree
 from weft_gateway.workflows.problem import Rows, expand, operations
 from weft_gateway.workflows.radix import Slot

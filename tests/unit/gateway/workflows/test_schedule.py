@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from support.batches import call, chain, static, varies, workflows
+from support.planning import call, chain, static, varies, workflows
 from weft_gateway.workflows.calls import PlannedCall
 from weft_gateway.workflows.costs import Worker
 from weft_gateway.workflows.schedule import depths, schedule

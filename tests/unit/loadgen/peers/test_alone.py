@@ -32,7 +32,7 @@ def computed(*calls: tuple[int, int, tuple[int, ...] | None, float]) -> float:
         trace = TraceCall(messages=({"role": "user", "content": text},), after=after)
         ready.append(ReadyCall(trace, prompt, output))
     program = ReadyProgram("p", tuple(ready), cut=False, trimmed=False)
-    there = replace(replicas(DILATE), shape=shape)
+    there = replace(replicas(DILATE), shapes=(shape,))
     gaps = [gap_s * DILATE for *_, gap_s in calls]
     return alone_emulated(there, 4.0)(program, [b""] * len(calls), gaps) / DILATE
 

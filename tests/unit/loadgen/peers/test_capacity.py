@@ -23,7 +23,7 @@ def program(number: int, answer: int) -> ReadyProgram:
 
 def test_capacity_is_the_rate_of_the_first_four_fifths_of_a_burst_over_all_replicas():
     shape = replace(SHAPE, cost=CostModel(STEP), slots=1, step_tokens=64, kv_blocks=64)
-    there = replace(replicas(2.0), shape=shape)
+    there = replace(replicas(2.0), shapes=(shape, shape))
     # Two replicas with one slot play five programs each: four steps each, in turn. The last
     # program of one of them is long and does not count.
     programs = [program(number, 4) for number in range(9)] + [program(9, 40)]

@@ -14,7 +14,8 @@ from weft_bench import cli
 from weft_bench.cli.peers import PeersOptions
 from weft_bench.peers import command, scenes
 from weft_bench.peers.command import command_of, run
-from weft_bench.peers.outcome import summarise
+from weft_bench.peers.outcome import of_turns, summarise
+from weft_bench.peers.turns import UserTurn, spans
 from weft_bench.stack.processes import NotReady
 from weft_bench.stack.proxies import Absent
 
@@ -142,6 +143,24 @@ def test_figures_have_the_command_that_reproduces_them():
     assert command_of(real) == f"{head} real --replicas 2"
 
 
+def test_turns_with_targets_have_their_own_tables_and_goal(bench, tmp_path, monkeypatch):
+    go, acts, _ = bench
+    monkeypatch.setattr(scenes, "turns_alone", lambda *given: [1.0] * len(spans(given[2])))
+    figures = summarise([], 1.0) | of_turns([(1.0, UserTurn(0, 0, 1.0, 2.0, "a"))], 1.0)
+    for name, share in (("weft/slack", 0.5), ("smg/manual", 0.4), ("smg/cache_aware", 0.2)):
+        acts[name] = figures | {"attained": share, "turn_mean": 3.0 * share}
+    file = tmp_path / "f.json"
+    options = {"fronts": tuple(acts), "orders": ("slack",), "turn_target_scale": 2.0}
+    assert go(**options, seeds=1, json_file=str(file)) == 0
+    document = json.loads(file.read_text())
+    assert document["title"] == "Recorded agents with targets of turns: tau_airline"
+    assert document["tables"][0]["title"] == "tau_airline, 1 turns, seeds 0"
+    assert document["findings"][:2] == [
+        "missed: tau_airline: attainment of turns is 1.25 of the best peer's, goal 1.3",
+        "loss: tau_airline: mean of turns is 2.50 of the best peer's",
+    ]
+
+
 def test_peers_play_on_stock_engines_and_weft_on_engines_with_the_plugin(bench, monkeypatch):
     go, _, _ = bench
     kinds: dict[str, str] = {}
@@ -174,6 +193,8 @@ def test_unknown_names_are_refused_with_the_known_ones(bench, capsys, wrong, mes
         ["--engines", "real", "--dilate", "2"],
         ["--quick", "--seeds", "2"],
         ["--orders", "unknown"],
+        ["--turn-target-scale", "2", "--dilate", "2"],
+        ["--turn-target-scale", "2", "--engines", "real"],
     ],
 )
 def test_command_line_refuses_unused_options(words):

@@ -17,6 +17,13 @@ def test_token_ids_become_messages_with_one_word_per_token():
     assert len({m["content"] for m in found}) == 4
 
 
+def test_tool_output_has_the_role_of_a_tool_on_request():
+    call = TraceCall(prompt_ids=(300, 301), tags=((1, "USER_QUERY"), (2, "TOOL_OUTPUT")))
+    found = messages_of(call, tools=True)
+    assert [m["role"] for m in found] == ["user", "tool"]
+    assert [m["content"] for m in found] == [m["content"] for m in messages_of(call)]
+
+
 def test_call_with_messages_keeps_them():
     messages = ({"role": "user", "content": "x"},)
     assert messages_of(TraceCall(messages=messages)) == messages

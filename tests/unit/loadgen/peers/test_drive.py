@@ -8,7 +8,8 @@ import httpx
 import pytest
 from support.serving import serving
 from weft_bench.peers.drive import Script, drive
-from weft_bench.peers.fronts import SESSION_HEADERS, Front
+from weft_bench.peers.fronts import SESSION_HEADERS, SLO_HEADER, Front
+from weft_bench.peers.turns import UserTurn
 from weft_bench.stack.proxies import OURS
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.schema import TraceCall
@@ -22,7 +23,8 @@ class Server:
 
     def __call__(self, request: httpx.Request) -> httpx.Response | None:
         path = request.url.raw_path.decode()
-        sessions = {name: v for name, v in request.headers.items() if name in SESSION_HEADERS}
+        kept = (*SESSION_HEADERS, SLO_HEADER)
+        sessions = {name: v for name, v in request.headers.items() if name in kept}
         self.asked.append((path, request.content, sessions))
         if request.content == b"lost":
             return None
@@ -103,3 +105,10 @@ async def test_chats_have_no_session(server):
     chat = replace(script([b"a"], [[1]]), chat=True)
     await played(server, [chat], ends=True)
     assert server.asked == [("/v1/chat/completions", b"a", {})]
+
+
+@pytest.mark.anyio
+async def test_calls_carry_the_class_of_their_turn(server):
+    turns = (UserTurn(0, 1, 1.0, 2.0, "turn-3"), UserTurn(2, 2, 1.0, 2.0, "turn-9"))
+    await played(server, [replace(script([b"a", b"b", b"c"], [[1]] * 3), turns=turns)])
+    assert [h[SLO_HEADER] for _, _, h in server.asked] == ["turn-3", "turn-3", "turn-9"]

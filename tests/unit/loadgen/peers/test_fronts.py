@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from weft_bench.costs.presets import preset
 from weft_bench.peers.fronts import ROUND_ROBIN, SESSION_HEADERS, Place, fronts, scheduling
+from weft_bench.peers.turns import slo_file
 from weft_gateway.config import load
 from weft_gateway.programs import aliases
 
@@ -53,6 +55,23 @@ def test_weft_rows_are_set_by_existing_settings(monkeypatch):
     settings = load()
     assert settings.balancer == "round_robin"
     assert settings.locality_threshold_tokens == 0
+
+
+def test_only_orders_for_deadlines_get_the_targets_of_turns(tmp_path):
+    rows = fronts(PLACE, ("slack", "resident"), targets=True)
+    for name in ("weft/slack", "weft/resident"):
+        line = rows[name].proxy.command(tmp_path, ENGINES, 7000, tmp_path)
+        assert rows[name].proxy.environment["WEFT_AUTO_PREFILL"] == "false"
+        if name == "weft/resident":
+            assert "--slo" not in line
+            assert "--balancer" not in line
+        else:
+            file = Path(line[line.index("--slo") + 1])
+            assert file.read_text() == slo_file()
+            assert line[line.index("--balancer") + 1] == "soonest"
+    plain = fronts(PLACE, ("slack",))["weft/slack"].proxy
+    assert "--slo" not in plain.command(tmp_path, ENGINES, 7000, tmp_path)
+    assert not plain.environment
 
 
 def test_only_weft_gets_the_engine_secret():

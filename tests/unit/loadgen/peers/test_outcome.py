@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from weft_bench.peers.drive import Call, Script
 from weft_bench.peers.outcome import Answer, jain, migrations, outcomes, recomputed, summarise
+from weft_bench.peers.turns import UserTurn
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.schema import TraceCall
 
@@ -90,3 +93,20 @@ def test_times_are_engine_seconds_except_the_fronts_time():
 
 def test_figures_without_programs_are_zero():
     assert not any(summarise([], 1.0).values())
+
+
+def test_attainment_counts_turns_with_errors_as_missed():
+    turns = (UserTurn(0, 0, 1.0, 2.0, "a"), UserTurn(1, 1, 1.0, 2.0, "a"))
+    one, other = replace(script(2), turns=turns), replace(script(2), turns=turns)
+    calls = [
+        Call(0, 0, 1.0, 2.75, "a", 0.0), Call(0, 1, 3.0, 5.5, "b", 0.0),
+        Call(1, 0, 1.0, 2.25, "c", 0.0), Call(1, 1, 3.0, 3.5, "", 0.0, "500: broken"),
+    ]  # fmt: skip
+    figures = summarise(outcomes([one, other], calls, {}, 16), 1.0)
+    assert (figures["turns"], figures["attained"]) == (4, 0.5)
+    assert figures["turn_mean"] == pytest.approx((1.75 + 2.5 + 1.25) / 3)
+    assert (figures["within_1.5"], figures["within_2.5"]) == (0.25, 0.75)
+
+
+def test_programs_without_targets_have_no_figures_of_turns():
+    assert "attained" not in summarise(outcomes([script(1)], [], {}, 16), 1.0)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from weft_bench.cli.peers import PeersOptions
+from weft_bench.costs.presets import preset
 from weft_bench.peers import replicas as module
 from weft_bench.peers.outcome import Answer
 from weft_bench.peers.replicas import Replicas, replicas
@@ -61,7 +62,7 @@ def test_emulated_engines_of_both_kinds_are_started_with_the_same_sizes(stacks):
         assert [(name, one.scheduler) for name, one in by.items()] == [(n, n) for n in by]
         assert {one.urls for one in by.values()} == {URLS}
         assert {one.context for one in by.values()} == {500 * 16}
-        assert by["stock"].place.cost == by["stock"].shape.cost
+        assert by["stock"].place.cost == by["stock"].shapes[0].cost
     (ours, our_variables), (stock, stock_variables) = lines
     assert ours == [word if word != "stock" else "weft" for word in stock]
     told, passed = " ".join(stock).split(" -- ")
@@ -84,7 +85,7 @@ def test_real_engines_all_have_the_plugin(stacks):
     lines, _ = stacks
     with replicas(PeersOptions("/x", engines="real", kv_blocks=500), ("weft", "stock")) as by:
         assert by["weft"] is by["stock"]
-        assert (by["weft"].scheduler, by["weft"].shape) == ("weft", None)
+        assert (by["weft"].scheduler, by["weft"].shapes) == ("weft", ())
         assert by["weft"].device_seconds() == (0.0, 0.0)
     assert len(lines) == 1
     assert "--emulated" not in lines[0][0]
@@ -123,3 +124,13 @@ def test_answers_have_their_replica_and_devices_their_seconds(stacks):
         found: Replicas = by["weft"]
         assert found.answers() == {"a": Answer(1, 64, 32, 3, 0.5)}
         assert found.device_seconds() == (4.0, 0.5)
+
+
+def test_each_engine_gets_its_preset(stacks):
+    lines, _ = stacks
+    options = PeersOptions("/x", replicas=3, preset="8b-a100,8b-a100,8b-l40", kv_blocks=500)
+    with replicas(options, ("stock",)) as by:
+        names = [preset(name).cost for name in ("8b-a100", "8b-a100", "8b-l40")]
+        assert [shape.cost for shape in by["stock"].shapes] == names
+        assert {shape.kv_blocks for shape in by["stock"].shapes} == {500}
+    assert "--replicas 3 --emulated --preset 8b-a100,8b-a100,8b-l40 " in " ".join(lines[0][0])

@@ -9,6 +9,7 @@ import pytest
 from support.peers import dialogues, replicas
 from weft_bench.peers import scenes
 from weft_bench.peers.scenes import EMULATED_SCENES, QUICK_SCENES, REAL_SCENES, LongGaps, Scene
+from weft_bench.peers.turns import spans
 from weft_bench.workloads.schema import TraceError
 
 SCENE = Scene("tau_airline", "tau_airline", programs=6, rate=2.0, calls=2, longest_gap_s=1.0)
@@ -138,3 +139,43 @@ def test_a_second_data_set_is_every_second_program(tmp_path):
     plain = scenes.cast(SCENE, data, 0, replicas(), NONE).scripts
     found = scenes.cast(scene, data, 0, replicas(), NONE).scripts
     assert [s.bodies for s in found[::2]] == [s.bodies for s in plain[:3]]
+
+
+@pytest.mark.usefixtures("measured")
+def test_turns_get_targets_and_answers_inside_them_call_tools(tmp_path, monkeypatch):
+    alone = []
+
+    def turns_alone(replicas, ratio, program, gaps_s):
+        alone.append(gaps_s)
+        return [4.0] * len(spans(program))
+
+    monkeypatch.setattr(scenes, "turns_alone", turns_alone)
+    scene, data = replace(SCENE, calls=3), dialogues(tmp_path, 8)
+    plain = scenes.cast(scene, data, 0, replicas(1.0), NONE).scripts
+    assert not any(script.turns or script.slo(0) for script in plain)
+    found = scenes.cast(scene, data, 0, replicas(1.0), NONE, scale=2.0).scripts
+    assert alone == [script.gaps_s for script in found]
+    for one, other in zip(plain, found, strict=True):
+        # Each answer of these dialogues goes to a person.
+        assert [(t.first, t.last) for t in other.turns] == [(0, 0), (1, 1), (2, 2)]
+        assert all(turn.target_s >= 8.0 for turn in other.turns)
+        assert other.slo(1) == other.turns[1].slo
+        assert other.bodies == one.bodies
+    folder = tmp_path / "coding_sessions"
+    folder.mkdir()
+    (folder / "sessions.jsonl").write_text("\n".join(json.dumps(session(n)) for n in range(3)))
+    coding = Scene("coding_sessions", "coding_sessions", 2, 1.0, 3, 1.0)
+    for script in scenes.cast(coding, tmp_path, 0, replicas(1.0), NONE, scale=2.0).scripts:
+        bodies = [json.loads(body) for body in script.bodies]
+        assert [(t.first, t.last) for t in script.turns] == [(0, 1), (2, 2)]
+        assert ["metadata" in body for body in bodies] == [True, False, False]
+        assert [b["messages"][-1]["role"] for b in bodies] == ["user", "tool", "user"]
+
+
+def session(number: int) -> dict:
+    """Return a coding session of three calls; the second one ends a turn."""
+    requests = [
+        {"in": 64 * n, "out": 16, "hash_ids": list(range(n)), "stop": stop, "think_time": 1.0}
+        for n, stop in ((4, "tool_use"), (8, "end_turn"), (12, "tool_use"))
+    ]
+    return {"id": f"s{number}", "block_size": 64, "requests": requests}

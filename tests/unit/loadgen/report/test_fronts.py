@@ -49,6 +49,20 @@ def test_files_with_the_same_settings_are_one_group_and_the_later_play_counts() 
     assert group.ratio("mean").middle == pytest.approx((6 / 9 * 8 / 10) ** 0.5)
 
 
+def test_plays_with_targets_of_turns_are_compared_apart() -> None:
+    plays = _plays({"weft/slack": [8.0, 8.0], "a": [10.0, 10.0]})
+    for play in plays:
+        share = 0.9 if play["front"] == "weft/slack" else 0.6
+        play["slices"]["all"] |= {"turns": 4, "attained": share, "turn_mean": 1.0, "turn_p95": 2.0}
+    plain = document(*plays)
+    own = document(*plays, turn_target_scale=2.0) | {"title": "Turns"}
+    assert [fronts.has_targets(one) for one in (plain, own)] == [False, True]
+    attained, *others = fronts.of_turns("hexgen", own)
+    assert (attained.source, attained.title, attained.seeds) == ("hexgen", "Turns", (300, 301))
+    assert attained.score.ratio.middle == pytest.approx(1.5)
+    assert [one.score.name for one in others] == ["w, mean of turns", "w, P95 of turns"]
+
+
 def test_other_settings_and_loads_are_other_groups() -> None:
     plays = _plays({"weft/resident": [8.0, 8.0], "a": [10.0, 10.0]})
     loaded = [{**play, "load": load} for load in (1.2, 0.8) for play in plays]

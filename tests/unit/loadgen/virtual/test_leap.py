@@ -12,7 +12,7 @@ from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.replica import Replica
 from weft_bench.virtual.world import Setup, simulate
 from weft_bench.workloads.streams import poisson_arrivals, stream
-from weft_engine.step_cost import StepMeter
+from weft_engine.step_fit import StepMeter
 from weft_engine.wire import CallContext
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]

@@ -1,0 +1,203 @@
+"""Fits the cost of a step to an engine's own steps. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy
+
+from weft_engine.step_cost import PrefillPace
+
+_SMOOTHING: Final = 0.1
+# Steps with fewer tokens were probably limited by the weights.
+_PREFILL_TOKENS: Final = 256
+# Steps before the first fit, and at most between two fits, each of which takes about 0.3 ms.
+_FIRST_FIT: Final = 32
+_MOST_STEPS: Final = 512
+# A step fades to 1/e in 5,000 steps: each new one gets more weight.
+_GROWTH: Final = 1 + 1 / 5000
+_MOST_WEIGHT: Final = 1e9
+_ERROR_SMOOTHING: Final = 0.02
+# The resolution of durations, seconds.
+_LEAST_S: Final = 1e-6
+# A step shorter than this share of the mean one counts as one of this length. One shorter than this
+# share of its prediction is ignored, unless the mean relative error says that the fit is wrong.
+_SHORTEST: Final = 0.2
+_WRONG: Final = 0.5
+# Keeps the equations solvable while steps do not separate two coefficients.
+_RIDGE: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """A step's duration in seconds:
+
+        step_s + max(weights_s, prefill_token_s * prompt tokens + decode_sequence_s * sequences)
+               + context_token_s * tokens of context
+
+    The weights are read once in each step, which hides the arithmetic of a small batch.
+    """
+
+    step_s: float
+    weights_s: float
+    prefill_token_s: float
+    decode_sequence_s: float
+    context_token_s: float
+
+    def step(self, prefill: int, decode: int, context: int) -> float:
+        """Return the predicted duration of a step."""
+        arithmetic = prefill * self.prefill_token_s + decode * self.decode_sequence_s
+        most = arithmetic if arithmetic > self.weights_s else self.weights_s
+        return self.step_s + most + context * self.context_token_s
+
+
+class StepFit:
+    """Fits `StepCosts` to an engine's steps: least squares of relative errors over non-negative
+    coefficients, in which earlier steps fade.
+
+    The present fit decides whether a step was limited by its arithmetic or by the weights; without
+    one, its prompt tokens do. A step adds to the normal equations of one of the two
+    kinds, in about 2 us. The equations are solved after a growing number of steps.
+
+    costs: the present fit, None before the first one. samples: number of steps. error: the mean
+    relative error of recent predictions.
+    """
+
+    def __init__(self) -> None:
+        self.costs: StepCosts | None = None
+        self.samples = 0
+        self.error = 0.0
+        self._due = _FIRST_FIT
+        self._first: list[tuple[int, int, int, float]] | None = []
+        self._weight = 1.0
+        self._mean_s = 0.0
+        # Sums of products of (1, context, 1 / scale) over the steps that the weights limited, and
+        # of (1, prefill, decode, context, 1 / scale) over the others. The last factor is the
+        # duration. All are weighted.
+        self._light = [0.0] * 5
+        self._heavy = [0.0] * 14
+
+    def note(self, prefill: int, decode: int, context: int, duration_s: float) -> None:
+        """Learn from a step: prompt tokens, decoding sequences, tokens of context before them."""
+        if duration_s < _LEAST_S:
+            return
+        if self._first is not None:
+            # The mean of some steps tells which of them are far too short.
+            self._first.append((prefill, decode, context, duration_s))
+            if len(self._first) < _FIRST_FIT:
+                return
+            first, self._first = self._first, None
+            self._mean_s = sum(step[3] for step in first) / len(first)
+            for step in first:
+                self.note(*step)
+            return
+        self._mean_s += _SMOOTHING * (duration_s - self._mean_s)
+        # Steps that seem far too short, because two were reported together, must not dominate.
+        scale = max(duration_s, _SHORTEST * self._mean_s)
+        costs, heavy = self.costs, prefill >= _PREFILL_TOKENS
+        if costs is not None:
+            expected_s = costs.step(prefill, decode, context)
+            if expected_s > scale:
+                scale = expected_s
+            if costs.weights_s:
+                arithmetic = prefill * costs.prefill_token_s + decode * costs.decode_sequence_s
+                heavy = arithmetic > costs.weights_s
+            self.error += _ERROR_SMOOTHING * (abs(duration_s - expected_s) / scale - self.error)
+            if duration_s < _SHORTEST * expected_s and self.error < _WRONG:
+                return
+        one = self._weight / (scale * scale)
+        if heavy:
+            sums, p, d, c = self._heavy, one * prefill, one * decode, one * context
+            sums[0] += one
+            sums[1] += p
+            sums[2] += d
+            sums[3] += c
+            sums[4] += p * prefill
+            sums[5] += p * decode
+            sums[6] += p * context
+            sums[7] += d * decode
+            sums[8] += d * context
+            sums[9] += c * context
+            sums[10] += one * duration_s
+            sums[11] += p * duration_s
+            sums[12] += d * duration_s
+            sums[13] += c * duration_s
+        else:
+            sums, c = self._light, one * context
+            sums[0] += one
+            sums[1] += c
+            sums[2] += c * context
+            sums[3] += one * duration_s
+            sums[4] += c * duration_s
+        self._weight *= _GROWTH
+        self.samples += 1
+        if self.samples >= self._due:
+            self._due += min(self._due, _MOST_STEPS)
+            self._solve()
+
+    def state(self) -> dict[str, float] | None:
+        """Return the fit for `/weft/state`; None before the first one."""
+        if self.costs is None:
+            return None
+        return {**asdict(self.costs), "samples": self.samples, "relative_error": self.error}
+
+    def _solve(self) -> None:
+        one, c, cc, y, cy = self._light
+        h = self._heavy
+        matrix = numpy.array(
+            [
+                [one + h[0], one, h[1], h[2], c + h[3]],
+                [one, one, 0.0, 0.0, c],
+                [h[1], 0.0, h[4], h[5], h[6]],
+                [h[2], 0.0, h[5], h[7], h[8]],
+                [c + h[3], c, h[6], h[8], cc + h[9]],
+            ]
+        )
+        self.costs = StepCosts(*nonnegative(matrix, [y + h[10], y, h[11], h[12], cy + h[13]]))
+        if self._weight > _MOST_WEIGHT:
+            self._light = [value / self._weight for value in self._light]
+            self._heavy = [value / self._weight for value in h]
+            self._weight = 1.0
+
+
+def nonnegative(matrix: Any, values: Sequence[float]) -> list[float]:
+    """Return the non-negative x with the least x^T matrix x - 2 values x. The matrix is symmetric
+    and positive semidefinite. Of several equal ones, a small one is returned."""
+    count = len(values)
+    diagonal = numpy.sqrt(numpy.diag(matrix))
+    scales = numpy.where(diagonal > 0, diagonal, 1.0)
+    scaled = matrix / numpy.outer(scales, scales) + _RIDGE * numpy.eye(count)
+    wanted = numpy.array(values) / scales
+    best, found = 0.0, numpy.zeros(count)
+    # At most 31 subsets of the coefficients: simpler than an active set, and exact.
+    for size in range(1, count + 1):
+        for subset in itertools.combinations(range(count), size):
+            at = list(subset)
+            solved = numpy.linalg.solve(scaled[numpy.ix_(at, at)], wanted[at])
+            loss = -float(wanted[at] @ solved)
+            if loss < best and (solved >= 0).all():
+                best, found = loss, numpy.zeros(count)
+                found[at] = solved
+    return [float(value) for value in found / scales]
+
+
+class StepMeter:
+    """Measures an engine's steps. fit: their costs. pace: seconds per prompt token."""
+
+    def __init__(self) -> None:
+        self.fit = StepFit()
+        self.pace = PrefillPace()
+
+    def note(
+        self, prompts: Mapping[str, int], sequences: int, context: int, duration_s: float
+    ) -> None:
+        """Learn from a step. prompts: computed prompt tokens by sequence. sequences: all in the
+        step. context: tokens before the computed ones."""
+        if not sequences:
+            return
+        prefill, decode = sum(prompts.values()), sequences - len(prompts)
+        self.pace.note(prefill + decode, sequences, duration_s)
+        self.fit.note(prefill, decode, context, duration_s)

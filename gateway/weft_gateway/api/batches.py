@@ -1,0 +1,202 @@
+"""`/v1/batches` in OpenAI's format, and `/v1/messages/batches` in Anthropic's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import FileResponse
+
+from weft_gateway.api import schemas_batches as schemas
+from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.body import described, read_model
+from weft_gateway.api.files import declared_size, page
+from weft_gateway.api.uploads import Upload
+from weft_gateway.calls.turns import Turns
+from weft_gateway.config import Settings
+from weft_gateway.runs.batch_requests import write_lines
+from weft_gateway.runs.batch_results import anthropic_batch, openai_batch
+from weft_gateway.runs.batch_store import Api
+from weft_gateway.runs.batches import Batches
+
+_MESSAGES: Final = "/v1/messages"
+_DAY: Final = ("24h", 86_400)
+_REQUESTS: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["requests"],
+                    "properties": {
+                        "requests": {
+                            "type": "array",
+                            "minItems": 1,
+                            "maxItems": 50_000,
+                            "items": {
+                                "type": "object",
+                                "required": ["custom_id", "params"],
+                                "properties": {
+                                    "custom_id": {
+                                        "type": "string",
+                                        "pattern": "^[A-Za-z0-9_-]{1,64}$",
+                                    },
+                                    "params": {"type": "object"},
+                                },
+                            },
+                        }
+                    },
+                }
+            }
+        },
+    }
+}
+_Limit = Annotated[int, Query(ge=1, le=1000, description="batches per page")]
+
+
+def router(auth: Authenticator, batches: Batches, settings: Settings) -> APIRouter:
+    """Create the routes of OpenAI's batches."""
+    api = APIRouter(tags=["batches"])
+
+    @api.post(
+        "/v1/batches",
+        summary="Create a batch",
+        response_model=schemas.Batch,
+        openapi_extra=described(schemas.NewBatch, required=True),
+    )
+    async def create_batch(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
+        """Run the requests of a file in the background. The file is checked first: while the
+        status is `validating`, the number of requests is not known."""
+        new = await read_model(request, schemas.NewBatch, settings.max_body_bytes)
+        window = (new.completion_window, schemas.window_s(new.completion_window))
+        batch = batches.create(
+            tenant, Api.OPENAI, new.endpoint, new.input_file_id, window, new.metadata
+        )
+        return openai_batch(batch)
+
+    @api.get("/v1/batches", summary="List batches", response_model=schemas.BatchList)
+    async def list_batches(
+        tenant: str = Depends(auth.tenant),
+        limit: Annotated[int, Query(ge=1, le=100, description="batches per page")] = 20,
+        after: Annotated[str, Query(description="`last_id` of the previous page")] = "",
+    ) -> dict[str, Any]:
+        """The tenant's batches on this gateway, the newest first."""
+        found = batches.batches(tenant, Api.OPENAI, limit + 1, after=after)
+        return page([openai_batch(batch) for batch in found], limit)
+
+    @api.get("/v1/batches/{batch_id}", summary="Get a batch", response_model=schemas.Batch)
+    async def get_batch(batch_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
+        """The state of a batch, its counts, and the ids of its results after its end."""
+        return openai_batch(batches.batch(tenant, Api.OPENAI, batch_id))
+
+    @api.post(
+        "/v1/batches/{batch_id}/cancel", summary="Cancel a batch", response_model=schemas.Batch
+    )
+    async def cancel_batch(batch_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
+        """Stop sending requests. Calls in flight finish. The results so far are available when the
+        status is `cancelled`."""
+        return openai_batch(batches.cancel(tenant, Api.OPENAI, batch_id))
+
+    return api
+
+
+def messages_router(
+    auth: Authenticator, batches: Batches, turns: Turns, settings: Settings
+) -> APIRouter:
+    """Create the routes of Anthropic's batches."""
+    api = APIRouter(tags=["batches"])
+
+    @api.post(
+        "/v1/messages/batches",
+        summary="Create a batch of messages (Anthropic)",
+        response_model=schemas.MessageBatch,
+        openapi_extra=_REQUESTS,
+    )
+    async def create_message_batch(
+        request: Request, tenant: str = Depends(auth.tenant)
+    ) -> dict[str, Any]:
+        """Run requests in the background. The body is written to the disk while it arrives."""
+        batches.check_open(tenant)
+        size = declared_size(dict(request.headers.raw))
+        store = batches.store
+        with batches.uploading(tenant, size) as (file_id, most):
+            source = store.path(file_id).with_suffix(".json")
+            async with Upload(source, most) as body, Upload(store.path(file_id), most) as lines:
+                await body.body(request.receive)
+                longest = settings.read_body_bytes
+                await write_lines(source, lines.path, longest, turns, tenant)
+                batches.add_file(tenant, file_id, "requests.jsonl", "batch_input", hidden=True)
+                lines.keep()
+        batch = batches.create(tenant, Api.ANTHROPIC, _MESSAGES, file_id, _DAY)
+        return anthropic_batch(batch)
+
+    @api.get(
+        "/v1/messages/batches",
+        summary="List batches of messages (Anthropic)",
+        response_model=schemas.MessageBatchList,
+    )
+    async def list_message_batches(
+        tenant: str = Depends(auth.tenant),
+        limit: _Limit = 20,
+        after_id: Annotated[str, Query(description="`last_id` of the previous page")] = "",
+        before_id: Annotated[str, Query(description="`first_id` of the next page")] = "",
+    ) -> dict[str, Any]:
+        """The tenant's batches on this gateway, the newest first."""
+        found = batches.batches(
+            tenant, Api.ANTHROPIC, limit + 1, after=after_id, before="" if after_id else before_id
+        )
+        if before_id and not after_id:
+            # The entry beyond the limit is the newest one.
+            shown, more = found[-limit:], len(found) > limit
+            return page([anthropic_batch(batch) for batch in shown], limit) | {"has_more": more}
+        return page([anthropic_batch(batch) for batch in found], limit)
+
+    @api.get(
+        "/v1/messages/batches/{batch_id}",
+        summary="Get a batch of messages (Anthropic)",
+        response_model=schemas.MessageBatch,
+    )
+    async def get_message_batch(
+        batch_id: str, tenant: str = Depends(auth.tenant)
+    ) -> dict[str, Any]:
+        """The state of a batch, and after its end its counts and the path of its results."""
+        return anthropic_batch(batches.batch(tenant, Api.ANTHROPIC, batch_id))
+
+    @api.get(
+        "/v1/messages/batches/{batch_id}/results",
+        summary="Get the results of a batch of messages (Anthropic)",
+        response_class=FileResponse,
+        responses={200: {"content": {"application/x-jsonl": {}}}},
+    )
+    async def get_message_batch_results(
+        batch_id: str, tenant: str = Depends(auth.tenant)
+    ) -> FileResponse:
+        """The results as JSON lines, in the order of their ends."""
+        path = batches.results(tenant, Api.ANTHROPIC, batch_id)
+        return FileResponse(path, media_type="application/x-jsonl")
+
+    @api.post(
+        "/v1/messages/batches/{batch_id}/cancel",
+        summary="Cancel a batch of messages (Anthropic)",
+        response_model=schemas.MessageBatch,
+    )
+    async def cancel_message_batch(
+        batch_id: str, tenant: str = Depends(auth.tenant)
+    ) -> dict[str, Any]:
+        """Stop sending requests. Calls in flight finish."""
+        return anthropic_batch(batches.cancel(tenant, Api.ANTHROPIC, batch_id))
+
+    @api.delete(
+        "/v1/messages/batches/{batch_id}",
+        summary="Delete a batch of messages (Anthropic)",
+        response_model=schemas.DeletedMessageBatch,
+    )
+    async def delete_message_batch(
+        batch_id: str, tenant: str = Depends(auth.tenant)
+    ) -> dict[str, Any]:
+        """Delete a batch that has ended, with its results."""
+        batches.delete(tenant, Api.ANTHROPIC, batch_id)
+        return {"id": batch_id, "type": "message_batch_deleted"}
+
+    return api

@@ -1,0 +1,34 @@
+"""Remembers when clients last used each replica, so that batches leave room for them."""
+
+from __future__ import annotations
+
+from math import inf
+from time import monotonic
+
+from weft_gateway.calls.call import Call
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.engine.endpoints import BY_PATH, Endpoint
+
+
+class ForegroundObserver(CallObserver):
+    """Observes the calls of clients, and not those of batches and prefills."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Observe the endpoints for clients."""
+        return BY_PATH.get(endpoint.path) is endpoint
+
+    def opened(self, call: Call) -> None:
+        """Record the time."""
+        self._last[call.replica] = monotonic()
+
+    def since_s(self, replica: str) -> float:
+        """Return the seconds since a client's call began on a replica, infinity if none has."""
+        last = self._last.get(replica)
+        return inf if last is None else monotonic() - last
+
+    def forget(self, replica: str) -> None:
+        """Forget a replica that was removed."""
+        self._last.pop(replica, None)

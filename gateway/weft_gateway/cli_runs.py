@@ -1,0 +1,223 @@
+"""`weft run`: run a workflow over a file of rows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+
+_GATEWAY: Final = "http://127.0.0.1:8080"
+_EXIT_OK, _EXIT_FAILED_ROWS, _EXIT_INPUT, _EXIT_BUDGET, _EXIT_CANCELLED = 0, 1, 2, 3, 130
+_REFRESH_S: Final = 0.25
+_REASONS: Final = {
+    "tokens": "the token budget is spent",
+    "errors": "too many rows have failed",
+    "cancelled": "interrupted",
+}
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def run(
+    workflow: Annotated[Path, typer.Argument(help="the workflow, YAML")],
+    input_: Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")],
+    output: Annotated[Path, typer.Option(help="results: .jsonl, .ndjson or .parquet")],
+    gateway: Annotated[str, typer.Option(help="base URL of the gateway")] = _GATEWAY,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="continue a run that was interrupted")
+    ] = False,
+    budget_tokens: Annotated[
+        int | None, typer.Option(min=1, help="stop before the calls use more tokens")
+    ] = None,
+    max_errors: Annotated[
+        int | None, typer.Option(min=0, help="stop if more rows have failed")
+    ] = None,
+    in_flight: Annotated[
+        int | None,
+        typer.Option(min=1, help="calls in flight  [default: 64 per healthy replica]"),
+    ] = None,
+    shard: Annotated[
+        str, typer.Option(help="I/N: run part I of N of the rows, for several machines")
+    ] = "1/1",
+    connection: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE: an SQLite database for sql operators; repeatable"),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="HOST or HOST:PORT that http operators may reach; repeatable"),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="show the operators, and run nothing")
+    ] = False,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="show calls and tokens by operator at the end")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="show no progress")] = False,
+) -> None:
+    """Run a workflow over rows. Exit code: 0 all rows have ended well, 1 some rows have failed (see
+    their column `error`), 2 invalid input, 3 a budget is spent, 130 interrupted.
+
+    An interrupted run keeps its finished work in OUTPUT.journal, and --resume continues it.
+    OPENAI_API_KEY is the key for the gateway.
+    """
+    from weft_gateway.runs import local
+    from weft_gateway.runs.errors import JobError
+    from weft_gateway.runs.job import Job, Opened
+    from weft_gateway.runs.journal import JournalError
+    from weft_gateway.runs.local import Options
+    from weft_gateway.runs.rows import RowsError
+    from weft_gateway.workflows.check import WorkflowError
+    from weft_gateway.workflows.spec import load
+
+    try:
+        text = workflow.read_text(encoding="utf-8")
+        job = Job(
+            load(text, str(workflow)),
+            input_,
+            output,
+            _shard(shard),
+            dict(_connection(one) for one in connection or ()),
+            tuple(allow_host or ()),
+        )
+        # Functions are found beside the workflow and in the current folder.
+        sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
+        if explain:
+            _explain(job)
+            raise typer.Exit(_EXIT_OK)
+        opened = Opened(job, resume=resume)
+    except (OSError, UnicodeError) as error:
+        _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}")
+    except (WorkflowError, JobError, RowsError, JournalError) as error:
+        _fail(str(error))
+    key = os.environ.get("OPENAI_API_KEY", "")
+    options = Options(gateway, key, in_flight, budget_tokens, max_errors)
+    try:
+        ended = asyncio.run(local.run(job, opened, options, partial(_watch, quiet)))
+    except (JobError, RowsError, JournalError) as error:
+        _fail(str(error))
+    if analyze:
+        _analyze(ended.counts)
+    raise typer.Exit(_end(job, ended))
+
+
+@contextmanager
+def _watch(quiet: bool, runner: Any, total: int) -> Iterator[None]:
+    """Stop the run on signals, and show its progress."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, runner.cancel)
+    with _progress(runner, total, quiet or runner.rows == total):
+        yield
+
+
+def _end(job: Any, ended: Any) -> int:
+    """Print the end of a run, and return the exit code."""
+    reason, rows, failed = ended.outcome
+    figures = f"{rows} rows, {failed} failed, {ended.tokens} tokens"
+    if reason == "done":
+        typer.echo(f"{job.output}: {figures}", err=True)
+        return _EXIT_FAILED_ROWS if failed else _EXIT_OK
+    kept = f"{job.journal_path} has the finished work; --resume continues it."
+    typer.echo(f"weft run: {_REASONS[reason]}: {figures}. {kept}", err=True)
+    return _EXIT_CANCELLED if reason == "cancelled" else _EXIT_BUDGET
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, slash, count = text.partition("/")
+    is_part = slash and number.isdecimal() and count.isdecimal()
+    if not is_part or not 1 <= int(number) <= int(count):
+        _fail(f"--shard {text}: must be I/N with 1 <= I <= N, for example 2/4")
+    return int(number), int(count)
+
+
+def _connection(text: str) -> tuple[str, Path]:
+    name, equals, file = text.partition("=")
+    if not (equals and name and file):
+        _fail(f"--connection {text}: must be NAME=FILE")
+    if not Path(file).is_file():
+        _fail(f"--connection {text}: the file does not exist")
+    return name, Path(file)
+
+
+def _fail(message: str) -> NoReturn:
+    raise typer.Exit(_show(message))
+
+
+def _show(message: str) -> int:
+    for line in message.splitlines():
+        typer.echo(f"weft run: {line}", err=True)
+    return _EXIT_INPUT
+
+
+@contextmanager
+def _progress(runner: Any, total: int, quiet: bool) -> Iterator[None]:
+    """Show a progress bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    columns = (
+        BarColumn(), MofNCompleteColumn(), TextColumn("rows, {task.fields[failed]} failed,"),
+        TextColumn("{task.fields[tokens]} tokens"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total, failed=0, tokens=0)
+
+        async def refresh() -> None:
+            while True:
+                bar.update(task, completed=runner.rows, failed=runner.failed, tokens=runner.tokens)
+                await asyncio.sleep(_REFRESH_S)
+
+        refreshing = asyncio.get_running_loop().create_task(refresh())
+        try:
+            yield
+        finally:
+            refreshing.cancel()
+
+
+def _explain(job: Any) -> None:
+    """Print the operators after rewriting, and what the rewrites did."""
+    from weft_gateway.workflows.rewrite import rewrite
+
+    done = rewrite(job.workflow)
+    for one in done.workflow.operators:
+        items = f" for each of {one.for_each}" if one.for_each else ""
+        reads = f" <- {', '.join(one.inputs)}" if one.inputs else ""
+        typer.echo(f"{one.name}: {type(one.body).__name__.lower()}{items}{reads}")
+    for each in done.rewrites:
+        typer.echo(f"{each.kind}: {each.operator}: {each.reason}")
+
+
+def _analyze(counts: Any) -> None:
+    """Print what each operator has cost."""
+    from rich.console import Console
+    from rich.table import Table
+
+    names = ("operator", "done", "failed", "calls", "merged", "cached", "prompt", "hit", "output")
+    table = Table(*names)
+    for name, one in sorted(counts.items()):
+        usage = one.usage
+        # Not all engines report it.
+        hit = f"{usage.cached / usage.prompt:.0%}" if usage.cached else "-"
+        figures = (one.done, one.failed, one.calls, one.merged, one.cached, usage.prompt)
+        table.add_row(name, *map(str, figures), hit, str(usage.output))
+    Console(stderr=True).print(table)

@@ -1,0 +1,30 @@
+"""How many calls of batches may be in flight at a replica. Pure.
+
+A batch uses what other calls leave. While no other call runs, a quarter more calls than slots are
+in flight, so that a free slot is taken in the next step. While others run, a part of the slots
+stays free for the next of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+# Calls in flight over slots while only batches run.
+_AHEAD: Final = 1.25
+# The share of the slots that batches and other calls use together before a batch stops growing.
+_SHARED: Final = 0.5
+# Other calls are expected for this long after the last one, seconds.
+EXPECTED_S: Final = 10.0
+
+
+def credit(slots: int, default: int, others: int, since_others_s: float) -> int:
+    """Return the number of calls of batches that may be in flight at a replica, at least one, so
+    that a batch progresses beside any load.
+
+    slots: of the replica, 0 if unknown; default: calls for such a replica, assumed to be fewer than
+    its slots. others: other calls in flight there. since_others_s: seconds since one of them began.
+    """
+    if not others and since_others_s > EXPECTED_S:
+        return math.ceil(_AHEAD * slots) if slots else default
+    return max(1, int(_SHARED * (slots or default)) - others)

@@ -1,0 +1,167 @@
+"""One batch in progress: which requests are left, and what their answers mean. No I/O of calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+import msgspec
+
+from weft_gateway.calls.client import Disconnect
+from weft_gateway.policies.batch_spans import Spans
+from weft_gateway.runs.batch_calls import Answered
+from weft_gateway.runs.batch_input import Index
+from weft_gateway.runs.batch_results import Results, checked, result_line
+from weft_gateway.runs.batch_store import Api, Batch
+
+# Attempts of a request that may itself cause the failure.
+_ATTEMPTS: Final = 4
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
+# Errors of the gateway that have other causes than the request.
+_NOT_ITS_FAULT: Final = frozenset(
+    {"no_replica", "replica_unreachable", "rate_limit_exceeded", "table_unavailable",
+     "shutting_down"}
+)  # fmt: skip
+_TRY_AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
+# The assumed service of a call before the first report, seconds.
+_SERVICE_S: Final = 1.0
+
+
+class _Name(msgspec.Struct):
+    custom_id: str
+
+
+class _OpenAILine(_Name):
+    body: msgspec.Raw
+
+
+class _AnthropicLine(_Name):
+    params: msgspec.Raw
+
+
+_name: Final = msgspec.json.Decoder(_Name).decode
+_openai: Final = msgspec.json.Decoder(_OpenAILine).decode
+_anthropic: Final = msgspec.json.Decoder(_AnthropicLine).decode
+
+
+@dataclass(slots=True, eq=False)
+class Active:
+    """A batch in progress. input: its open file. finished: a flag for each request. stop: why the
+    rest is not sent, "" if it is. in_flight: the running calls by request. paused_s: no request is
+    sent before this time on the monotonic clock. dirty: the record on disk is older.
+    """
+
+    batch: Batch
+    index: Index
+    input: int
+    results: Results
+    finished: bytearray
+    spans: Spans
+    stop: str = ""
+    in_flight: dict[int, Disconnect] = field(default_factory=dict)
+    bytes_in_flight: int = 0
+    paused_s: float = 0.0
+    dirty: bool = False
+    ending: bool = False
+    _attempts: dict[int, int] = field(default_factory=dict)
+    _again: list[tuple[float, int]] = field(default_factory=list)
+    _service_s: float = 0.0
+    _reports: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether no call is left to send or to wait for."""
+        waits = self.spans.left or self._again
+        return not self.in_flight and (bool(self.stop) or not waits)
+
+    @property
+    def service_s(self) -> float:
+        """The predicted service of the whole batch, seconds."""
+        mean_s = self._service_s / self._reports if self._reports else _SERVICE_S
+        return mean_s * len(self.index)
+
+    def take(self, replica: str, able: Collection[str], now_s: float) -> int | None:
+        """Return the next request for a replica, None if none can be sent now."""
+        if self.stop or now_s < self.paused_s:
+            return None
+        if self._again and self._again[0][0] <= now_s:
+            return heappop(self._again)[1]
+        position = self.spans.take(replica, able)
+        return None if position is None else self.index.order[position]
+
+    def read(self, request: int) -> tuple[str, bytes]:
+        """Return custom id and body of a request. Raises OSError and msgspec.MsgspecError if the
+        file has changed.
+        """
+        raw = self._line(request)
+        if self.batch.api is Api.ANTHROPIC:
+            asked = _anthropic(raw)
+            return asked.custom_id, bytes(asked.params)
+        line = _openai(raw)
+        return line.custom_id, bytes(line.body)
+
+    def custom_id(self, request: int) -> str:
+        """Return the custom id of a request. Raises as `read`."""
+        return _name(self._line(request)).custom_id
+
+    def _line(self, request: int) -> bytes:
+        return os.pread(self.input, self.index.sizes[request], self.index.offsets[request])
+
+    def answered(self, request: int, custom_id: str, found: Answered, now_s: float) -> int:
+        """Write the result of a request and its copies, or note that it must be sent again. Returns
+        the number of results. Raises OSError; a repetition then writes the rest.
+        """
+        answer = found.answer
+        if found.report is not None:
+            self._reports += 1
+            self._service_s += found.report.service_s
+        if answer.status in _TRY_AGAIN and self._try_again(request, found, now_s):
+            return 0
+        answer = checked(answer)
+        batch = self.batch
+        targets = (request, *self.index.copies.get(request, ()))
+        for target in targets:
+            if self.finished[target]:
+                continue
+            name = custom_id if target == request else self.custom_id(target)
+            own = answer
+            if target != request:
+                own = answer._replace(request_id=f"{answer.request_id}-{target}")
+            line_id = f"{batch.id.rpartition('_')[2]}{target:06x}"
+            self.results.write(result_line(batch.api, name, line_id, own), good=own.good)
+            self.finished[target] = 1
+            if own.good:
+                batch.completed += 1
+            else:
+                batch.failed += 1
+        self.dirty = True
+        self._attempts.pop(request, None)
+        return len(targets)
+
+    def again(self, request: int, at_s: float) -> None:
+        """Send a request at a later time, monotonic clock."""
+        heappush(self._again, (at_s, request))
+
+    def _try_again(self, request: int, found: Answered, now_s: float) -> bool:
+        error = found.error
+        if error is not None and error.code in _NOT_ITS_FAULT:
+            headers = dict(error.headers)
+            after = headers.get(b"retry-after", b"")
+            pause_s = float(after) if after.isdigit() else _FIRST_PAUSE_S
+            self.paused_s = max(self.paused_s, now_s + min(pause_s, _LONGEST_PAUSE_S))
+            self.again(request, self.paused_s)
+            return True
+        attempts = self._attempts[request] = self._attempts.get(request, 0) + 1
+        if attempts >= _ATTEMPTS:
+            return False
+        self.again(request, now_s + _FIRST_PAUSE_S * 2 ** (attempts - 1))
+        return True
+
+    def close(self) -> None:
+        """Close the files."""
+        os.close(self.input)
+        self.results.close()

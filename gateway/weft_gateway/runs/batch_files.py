@@ -1,0 +1,125 @@
+"""Opens a batch for its run, and closes it: the files around `weft_gateway.runs.batch_active`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from time import time
+from typing import Final
+
+from weft_gateway.calls.turns import Turns
+from weft_gateway.policies.batch_spans import Spans
+from weft_gateway.runs.batch_active import Active
+from weft_gateway.runs.batch_input import InputReader, read_results
+from weft_gateway.runs.batch_lines import id_digest
+from weft_gateway.runs.batch_results import CANCELLED, Kind, Results, kind_of, unsent_line
+from weft_gateway.runs.batch_store import Api, Batch, BatchStore, Status, StoredFile, new_id
+
+# Results that are handled in one turn of the event loop.
+_A_TURN: Final = 64
+_TURN_BYTES: Final = 1 << 15
+
+
+@dataclass(slots=True, eq=False)
+class BatchFiles:
+    """Opens and ends batches. keep_s: lifetime of results, seconds."""
+
+    store: BatchStore
+    reader: InputReader
+    turns: Turns
+    keep_s: float
+
+    async def open(self, batch: Batch) -> Active:
+        """Check and index the input; continue after the results that exist. Raises InputError and
+        OSError.
+        """
+        path = self.store.path(batch.input_file)
+        done = await self._results(batch)
+        index = await self.reader.index(path, batch, done)
+        stored = self.store.batch(batch.tenant, batch.api, batch.id)
+        cancelled = stored is not None and stored.status is Status.CANCELLING
+        if not batch.output_file:
+            batch.output_file, batch.error_file = new_id("file-"), new_id("file-")
+        batch.total, batch.model = len(index), index.model
+        if cancelled:
+            assert stored is not None
+            batch.status, batch.times = stored.status, stored.times
+        else:
+            batch.status = Status.IN_PROGRESS
+            batch.times.setdefault("in_progress", int(time()))
+        errors = None if batch.api is Api.ANTHROPIC else self.store.path(batch.error_file)
+        results = Results.open(self.store.path(batch.output_file), errors)
+        finished = bytearray(b"\1" * len(index))
+        for request in index.order:
+            finished[request] = 0
+        for copies in index.copies.values():
+            for request in copies:
+                finished[request] = 0
+        descriptor = os.open(path, os.O_RDONLY)
+        stop = CANCELLED if cancelled else ""
+        return Active(batch, index, descriptor, results, finished, Spans(len(index.order)), stop)
+
+    async def _results(self, batch: Batch) -> frozenset[bytes] | None:
+        """Count the results of an earlier run. Returns the digests of their custom ids, None for a
+        new batch.
+        """
+        if not batch.output_file:
+            return None
+        done: set[bytes] = set()
+        batch.completed = batch.failed = batch.unsent = 0
+        for file_id in {batch.output_file, batch.error_file}:
+            path = self.store.path(file_id)
+            if not path.exists():
+                continue
+            for number, (custom_id, line) in enumerate(read_results(path)):
+                if number % _A_TURN == 0:
+                    await self.turns.take(batch.tenant, _TURN_BYTES)
+                done.add(id_digest(custom_id))
+                kind = kind_of(batch.api, custom_id, line)
+                batch.completed += kind is Kind.GOOD
+                batch.failed += kind is Kind.FAILED
+                batch.unsent += kind is Kind.UNSENT
+        return frozenset(done)
+
+    async def end(self, active: Active) -> None:
+        """Write the results of requests that were not sent, and make the files available. Raises
+        OSError and msgspec.MsgspecError; a repetition writes the rest.
+        """
+        await self._write_unsent(active)
+        await asyncio.to_thread(active.results.sync)
+        self._publish(active.batch)
+
+    async def _write_unsent(self, active: Active) -> None:
+        batch, number = active.batch, 0
+        for request, finished in enumerate(active.finished):
+            if finished:
+                continue
+            if number % _A_TURN == 0:
+                await self.turns.take(batch.tenant, _TURN_BYTES)
+            number += 1
+            line_id = f"{batch.id.rpartition('_')[2]}{request:06x}"
+            line = unsent_line(batch.api, active.custom_id(request), line_id, active.stop)
+            active.results.write(line, good=False)
+            active.finished[request] = 1
+            batch.unsent += 1
+
+    def _publish(self, batch: Batch) -> None:
+        """Record the files with results, and remove empty ones."""
+        now = int(time())
+        hidden = batch.api is Api.ANTHROPIC
+        batch.results = []
+        for file_id, kind in ((batch.output_file, "output"), (batch.error_file, "error")):
+            path = self.store.path(file_id)
+            size = path.stat().st_size if path.exists() else 0
+            if not size and not (hidden and kind == "output"):
+                path.unlink(missing_ok=True)
+                continue
+            name = f"{batch.id}_{kind}.jsonl"
+            expires_s = now + int(self.keep_s)
+            self.store.add_file(
+                StoredFile(
+                    file_id, batch.tenant, name, "batch_output", size, now, expires_s, hidden
+                )
+            )
+            batch.results.append(file_id)

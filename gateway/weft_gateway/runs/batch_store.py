@@ -1,0 +1,292 @@
+"""The records of files and batches: an SQLite database in WAL mode, in a folder of one process.
+
+The folder has the database and one file per stored file, named by its id. Ids are generated here,
+and no name of a client becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+# Ids that this module generates, which are safe as names of files.
+_ID: Final = re.compile(r"(?:file-|batch_|msgbatch_)[0-9a-f]{24}")
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS files (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL,
+  name TEXT NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created_s INTEGER NOT NULL,
+  expires_s INTEGER NOT NULL, hidden INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS files_of ON files (tenant, number);
+CREATE TABLE IF NOT EXISTS batches (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL,
+  api TEXT NOT NULL, ended INTEGER NOT NULL, created_s INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS batches_of ON batches (tenant, api, number);
+CREATE INDEX IF NOT EXISTS batches_open ON batches (ended, tenant);
+"""
+_FILE: Final = "id, tenant, name, purpose, bytes, created_s, expires_s, hidden"
+
+
+class FolderError(Exception):
+    """The folder cannot be used. The message names it and the reason."""
+
+
+class Api(StrEnum):
+    """The API that created a batch."""
+
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+
+
+class Status(StrEnum):
+    """The states of a batch, as OpenAI names them."""
+
+    VALIDATING = "validating"
+    FAILED = "failed"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+
+ENDED: Final = frozenset({Status.FAILED, Status.COMPLETED, Status.EXPIRED, Status.CANCELLED})
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file. bytes: its size. created_s, expires_s: Unix time. hidden: no route shows it."""
+
+    id: str
+    tenant: str
+    name: str
+    purpose: str
+    bytes: int
+    created_s: int
+    expires_s: int
+    hidden: bool = False
+
+
+class LineError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error of the input. line: from 1; None if it concerns the whole file."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class Batch(msgspec.Struct):
+    """A batch. window: as its client wrote it. times: Unix time by state. total, completed, failed:
+    numbers of requests. unsent: requests that were not sent, because the batch was cancelled or has
+    expired. output_file, error_file: ids of the results, reserved when the batch begins. results:
+    those of them that exist, once the batch has ended.
+    """
+
+    id: str
+    tenant: str
+    api: Api
+    endpoint: str
+    input_file: str
+    window: str
+    created_s: int
+    expires_s: int
+    status: Status = Status.VALIDATING
+    metadata: dict[str, str] | None = None
+    model: str = ""
+    errors: list[LineError] = []
+    times: dict[str, int] = {}
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    unsent: int = 0
+    output_file: str = ""
+    error_file: str = ""
+    results: list[str] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.status in ENDED
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_batch: Final = msgspec.json.Decoder(Batch).decode
+
+
+def new_id(kind: str) -> str:
+    """Return an id that cannot be guessed. kind: `file-`, `batch_` or `msgbatch_`."""
+    return f"{kind}{secrets.token_hex(12)}"
+
+
+def is_id(text: str) -> bool:
+    """Whether a client's text has the form of an id."""
+    return _ID.fullmatch(text) is not None
+
+
+class BatchStore:
+    """The database and the folder. A second process cannot open the same folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Create the folder if it is missing. Raises FolderError."""
+        self.folder = Path(folder)
+        self._lock: IO[str] | None = None
+        try:
+            (self.folder / "files").mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = (self.folder / "lock").open("a")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._db = sqlite3.connect(self.folder / "batches.sqlite3", isolation_level=None)
+            # A commit survives the end of the process. After a power loss, the last ones may be
+            # missing, and the results on disk count.
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            if self._lock is not None:
+                self._lock.close()
+            reason = (
+                "another gateway uses it"
+                if isinstance(error, BlockingIOError)
+                else getattr(error, "strerror", None) or str(error)
+            )
+            raise FolderError(f"the folder {self.folder} (WEFT_DATA_DIR): {reason}") from None
+
+    def close(self) -> None:
+        """Close the database, and release the folder."""
+        self._db.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    # Files
+
+    def path(self, file_id: str) -> Path:
+        """Return the place of a file. Raises ValueError for an id of another form."""
+        if not is_id(file_id):
+            raise ValueError("invalid file id")
+        return self.folder / "files" / file_id
+
+    def add_file(self, file: StoredFile) -> None:
+        """Record a file whose content is complete."""
+        self._db.execute(
+            f"INSERT OR REPLACE INTO files ({_FILE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            tuple(getattr(file, name) for name in StoredFile.__struct_fields__),
+        )
+
+    def file(self, tenant: str, file_id: str) -> StoredFile | None:
+        """Return a tenant's file, None if it has no such file."""
+        query = f"SELECT {_FILE} FROM files WHERE id = ? AND tenant = ?"
+        row = self._db.execute(query, (file_id, tenant)).fetchone()
+        return None if row is None else _stored(row)
+
+    def files(
+        self, tenant: str, purpose: str, after: str, limit: int, *, oldest_first: bool
+    ) -> list[StoredFile]:
+        """Return a tenant's files after the file `after` ("": from the first), without hidden ones.
+        purpose: "" for all.
+        """
+        sign, order = (">", "ASC") if oldest_first else ("<", "DESC")
+        rows = self._db.execute(
+            f"SELECT {_FILE} FROM files WHERE tenant = ?1 AND NOT hidden "
+            "AND (?2 = '' OR purpose = ?2) "
+            f"AND (?3 = '' OR number {sign} (SELECT number FROM files WHERE id = ?3)) "
+            f"ORDER BY number {order} LIMIT ?4",
+            (tenant, purpose, after, limit),
+        )
+        return [_stored(row) for row in rows]
+
+    def usage(self, tenant: str) -> tuple[int, int]:
+        """Return the number and the bytes of a tenant's files."""
+        query = "SELECT count(*), coalesce(sum(bytes), 0) FROM files WHERE tenant = ?"
+        count, size = self._db.execute(query, (tenant,)).fetchone()
+        return int(count), int(size)
+
+    def delete_file(self, file_id: str) -> None:
+        """Remove a file and its content."""
+        self._db.execute("DELETE FROM files WHERE id = ?", (file_id,))
+        self.path(file_id).unlink(missing_ok=True)
+
+    def expired_files(self, now_s: float) -> list[str]:
+        """Return the ids of files whose time is over."""
+        rows = self._db.execute("SELECT id FROM files WHERE expires_s <= ?", (int(now_s),))
+        return [row[0] for row in rows]
+
+    def sweep(self) -> None:
+        """Delete contents without a record: uploads that a stop interrupted. Keeps the results of
+        unfinished batches. Run it before anything else uses the folder.
+        """
+        known = {row[0] for row in self._db.execute("SELECT id FROM files")}
+        for batch in self.unfinished():
+            known |= {batch.output_file, batch.error_file, batch.input_file}
+        for entry in os.scandir(self.folder / "files"):
+            if entry.name not in known:
+                Path(entry.path).unlink(missing_ok=True)
+
+    # Batches
+
+    def save(self, batch: Batch) -> None:
+        """Write a batch."""
+        self._db.execute(
+            "INSERT INTO batches (id, tenant, api, ended, created_s, record) "
+            "VALUES (?1, ?2, ?3, ?4, ?5, ?6) "
+            "ON CONFLICT (id) DO UPDATE SET ended = ?4, record = ?6",
+            (
+                batch.id,
+                batch.tenant,
+                batch.api.value,
+                batch.ended,
+                batch.created_s,
+                _encode(batch),
+            ),
+        )
+
+    def batch(self, tenant: str, api: Api, batch_id: str) -> Batch | None:
+        """Return a tenant's batch, None if it has no such batch."""
+        query = "SELECT record FROM batches WHERE id = ? AND tenant = ? AND api = ?"
+        row = self._db.execute(query, (batch_id, tenant, api.value)).fetchone()
+        return None if row is None else _batch(row[0])
+
+    def batches(
+        self, tenant: str, api: Api, limit: int, *, after: str = "", before: str = ""
+    ) -> list[Batch]:
+        """Return a tenant's batches, the newest first: those after the batch `after` in this order,
+        or the last ones before the batch `before`. "": from the newest.
+        """
+        sign, order = (">", "ASC") if before else ("<", "DESC")
+        rows = self._db.execute(
+            "SELECT record FROM batches WHERE tenant = ?1 AND api = ?2 "
+            f"AND (?3 = '' OR number {sign} (SELECT number FROM batches WHERE id = ?3)) "
+            f"ORDER BY number {order} LIMIT ?4",
+            (tenant, api.value, before or after, limit),
+        )
+        found = [_batch(row[0]) for row in rows]
+        return found[::-1] if before else found
+
+    def unfinished(self, tenant: str | None = None) -> Iterator[Batch]:
+        """Yield the batches that have not ended, the oldest first. tenant: None for all."""
+        rows = self._db.execute(
+            "SELECT record FROM batches WHERE NOT ended AND (?1 IS NULL OR tenant = ?1) "
+            "ORDER BY number",
+            (tenant,),
+        ).fetchall()
+        return (_batch(row[0]) for row in rows)
+
+    def delete_batch(self, batch_id: str) -> None:
+        """Remove a batch that has ended. Its files stay."""
+        self._db.execute("DELETE FROM batches WHERE id = ?", (batch_id,))
+
+    def old_batches(self, before_s: float) -> list[Batch]:
+        """Return the ended batches that were created before a time."""
+        query = "SELECT record FROM batches WHERE ended AND created_s < ?"
+        return [_batch(row[0]) for row in self._db.execute(query, (int(before_s),))]
+
+
+def _stored(row: tuple[str, str, str, str, int, int, int, int]) -> StoredFile:
+    return StoredFile(*row[:7], hidden=bool(row[7]))

@@ -1,0 +1,214 @@
+"""The LLM calls of a run over HTTP: OpenAI Chat Completions at a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from itertools import cycle
+from random import Random
+from time import time
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from weft_gateway.runs.errors import CallFailed, JobError
+from weft_gateway.runs.retry import may_pass, pause
+from weft_gateway.workflows.commands import Failure, Usage, Work
+from weft_gateway.workflows.requests import LlmRequest
+
+# An answer of a call is some tokens; a larger one is an error of the server.
+_MAX_BYTES: Final = 16_777_216
+_CONNECT_S: Final = 10.0
+_MESSAGE: Final = 500
+_POOLS: Final = 8
+_REFUSED_FOR_S: Final = 1800.0
+
+
+class Answer(NamedTuple):
+    """The answer of a call. usage: 0 tokens if the server reports none."""
+
+    text: str
+    usage: Usage
+
+
+class Caller(Protocol):
+    """Makes LLM calls."""
+
+    async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
+        """Make a call. refused: called if the server refuses it for now (429). Raises
+        CallFailed.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End the run's program and close connections."""
+        ...
+
+
+class _Refused(Exception):
+    """One attempt has failed. retry_after: the header."""
+
+    def __init__(self, code: str, message: str, passes: bool, retry_after: str | None = None):
+        super().__init__(message)
+        self.code = code
+        self.passes = passes
+        self.retry_after = retry_after
+
+
+class HttpCaller:
+    """Calls a gateway. All calls are of one program, so that the scheduler treats the run as one
+    job beside other programs, and each row is a thread. With several replicas, each has a program
+    and a window: the long calls of a program all go to its home (Agentix 4.3), so one program would
+    use one replica.
+    """
+
+    def __init__(
+        self, gateway: str, program: str, *, api_key: str = "", timeout_s: float = 600.0
+    ) -> None:
+        """gateway: base URL, with or without /v1. timeout_s: of one attempt."""
+        self._base = gateway.rstrip("/").removesuffix("/v1")
+        self._program, self._programs = program, [program]
+        self._random = Random()
+        headers = {"content-type": "application/json"}
+        if api_key:
+            headers["authorization"] = f"Bearer {api_key}"
+        # The window of calls in flight limits the connections. A pool looks at all its connections
+        # for each request, so several small pools take less time than a large one.
+        self._clients = [
+            httpx.AsyncClient(
+                headers=headers,
+                timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S, pool=None),
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+                trust_env=False,
+            )
+            for _ in range(_POOLS)
+        ]
+        self._client = self._clients[0]
+        self._next = cycle(self._clients)
+
+    async def only_model(self) -> str:
+        """Return the model of a gateway that serves one. Raises JobError."""
+        cards = (await self._get("/v1/models")).get("data")
+        names = [str(card.get("id")) for card in cards or () if isinstance(card, dict)]
+        if len(names) != 1:
+            known = ", ".join(names) or "none"
+            raise JobError(f"the workflow names no model, and {self._base} serves: {known}")
+        return names[0]
+
+    async def programs(self) -> list[str]:
+        """Return a program for each healthy replica; they are the windows of the calls. One for a
+        server that is no gateway. Raises JobError if the server does not answer.
+        """
+        found = (await self._get("/health")).get("replicas")
+        listed = found if isinstance(found, list) else []
+        count = sum(isinstance(one, dict) and one.get("healthy") is True for one in listed)
+        more = [f"{self._program}-{number}" for number in range(2, count + 1)]
+        self._programs = [self._program, *more]
+        return self._programs
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        try:
+            answer = await self._client.get(f"{self._base}{path}", timeout=_CONNECT_S)
+            parsed = orjson.loads(answer.content)
+        except orjson.JSONDecodeError:
+            parsed = {}
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise JobError(f"{self._base} cannot be used: {_reason(error)}") from None
+        return parsed if isinstance(parsed, dict) else {}
+
+    async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
+        """Make a call; an error that may pass is repeated. Refusals (429) do not count as attempts
+        for half an hour: the server has not begun with the call. Raises CallFailed.
+        """
+        assert isinstance(work.request, LlmRequest)
+        raw, made, begun_s = orjson.dumps(body_of(work.request)), 0, time()
+        while True:
+            made += 1
+            try:
+                return await self._once(raw, work)
+            except _Refused as error:
+                if error.code == "http_429":
+                    refused()
+                    made -= time() - begun_s < _REFUSED_FOR_S
+                if not error.passes or made >= work.attempts:
+                    failure = Failure(error.code, str(error), made, certain=not error.passes)
+                    raise CallFailed(failure) from None
+                wait_s = pause(max(1, made), error.retry_after, time(), self._random)
+            await asyncio.sleep(wait_s)
+
+    async def _once(self, raw: bytes, work: Work) -> Answer:
+        url = f"{self._base}/v1/chat/completions"
+        program = work.window or self._program
+        headers = {"x-weft-program": program, "x-weft-thread": f"row-{work.row}"}
+        try:
+            async with next(self._next).stream("POST", url, content=raw, headers=headers) as answer:
+                body = await _body(answer)
+                if answer.status_code == 200:
+                    return read_answer(body)
+                raise _Refused(
+                    f"http_{answer.status_code}",
+                    _message(body) or answer.reason_phrase,
+                    may_pass(answer.status_code),
+                    answer.headers.get("retry-after"),
+                )
+        except httpx.TimeoutException as error:
+            raise _Refused("timeout", _reason(error), passes=True) from None
+        except httpx.HTTPError as error:
+            raise _Refused("connection", _reason(error), passes=True) from None
+
+    async def aclose(self) -> None:
+        """End the programs, so that engines drop their contexts, and close all connections."""
+        for program in self._programs:
+            url = f"{self._base}/v1/sessions/{quote(program, safe='')}"
+            # Without this, the gateway ends a program once it is idle.
+            with contextlib.suppress(httpx.HTTPError):
+                await self._client.delete(url, timeout=_CONNECT_S)
+        for client in self._clients:
+            await client.aclose()
+
+
+def body_of(request: LlmRequest) -> dict[str, Any]:
+    """Return the body of a Chat Completions request."""
+    messages = [{"role": role, "content": text} for role, text in request.messages]
+    return {**request.parameters, "model": request.model, "messages": messages}
+
+
+def read_answer(body: bytes) -> Answer:
+    """Read the answer of a Chat Completions request. Raises CallFailed if it contains no text."""
+    try:
+        parsed = orjson.loads(body)
+        message = parsed["choices"][0]["message"]
+        text = message.get("content")
+        if text is None:
+            raise CallFailed(Failure("no_content", "the answer contains no text"))
+        usage = parsed.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        tokens = [usage.get("prompt_tokens"), cached, usage.get("completion_tokens")]
+        return Answer(str(text), Usage(*(int(count or 0) for count in tokens)))
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
+        what = "the answer is not a chat completion"
+        raise CallFailed(Failure("bad_answer", what)) from None
+
+
+async def _body(answer: httpx.Response) -> bytes:
+    body = bytearray()
+    async for piece in answer.aiter_bytes():
+        body += piece
+        if len(body) > _MAX_BYTES:
+            raise _Refused("too_large", f"the answer has more than {_MAX_BYTES} bytes", False)
+    return bytes(body)
+
+
+def _message(body: bytes) -> str:
+    """Return the message of an error in OpenAI's format, "" without one."""
+    try:
+        return str(orjson.loads(body)["error"]["message"])[:_MESSAGE]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return ""
+
+
+def _reason(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:_MESSAGE]

@@ -1,0 +1,133 @@
+"""A run from files: checks everything before the first call, runs, and writes the output."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from weft_gateway.runs.errors import JobError
+from weft_gateway.runs.journal import Journal
+from weft_gateway.runs.rows import Input, RowsError, check_output, write_output
+from weft_gateway.runs.tools import Tools
+from weft_gateway.workflows.graph import (
+    Body,
+    Branch,
+    Http,
+    Llm,
+    Loop,
+    Operator,
+    Python,
+    Sql,
+    Workflow,
+)
+
+# Columns of the output beside those of the workflow.
+OWN_COLUMNS: Final = ("row", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run to do. shard: number from 1, and count: the part of the rows to run."""
+
+    workflow: Workflow
+    input: Path
+    output: Path
+    shard: tuple[int, int] = (1, 1)
+    connections: Mapping[str, Path] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def journal_path(self) -> Path:
+        """The journal, beside the output."""
+        return self.output.with_name(self.output.name + ".journal")
+
+
+class Opened:
+    """A checked job with its journal."""
+
+    def __init__(self, job: Job, *, resume: bool) -> None:
+        """Check the input, the output and the workflow. Raises JobError, RowsError and
+        JournalError.
+        """
+        check_output(job.output)
+        _check_columns(job.workflow)
+        types = {name: str(kind) for name, kind in job.workflow.inputs.items()}
+        self._job = job
+        self._input = Input(job.input, types)
+        found = self._input.scan()
+        number, count = job.shard
+        # Neighbours stay together: they often share a prefix.
+        self.start = found.number * (number - 1) // count
+        self.stop = found.number * number // count
+        about = {
+            "workflow": job.workflow.signature(),
+            "input": found.digest,
+            "shard": f"{number}/{count}",
+        }
+        program = f"run-{job.workflow.name}-{secrets.token_hex(8)}"
+        self.journal = Journal(job.journal_path, about, program=program, resume=resume)
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the rows that have not ended yet."""
+        for number, row in self._input.read(self.start, self.stop):
+            if not self.journal.finished(number):
+                yield number, row
+
+    def write(self) -> None:
+        """Write the output, and delete the journal. Raises RowsError if it cannot be written."""
+        try:
+            write_output(self._job.output, self.journal.rows(), self._job.workflow.outputs)
+        except OSError as error:
+            raise RowsError(f"{self._job.output}: {error.strerror or error}") from None
+        self.journal.close(delete=True)
+
+
+def check_tools(workflow: Workflow, tools: Tools) -> None:
+    """Load all functions, and find all connections. Raises JobError."""
+    errors = []
+    for one, body in bodies(workflow.operators):
+        if isinstance(body, Python):
+            try:
+                tools.load(body.function)
+            except ValueError as error:
+                errors.append(f"operator {one.name!r}: {error}")
+        elif isinstance(body, Sql) and body.connection not in tools.connections:
+            known = ", ".join(sorted(tools.connections)) or "none"
+            errors.append(
+                f"operator {one.name!r}: no connection is named {body.connection!r}; "
+                f"configured: {known}"
+            )
+        elif isinstance(body, Http) and not tools.hosts:
+            errors.append(f"operator {one.name!r}: no host is allowed for HTTP requests")
+    if errors:
+        raise JobError("\n".join(dict.fromkeys(errors)))
+
+
+def makes_calls(workflow: Workflow) -> bool:
+    """Whether a workflow has LLM operators."""
+    return any(isinstance(body, Llm) for _, body in bodies(workflow.operators))
+
+
+def needs_model(workflow: Workflow) -> bool:
+    """Whether an LLM operator has no model."""
+    calls = [body for _, body in bodies(workflow.operators) if isinstance(body, Llm)]
+    return not workflow.model and any(not call.model for call in calls)
+
+
+def bodies(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, Body]]:
+    """Yield each body with the innermost operator around it."""
+    for one in operators:
+        yield one, one.body
+        if isinstance(one.body, Loop):
+            yield from bodies(one.body.body)
+        elif isinstance(one.body, Branch):
+            yield from ((one, case.body) for case in one.body.cases)
+
+
+def _check_columns(workflow: Workflow) -> None:
+    taken = [name for name in workflow.outputs if name in OWN_COLUMNS]
+    if taken:
+        raise JobError(f"outputs: {', '.join(taken)}: the output file has this column already")

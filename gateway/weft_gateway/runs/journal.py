@@ -1,0 +1,276 @@
+"""The journal of a run: an SQLite file that contains finished work, so that a run can be resumed.
+
+A result is durable before the run uses it, so a killed run loses at most the calls in flight. A
+tool that must not run twice writes an intent first. An intent without a result has the state
+`unknown` after a crash, and the tool does not run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+VERSION: Final = "1"
+# Results that rows share (see `Record.row`).
+SHARED: Final = -1
+# Records of one transaction: a large one would delay the first of its results.
+_MOST: Final = 512
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS results (
+  row INTEGER NOT NULL, key TEXT NOT NULL, state INTEGER NOT NULL, value BLOB NOT NULL,
+  PRIMARY KEY (row, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rows (
+  number INTEGER PRIMARY KEY, failed INTEGER NOT NULL, line BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS totals (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class JournalError(Exception):
+    """The journal cannot be used. The message says why and what to do."""
+
+
+class State(IntEnum):
+    """INTENT: the tool may have run. DONE: the value is known. FAILED: a tool that must not run
+    twice has failed; the value is the failure.
+    """
+
+    INTENT = 0
+    DONE = 1
+    FAILED = 2
+
+
+class Record(NamedTuple):
+    """One result. row: the row that it belongs to, or `SHARED`; results of a row are deleted with
+    the row's end. key: the node, or the signature of a shared call. value: JSON. tokens: prompt and
+    output tokens that it has cost.
+    """
+
+    row: int
+    key: str
+    state: State
+    value: Any = None
+    tokens: int = 0
+
+
+class RowEnd(NamedTuple):
+    """The output of a finished row. value: as it appears in the output file."""
+
+    number: int
+    failed: bool
+    value: dict[str, Any]
+
+
+class _Entry(NamedTuple):
+    """json: the value of `work`."""
+
+    work: Record | RowEnd
+    json: bytes
+    committed: asyncio.Future[None]
+
+
+class Journal:
+    """The journal of one run. All methods belong to the thread of one event loop; a thread of the
+    journal writes.
+    """
+
+    def __init__(
+        self, path: Path, about: dict[str, str], *, program: str = "", resume: bool = False
+    ) -> None:
+        """Open or create the file. about: the parts of the run (digests of workflow and input).
+        program: of the calls of a new run. Raises JournalError if a new run finds a journal, if a
+        resumed run finds none, or if the journal belongs to other work.
+        """
+        self.path = path
+        if resume and not path.exists():
+            raise JournalError(f"{path}: no journal to resume; run without --resume")
+        if not resume and path.exists():
+            raise JournalError(
+                f"{path}: a run was interrupted here; continue it with --resume, or delete the file"
+            )
+        self._lock = _lock(path)
+        try:
+            self._reader = self._open()
+            if resume:
+                self._check(about)
+            else:
+                rows = [("version", VERSION), ("program", program), *about.items()]
+                self._reader.executemany("INSERT INTO about VALUES (?, ?)", rows)
+                self._reader.commit()
+        except (sqlite3.Error, JournalError) as error:
+            os.close(self._lock)
+            text = str(error)
+            raise JournalError(text if str(path) in text else f"{path}: {text}") from None
+        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode=WAL")
+        # A commit of an intent must survive a loss of power.
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.executescript(_SCHEMA)
+        return connection
+
+    def _check(self, about: dict[str, str]) -> None:
+        found = dict(self._reader.execute("SELECT name, value FROM about").fetchall())
+        if found.get("version") != VERSION:
+            raise JournalError(f"{self.path}: written by another version of Weft")
+        for name, value in about.items():
+            if found.get(name) != value:
+                raise JournalError(
+                    f"{self.path}: the {name} has changed since this run began; restore it, or "
+                    "delete the journal to start again"
+                )
+
+    @property
+    def program(self) -> str:
+        """The program of the run's calls, the same after a resume."""
+        row = self._reader.execute("SELECT value FROM about WHERE name = 'program'").fetchone()
+        return str(row[0]) if row else ""
+
+    def pin(self, name: str, value: str) -> None:
+        """Record a choice that a resumed run must repeat. Raises JournalError if it differs."""
+        self._reader.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
+        self._reader.commit()
+        self._check({name: value})
+
+    @property
+    def begun(self) -> bool:
+        """Whether the journal contains any work."""
+        found = self._reader.execute(
+            "SELECT EXISTS (SELECT 1 FROM results) OR EXISTS (SELECT 1 FROM rows)"
+        ).fetchone()
+        return bool(found[0])
+
+    def find(self, row: int, key: str) -> Record | None:
+        """Return what is known about a call or tool, None if nothing."""
+        found = self._reader.execute(
+            "SELECT state, value FROM results WHERE row = ? AND key = ?", (row, key)
+        ).fetchone()
+        return None if found is None else Record(row, key, State(found[0]), orjson.loads(found[1]))
+
+    async def write(self, work: Record | RowEnd) -> None:
+        """Write, and return when it is durable. Concurrent writes share a transaction. Raises
+        JournalError, and TypeError if the value is not JSON.
+        """
+        json = orjson.dumps(work.value)
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._writer.start()
+        entry = _Entry(work, json, self._loop.create_future())
+        self._queue.put(entry)
+        await entry.committed
+
+    def finished(self, number: int) -> bool:
+        """Whether a row has ended."""
+        found = self._reader.execute("SELECT 1 FROM rows WHERE number = ?", (number,)).fetchone()
+        return found is not None
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the outputs of all finished rows in the order of the input."""
+        reader = self._open()
+        try:
+            for (line,) in reader.execute("SELECT line FROM rows ORDER BY number"):
+                yield orjson.loads(line)
+        finally:
+            reader.close()
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return the finished rows, those of them that failed, and the tokens spent."""
+        done, failed = self._reader.execute(
+            "SELECT count(*), coalesce(sum(failed), 0) FROM rows"
+        ).fetchone()
+        found = self._reader.execute("SELECT value FROM totals WHERE name = 'tokens'").fetchone()
+        return int(done), int(failed), int(found[0]) if found else 0
+
+    def close(self, *, delete: bool = False) -> None:
+        """Commit all entries and close. delete: the work is complete; remove the file."""
+        if self._writer.is_alive():
+            self._queue.put(None)
+            self._writer.join()
+        self._reader.close()
+        if delete:
+            for suffix in ("-wal", "-shm", "", "-lock"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def _write(self) -> None:
+        """Write entries until None: each transaction takes all entries that wait."""
+        connection = self._open()
+        ends = False
+        while not ends:
+            batch: list[_Entry] = []
+            while len(batch) < _MOST and (not batch or not self._queue.empty()):
+                entry = self._queue.get()
+                if entry is None:
+                    ends = True
+                    break
+                batch.append(entry)
+            if batch:
+                self._commit(connection, batch)
+        connection.close()
+
+    def _commit(self, connection: sqlite3.Connection, batch: list[_Entry]) -> None:
+        failure: Exception | None = None
+        try:
+            with connection:
+                for entry in batch:
+                    _apply(connection, entry.work, entry.json)
+        except sqlite3.Error as error:
+            failure = JournalError(f"{self.path}: {error}")
+        assert self._loop is not None
+        for entry in batch:
+            self._loop.call_soon_threadsafe(_settle, entry.committed, failure)
+
+
+def _lock(path: Path) -> int:
+    """Return the descriptor of a file whose lock keeps other processes off the journal. The
+    lock has a separate file: closing a descriptor of the journal would release SQLite's locks.
+    """
+    descriptor = os.open(path.with_name(path.name + "-lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise JournalError(f"{path}: another process continues this run") from None
+    return descriptor
+
+
+def _apply(connection: sqlite3.Connection, work: Record | RowEnd, json: bytes) -> None:
+    if isinstance(work, RowEnd):
+        connection.execute(
+            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",
+            (work.number, work.failed, json),
+        )
+        connection.execute("DELETE FROM results WHERE row = ?", (work.number,))
+        return
+    connection.execute(
+        "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)",
+        (work.row, work.key, int(work.state), json),
+    )
+    if work.tokens:
+        connection.execute(
+            "INSERT INTO totals VALUES ('tokens', ?) "
+            "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+            (work.tokens,),
+        )
+
+
+def _settle(future: asyncio.Future[None], failure: Exception | None) -> None:
+    if not future.done():
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(failure)

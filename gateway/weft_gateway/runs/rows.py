@@ -1,0 +1,195 @@
+"""The rows of a run: JSON Lines and Parquet, in and out. Memory does not grow with the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+_JSONL: Final = (".jsonl", ".ndjson")
+_PARQUET: Final = ".parquet"
+_BATCH: Final = 1024
+_PIECE_BYTES: Final = 1 << 20
+# Errors of one file that are reported.
+_MOST_ERRORS: Final = 20
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict,
+}  # fmt: skip
+
+
+class RowsError(ValueError):
+    """The input or output cannot be used. One line per error: file, line and reason."""
+
+
+class Rows(NamedTuple):
+    """The result of a scan of the input. number: of its rows. digest: of its bytes."""
+
+    number: int
+    digest: str
+
+
+class Input:
+    """The rows of a file. types: the type of each column that the workflow reads, by name: one of
+    `str`, `int`, `float`, `bool`, `list`, `dict` and `any`. Other columns are ignored.
+    """
+
+    def __init__(self, path: Path, types: Mapping[str, str]) -> None:
+        """Raises RowsError if the format is unknown or its library is not installed."""
+        self._path = path
+        self._types = dict(types)
+        self._parquet = _is_parquet(path, "input")
+
+    def scan(self) -> Rows:
+        """Check every row before the first call. Raises RowsError with all errors, at most 20."""
+        count, errors = 0, []
+        try:
+            for number, row in self._all():
+                count = number + 1
+                what = row if isinstance(row, str) else self._fault(row)
+                if what:
+                    place = f"row {number + 1}" if self._parquet else str(number + 1)
+                    errors.append(f"{self._path}:{place}: {what}")
+                    if len(errors) == _MOST_ERRORS:
+                        break
+        except OSError as error:
+            raise RowsError(f"{self._path}: {error.strerror or error}") from None
+        if errors:
+            raise RowsError("\n".join(errors))
+        return Rows(count, _digest(self._path))
+
+    def read(self, start: int, stop: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (number, columns) of the rows from `start` to before `stop`. Numbers begin at 0."""
+        for number, row in self._all():
+            if number >= stop:
+                return
+            if number >= start and not isinstance(row, str):
+                yield number, {name: self._value(name, row.get(name)) for name in self._types}
+
+    def _all(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
+        """Yield each row, or the reason why it is not a row."""
+        if self._parquet:
+            yield from enumerate(_parquet_rows(self._path))
+            return
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file):
+                try:
+                    row = orjson.loads(line)
+                except orjson.JSONDecodeError as error:
+                    yield (
+                        number,
+                        f"not valid JSON: {error}" if line.strip() else "the line is empty",
+                    )
+                else:
+                    yield number, row if isinstance(row, dict) else "a row must be a JSON object"
+
+    def _value(self, name: str, value: Any) -> Any:
+        # Parquet files often contain lists and objects as JSON texts.
+        if isinstance(value, str) and self._parquet and self._types[name] in ("list", "dict"):
+            return orjson.loads(value)
+        return value
+
+    def _fault(self, row: dict[str, Any]) -> str:
+        """Return why a row does not fit the workflow's inputs, "" if it does."""
+        for name, kind in self._types.items():
+            if name not in row:
+                return f"input {name!r} is missing; the row has: {', '.join(row) or 'nothing'}"
+            try:
+                value = self._value(name, row[name])
+            except orjson.JSONDecodeError:
+                return f"input {name!r} must be a {kind}; the text is not JSON"
+            expected = _TYPES.get(kind)
+            is_flag = isinstance(value, bool) and kind in ("int", "float")
+            if expected is not None and (not isinstance(value, expected) or is_flag):
+                return f"input {name!r} must be a {kind}, is {type(value).__name__}"
+        return ""
+
+
+def check_output(path: Path) -> None:
+    """Raise RowsError if the output could not be written at the end of the run."""
+    _is_parquet(path, "output")
+    if not path.parent.is_dir():
+        raise RowsError(f"{path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise RowsError(f"{path}: is a folder")
+
+
+def write_output(path: Path, rows: Iterable[dict[str, Any]], outputs: Iterable[str]) -> None:
+    """Write all rows in their order. The file appears complete or not at all. outputs: the
+    workflow's outputs, which are the columns between `row` and `error`.
+    """
+    partial = path.with_name(path.name + ".partial")
+    if _is_parquet(path, "output"):
+        _write_parquet(partial, list(outputs), rows)
+    else:
+        with partial.open("wb") as file:
+            for row in rows:
+                file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+            file.flush()
+            os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _is_parquet(path: Path, what: str) -> bool:
+    suffix = path.suffix.lower()
+    if suffix in _JSONL:
+        return False
+    if suffix != _PARQUET:
+        raise RowsError(f"{path}: the {what} must be a .jsonl, .ndjson or .parquet file")
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ModuleNotFoundError:
+        raise RowsError(f"{path}: Parquet needs pyarrow: pip install 'weft[parquet]'") from None
+    return True
+
+
+def _digest(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH):
+                yield from batch.to_pylist()
+    except pyarrow.ArrowException as error:
+        raise RowsError(f"{path}: not a Parquet file: {error}") from None
+
+
+def _write_parquet(path: Path, outputs: list[str], rows: Iterable[dict[str, Any]]) -> None:
+    """Texts are a column of strings; columns with other values contain JSON texts, because the
+    types of rows may differ.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    failure = pa.struct(
+        [("op", pa.string()), ("code", pa.string()), ("message", pa.string()),
+         ("attempts", pa.int64())]
+    )  # fmt: skip
+    schema = pa.schema(
+        [("row", pa.int64()), *((name, pa.string()) for name in outputs), ("error", failure)]
+    )
+    with pq.ParquetWriter(path, schema) as writer:
+        batch: list[dict[str, Any]] = []
+        for row in rows:
+            texts = {name: _text(row.get(name)) for name in outputs}
+            batch.append({"row": row["row"], **texts, "error": row["error"]})
+            if len(batch) == _BATCH:
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+                batch = []
+        writer.write_table(pa.Table.from_pylist(batch, schema))
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()

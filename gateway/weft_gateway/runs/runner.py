@@ -1,0 +1,229 @@
+"""Runs a workflow: carries out the commands of `workflows.dispatch` with calls, tools and files.
+
+One task exists per call or tool in flight, none per row. Each result is durable in the journal
+before the machine hears of it, and counts as in flight until then: a killed run repeats at most the
+calls of its windows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from weft_gateway.runs.caller import Caller
+from weft_gateway.runs.errors import CallFailed
+from weft_gateway.runs.journal import SHARED, Journal, Record, RowEnd, State
+from weft_gateway.runs.pace import Pace
+from weft_gateway.runs.tools import Tools
+from weft_gateway.workflows.commands import (
+    Abort,
+    Command,
+    Failure,
+    Finish,
+    Read,
+    RunTool,
+    Send,
+    Usage,
+    Work,
+    WriteRow,
+)
+from weft_gateway.workflows.dispatch import Dispatch
+from weft_gateway.workflows.evaluate import Row
+from weft_gateway.workflows.requests import LlmRequest
+
+# Finished rows that may wait for the journal.
+_MOST_WRITES: Final = 4096
+_UNKNOWN: Final = Failure(
+    "unknown",
+    "the run was interrupted while this tool ran; it may have had its effect, and is not repeated",
+    certain=True,
+)
+
+
+class Outcome(NamedTuple):
+    """The end of a run. reason: see `commands.Finish`. rows, failed: that have ended, of the whole
+    run.
+    """
+
+    reason: str
+    rows: int
+    failed: int
+
+
+class Runner:
+    """One run. Rows come from `rows`, without those that the journal contains."""
+
+    def __init__(
+        self,
+        machine: Dispatch,
+        rows: Iterator[tuple[int, Mapping[str, Any]]],
+        journal: Journal,
+        caller: Caller,
+        tools: Tools,
+        windows: Mapping[str, int],
+    ) -> None:
+        """windows: those of the machine; refusals shrink them for a time."""
+        self._pace = Pace(windows)
+        self._machine = machine
+        self._rows = rows
+        self._journal = journal
+        self._caller = caller
+        self._tools = tools
+        self._works: dict[int, asyncio.Task[None]] = {}
+        self._unsafe: set[int] = set()
+        self._others: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._error: BaseException | None = None
+        self._over: asyncio.Future[str] | None = None
+        self.rows, self.failed, self.tokens = journal.counts()
+
+    async def run(self) -> Outcome:
+        """Run to the end. Raises JournalError and OSError if files cannot be used; all finished
+        work stays in the journal.
+        """
+        self._over = asyncio.get_running_loop().create_future()
+        try:
+            self._carry_out(self._machine.start())
+            reason = await self._over
+        finally:
+            self._closing = True
+            for number, task in self._works.items():
+                # The result of a tool that must not run twice belongs into the journal.
+                if number not in self._unsafe:
+                    task.cancel()
+            await asyncio.gather(*self._works.values(), *self._others, return_exceptions=True)
+        # The last rows are written after the machine has finished.
+        if self._error is not None:
+            raise self._error
+        return Outcome(reason, self.rows, self.failed)
+
+    def cancel(self) -> None:
+        """Stop: abort all calls. Finished work stays in the journal."""
+        if self._over is not None and not self._over.done():
+            self._carry_out(self._machine.cancel())
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Send(work) | RunTool(work):
+                    task = self._works[work.number] = asyncio.create_task(self._work(work))
+                    task.add_done_callback(partial(self._worked, work.number))
+                case Abort(number):
+                    if number in self._works:
+                        self._works[number].cancel()
+                case Read(count):
+                    self._start(self._read(count))
+                case WriteRow(number, row):
+                    self._start(self._write(number, row))
+                case Finish(reason):
+                    assert self._over is not None
+                    if not self._over.done():
+                        self._over.set_result(reason)
+
+    def _refused(self, window: str) -> None:
+        self._resize(window, self._pace.refused(window, monotonic()))
+
+    def _resize(self, window: str, slots: int | None) -> None:
+        if slots is not None and not self._closing:
+            self._carry_out(self._machine.credit(window, slots))
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._others.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._others.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._stop(error)
+
+    def _worked(self, number: int, task: asyncio.Task[None]) -> None:
+        del self._works[number]
+        self._unsafe.discard(number)
+        if task.cancelled():
+            if not self._closing:
+                failure = Failure("aborted", "no operator needs the call")
+                self._carry_out(self._machine.failed(number, failure))
+        elif (error := task.exception()) is not None:
+            self._stop(error)
+
+    def _stop(self, error: BaseException) -> None:
+        """End the run with an error of its files, or of the code."""
+        assert self._over is not None
+        self._error = self._error or error
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    async def _read(self, count: int) -> None:
+        while len(self._others) > _MOST_WRITES:
+            await asyncio.wait(self._others, return_when=asyncio.FIRST_COMPLETED)
+        found = list(islice(self._rows, count))
+        self._carry_out(self._machine.rows(found, last=len(found) < count))
+
+    async def _write(self, number: int, row: Row) -> None:
+        await self._journal.write(RowEnd(number, row.error is not None, output_of(number, row)))
+        self.rows += 1
+        self.failed += row.error is not None
+
+    async def _work(self, work: Work) -> None:
+        """Make a request, and report its end to the machine."""
+        try:
+            value, usage, repeatable = await self._result(work)
+        except CallFailed as error:
+            if not self._closing:
+                self._carry_out(self._machine.failed(work.number, error.failure))
+        else:
+            if not self._closing:
+                commands = self._machine.succeeded(work.number, value, usage, repeatable=repeatable)
+                self._carry_out(commands)
+
+    async def _result(self, work: Work) -> tuple[Any, Usage | None, bool]:
+        """Return the value, the tokens (None if the journal has the value), and whether equal
+        requests have this value. Raises CallFailed.
+        """
+        row = SHARED if work.shared else work.row
+        known = self._journal.find(row, work.key)
+        if known is not None:
+            if known.state is State.DONE:
+                return known.value, None, True
+            failed = known.state is State.FAILED
+            raise CallFailed(Failure(*known.value) if failed else _UNKNOWN)
+        if not work.safe:
+            self._unsafe.add(work.number)
+            await self._journal.write(Record(row, work.key, State.INTENT))
+        try:
+            if isinstance(work.request, LlmRequest):
+                answer = await self._caller.call(work, partial(self._refused, work.window))
+                value, usage, repeatable = answer.text, answer.usage, True
+                self.tokens += usage.total
+                self._resize(work.window, self._pace.answered(work.window))
+            else:
+                value, repeatable = await self._tools.run(work.request, work.attempts)
+                usage = Usage()
+        except CallFailed as error:
+            if not work.safe:
+                parts = list(error.failure)
+                await self._journal.write(Record(row, work.key, State.FAILED, parts))
+            raise
+        if repeatable or not work.shared:
+            record = Record(row, work.key, State.DONE, value, usage.total)
+            await self._journal.write(record)
+        return value, usage, repeatable
+
+
+def output_of(number: int, row: Row) -> dict[str, Any]:
+    """Return a row of the output file. error: None, or the operator's place, code, message and
+    attempts.
+    """
+    error = None
+    if row.error is not None:
+        one = row.error
+        error = {
+            "op": one.operator, "code": one.code, "message": one.message, "attempts": one.attempts
+        }  # fmt: skip
+    return {"row": number, **row.outputs, "error": error}

@@ -1,0 +1,146 @@
+"""SQL on SQLite files. Reads cannot change anything: SQLite checks each statement."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from weft_gateway.workflows.requests import SqlRequest
+
+# A query with more rows needs a LIMIT: its value would not fit into a prompt either.
+MAX_ROWS: Final = 10_000
+_READS: Final = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+_NEVER: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA})
+# Their values depend on the time, on chance, or on the connection.
+_VOLATILE: Final = frozenset(
+    {
+        "random", "randomblob", "date", "time", "datetime", "julianday", "strftime", "unixepoch",
+        "timediff", "current_date", "current_time", "current_timestamp", "changes",
+        "total_changes", "last_insert_rowid",
+    }
+)  # fmt: skip
+_STEPS: Final = 10_000
+
+
+class Found(NamedTuple):
+    """The rows of a query. repeatable: False if they depend on the time or on chance."""
+
+    rows: list[dict[str, Any]]
+    repeatable: bool
+
+
+class SqlFailed(Exception):
+    """A query has failed. passes: a later attempt may succeed."""
+
+    def __init__(self, message: str, passes: bool = False) -> None:
+        super().__init__(message)
+        self.passes = passes
+
+
+class _Connection:
+    """A connection of one thread, for reads or for writes."""
+
+    def __init__(self, path: Path, write: bool, timeout_s: float) -> None:
+        mode = "rw" if write else "ro"
+        # Without a cache of statements: SQLite reports functions when it compiles a statement.
+        self._sqlite = sqlite3.connect(
+            f"file:{quote(str(path))}?mode={mode}",
+            uri=True,
+            timeout=timeout_s,
+            isolation_level=None,
+            cached_statements=0,
+            check_same_thread=False,
+        )
+        self._sqlite.row_factory = sqlite3.Row
+        self._sqlite.set_authorizer(self._authorize)
+        self._sqlite.set_progress_handler(self._over, _STEPS)
+        self._write = write
+        self._timeout_s = timeout_s
+        self._end = 0.0
+        self._refused = self._volatile = False
+
+    def query(self, request: SqlRequest) -> Found:
+        """Execute a statement. Raises sqlite3.Error and SqlFailed."""
+        self._end = monotonic() + self._timeout_s
+        self._refused = self._volatile = False
+        try:
+            cursor = self._sqlite.execute(request.query, dict(request.parameters))
+            rows = cursor.fetchmany(MAX_ROWS + 1)
+            cursor.close()
+        except sqlite3.Error as error:
+            if self._refused:
+                raise SqlFailed(
+                    "the statement is not a read: only operators with 'write: true' may change "
+                    "the database"
+                    if not self._write
+                    else "ATTACH, DETACH and PRAGMA are not allowed"
+                ) from None
+            if monotonic() > self._end:
+                raise SqlFailed(f"no result within {self._timeout_s:g} s") from None
+            raise error
+        if len(rows) > MAX_ROWS:
+            raise SqlFailed(f"the query has more than {MAX_ROWS} rows; add a LIMIT")
+        return Found([dict(row) for row in rows], not self._volatile)
+
+    def _authorize(self, action: int, first: Any, second: Any, *_: Any) -> int:
+        if action == sqlite3.SQLITE_FUNCTION:
+            name = str(second).lower()
+            self._volatile |= name in _VOLATILE
+            self._refused |= name == "load_extension"
+        self._refused |= action in _NEVER or (not self._write and action not in _READS)
+        return sqlite3.SQLITE_DENY if self._refused else sqlite3.SQLITE_OK
+
+    def _over(self) -> bool:
+        return monotonic() > self._end
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._sqlite.close()
+
+
+class Databases:
+    """Queries SQLite files by connection name, from any thread. timeout_s: of a query."""
+
+    def __init__(self, files: Mapping[str, Path], timeout_s: float) -> None:
+        self._files = dict(files)
+        self._timeout_s = timeout_s
+        self._local = threading.local()
+        self._all: list[_Connection] = []
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the connections."""
+        return self._files.keys()
+
+    def query(self, request: SqlRequest) -> Found:
+        """Execute a statement. Raises SqlFailed."""
+        try:
+            return self._connection(request.connection, request.write).query(request)
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            raise SqlFailed(str(error), busy) from None
+        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+            raise SqlFailed(str(error)) from None
+
+    def _connection(self, name: str, write: bool) -> _Connection:
+        if name not in self._files:
+            known = ", ".join(sorted(self._files)) or "none"
+            raise SqlFailed(f"no connection is named {name!r}; configured: {known}")
+        held: dict[str, _Connection] = self._local.__dict__
+        key = f"{name} {write}"
+        if key not in held:
+            held[key] = _Connection(self._files[name], write, self._timeout_s)
+            self._all.append(held[key])
+        return held[key]
+
+    def close(self) -> None:
+        """Close all connections. No query may be running."""
+        for connection in self._all:
+            connection.close()

@@ -1,0 +1,205 @@
+"""The tools of a run: Python functions, SQL and HTTP requests. See `sql` for databases."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from time import time
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+import orjson
+
+from weft_gateway.runs.errors import CallFailed
+from weft_gateway.runs.retry import may_pass, pause
+from weft_gateway.runs.sql import Databases, SqlFailed
+from weft_gateway.workflows.commands import Failure, ToolRequest
+from weft_gateway.workflows.requests import HttpRequest, PythonRequest, SqlRequest
+
+_MAX_BYTES: Final = 16_777_216
+_MESSAGE: Final = 500
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Result(NamedTuple):
+    """The value of a tool, JSON. repeatable: equal requests have this value; False if it depends on
+    the time or on chance.
+    """
+
+    value: Any
+    repeatable: bool = True
+
+
+class _Refused(Exception):
+    """One attempt has failed. retry_after: the header."""
+
+    def __init__(
+        self, code: str, message: str, passes: bool = False, retry_after: str | None = None
+    ) -> None:
+        super().__init__(message[:_MESSAGE])
+        self.code = code
+        self.passes = passes
+        self.retry_after = retry_after
+
+
+class Tools:
+    """Runs tools in threads.
+
+    connections: SQLite files by name. hosts: `host` or `host:port` that HTTP requests may reach.
+    python: whether functions may run. threads: functions and queries at once. timeout_s: of a query
+    or HTTP request; a Python function has no limit, because a thread cannot be stopped.
+    """
+
+    def __init__(
+        self,
+        *,
+        connections: Mapping[str, Path] | None = None,
+        hosts: Collection[str] = (),
+        python: bool = True,
+        threads: int = 8,
+        timeout_s: float = 60.0,
+    ) -> None:
+        self._databases = Databases(connections or {}, timeout_s)
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._python = python
+        self._threads = ThreadPoolExecutor(threads, "tool")
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._random = Random()
+        self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False)
+
+    def load(self, function: str) -> None:
+        """Load a function `module:name` before the run. Raises ValueError if it does not exist."""
+        self._function(function)
+
+    @property
+    def connections(self) -> Collection[str]:
+        """The names of the connections."""
+        return self._databases.names
+
+    @property
+    def hosts(self) -> Collection[str]:
+        """The hosts that requests may reach."""
+        return self._hosts
+
+    async def run(self, request: ToolRequest, attempts: int) -> Result:
+        """Run a tool; an error that may pass is repeated if `attempts` allows it. Raises
+        CallFailed.
+        """
+        made = 0
+        while True:
+            made += 1
+            try:
+                return _checked(await self._once(request))
+            except _Refused as error:
+                if not error.passes or made >= attempts:
+                    failure = Failure(error.code, str(error), made, certain=not error.passes)
+                    raise CallFailed(failure) from None
+                wait_s = pause(made, error.retry_after, time(), self._random)
+            await asyncio.sleep(wait_s)
+
+    async def _once(self, request: ToolRequest) -> Result:
+        if isinstance(request, HttpRequest):
+            return Result(await self._http(request))
+        if isinstance(request, SqlRequest):
+            try:
+                found = await self._in_thread(self._databases.query, request)
+            except SqlFailed as error:
+                raise _Refused("sql", str(error), error.passes) from None
+            return Result(found.rows, found.repeatable)
+        return Result(await self._call(request))
+
+    async def _call(self, request: PythonRequest) -> Any:
+        if not self._python:
+            raise _Refused("not_allowed", "Python functions are not allowed here")
+        try:
+            function = self._function(request.function)
+        except ValueError as error:
+            raise _Refused("not_found", str(error)) from None
+        # A function may change its arguments, which are values of other operators, too.
+        arguments = copy.deepcopy(request.arguments), copy.deepcopy(dict(request.named))
+        try:
+            found = await self._in_thread(function, *arguments[0], **arguments[1])
+            return await found if inspect.isawaitable(found) else found
+        except Exception as error:
+            passes = isinstance(error, OSError | TimeoutError)
+            raise _Refused("python", f"{type(error).__name__}: {error}", passes) from None
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        if name not in self._functions:
+            module, _, attribute = name.partition(":")
+            try:
+                found = getattr(importlib.import_module(module), attribute)
+            except Exception as error:
+                raise ValueError(f"{name}: {type(error).__name__}: {error}") from None
+            if not callable(found):
+                raise ValueError(f"{name}: is not a function")
+            self._functions[name] = found
+        return self._functions[name]
+
+    async def _in_thread(self, function: Callable[..., Any], *some: Any, **named: Any) -> Any:
+        call = functools.partial(function, *some, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def _http(self, request: HttpRequest) -> Any:
+        self._check_host(request.url)
+        content = None if request.body is None else orjson.dumps(request.body)
+        headers = {"content-type": "application/json"} if content is not None else {}
+        headers |= request.headers
+        try:
+            # Redirects are not followed: they could lead to a host that is not allowed.
+            async with self._client.stream(
+                request.method, request.url, content=content, headers=headers
+            ) as answer:
+                body = bytearray()
+                async for piece in answer.aiter_bytes():
+                    body += piece
+                    if len(body) > _MAX_BYTES:
+                        raise _Refused("too_large", f"more than {_MAX_BYTES} bytes")
+        except httpx.TimeoutException as error:
+            raise _Refused("timeout", str(error) or "timeout", passes=True) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _Refused("connection", str(error) or type(error).__name__, passes=True) from None
+        status = answer.status_code
+        if status >= 300:
+            text = body.decode("utf-8", "replace")
+            after = answer.headers.get("retry-after")
+            raise _Refused(f"http_{status}", text or answer.reason_phrase, may_pass(status), after)
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return body.decode("utf-8", "replace")
+
+    def _check_host(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            host, port = (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)
+        except ValueError as error:
+            raise _Refused("not_allowed", f"{url!r} is not a URL: {error}") from None
+        if parts.scheme not in _PORTS or not {host, f"{host}:{port}"} & self._hosts:
+            allowed = ", ".join(sorted(self._hosts)) or "none"
+            what = f"{parts.scheme}://{host}:{port} is not allowed; allowed hosts: {allowed}"
+            raise _Refused("not_allowed", what)
+
+    async def aclose(self) -> None:
+        """Close connections. Functions that run finish first, because their effect counts."""
+        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+        self._databases.close()
+        await self._client.aclose()
+
+
+def _checked(result: Result) -> Result:
+    """Return the result as a copy that no other code can change. Raises _Refused if it is not
+    JSON.
+    """
+    try:
+        return result._replace(value=orjson.loads(orjson.dumps(result.value)))
+    except (TypeError, orjson.JSONDecodeError) as error:
+        raise _Refused("not_json", f"the value is not JSON: {error}") from None

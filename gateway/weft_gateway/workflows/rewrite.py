@@ -1,0 +1,176 @@
+"""Rewrites of a graph that keep its outputs (Helium 4, initial plan pruning).
+
+In this order: `fold` computes what is constant, `merge` joins operators that have the same value,
+`prune` drops operators that no output needs. The result executes a subset of the original's
+requests, and each answer is used unchanged. A row whose error comes from an operator that was
+dropped no longer fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from weft_gateway.workflows.fold import Folder
+from weft_gateway.workflows.graph import (
+    Body,
+    Branch,
+    Format,
+    Http,
+    Llm,
+    Loop,
+    Operator,
+    Python,
+    Sql,
+    Workflow,
+    digest,
+)
+from weft_gateway.workflows.rename import renamed
+from weft_gateway.workflows.templates import Placeholder
+
+_NAME: Final = re.compile(r"\{\{ (\w+) \}\}")
+
+
+class Kind(StrEnum):
+    """The kind of a rewrite."""
+
+    FOLD = "fold"
+    MERGE = "merge"
+    PRUNE = "prune"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One rewrite. operator: the operator that changed or went. reason: for `weft explain`.
+    into: of a merge, the operator that has the value now.
+    """
+
+    kind: Kind
+    operator: str
+    reason: str
+    into: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A workflow after rewrites, and what they did, in order."""
+
+    workflow: Workflow
+    rewrites: tuple[Rewrite, ...]
+
+
+def rewrite(workflow: Workflow, constants: Mapping[str, Any] | None = None) -> Rewritten:
+    """Apply all rewrites. constants: columns that have the same value in all rows."""
+    folded = fold(workflow, constants or {})
+    merged = merge(folded.workflow)
+    pruned = prune(merged.workflow)
+    return Rewritten(pruned.workflow, (*folded.rewrites, *merged.rewrites, *pruned.rewrites))
+
+
+def fold(workflow: Workflow, constants: Mapping[str, Any]) -> Rewritten:
+    """Compute constant parts of templates, conditions and cases. constants: see `rewrite`."""
+    folder = Folder(dict(constants))
+    operators, done = [], []
+    for one in workflow.operators:
+        found, reasons = folder.operator(one)
+        operators.append(found)
+        done += [Rewrite(Kind.FOLD, one.name, reason) for reason in reasons]
+    return Rewritten(replace(workflow, operators=tuple(operators)), tuple(done))
+
+
+def merge(workflow: Workflow) -> Rewritten:
+    """Join deterministic operators with equal bodies and inputs: common subgraphs. In topological
+    order, so that operators above merged ones become equal, too. Reads of a database that the
+    workflow writes to stay apart.
+    """
+    written = {name for one in workflow.operators for name in _connections(one, writes=True)}
+    names: dict[str, str] = {}
+    first: dict[str, str] = {}
+    kept: list[Operator] = []
+    done: list[Rewrite] = []
+    for given in workflow.operators:
+        one = renamed(given, names)
+        same = _identity(one, kept)
+        reason = "it only repeats the text"
+        if same is None and one.deterministic and not written & _connections(one):
+            key = digest(replace(one, name=""))
+            same = first.setdefault(key, one.name)
+            reason = "same body and inputs"
+        if same is None or same == one.name:
+            kept.append(one)
+            continue
+        names[one.name] = same
+        done.append(Rewrite(Kind.MERGE, one.name, reason, into=same))
+    outputs = {column: names.get(name, name) for column, name in workflow.outputs.items()}
+    return Rewritten(replace(workflow, operators=tuple(kept), outputs=outputs), tuple(done))
+
+
+def prune(workflow: Workflow) -> Rewritten:
+    """Drop the operators that neither an output nor an operator with an effect needs."""
+    operators = workflow.by_name
+    needed: set[str] = set()
+    todo = [*workflow.outputs.values(), *(one.name for one in operators.values() if effect(one))]
+    while todo:
+        name = todo.pop()
+        if name in operators and name not in needed:
+            needed.add(name)
+            todo += operators[name].inputs
+    done = [
+        Rewrite(Kind.PRUNE, name, "no output needs it") for name in operators if name not in needed
+    ]
+    kept = tuple(one for one in workflow.operators if one.name in needed)
+    return Rewritten(replace(workflow, operators=kept), tuple(done))
+
+
+def effect(one: Operator) -> bool:
+    """Whether an execution may change something outside: writes of databases, requests other than
+    GET and HEAD, and Python functions that are not marked as idempotent.
+    """
+    return any(_effect(body, owner) for owner, body in bodies(one))
+
+
+def bodies(one: Operator) -> Iterable[tuple[Operator, Body]]:
+    """Yield all simple bodies of an operator with the innermost operator around them."""
+    match one.body:
+        case Loop():
+            for inner in one.body.body:
+                yield from bodies(inner)
+        case Branch():
+            yield from ((one, case.body) for case in one.body.cases)
+        case _:
+            yield one, one.body
+
+
+def _effect(body: Body, owner: Operator) -> bool:
+    match body:
+        case Sql():
+            return body.write
+        case Http():
+            return body.method not in ("GET", "HEAD")
+        case Python():
+            return not owner.idempotent
+    return False
+
+
+def _connections(one: Operator, writes: bool = False) -> set[str]:
+    found = [body for _, body in bodies(one) if isinstance(body, Sql)]
+    return {body.connection for body in found if body.write or not writes}
+
+
+def _identity(one: Operator, before: Iterable[Operator]) -> str | None:
+    """The operator whose text a `Format` repeats unchanged, or None."""
+    if not isinstance(one.body, Format) or one.for_each or one.when or one.on_error != "fail":
+        return None
+    parts = one.body.template.parts
+    if len(parts) != 1 or not isinstance(parts[0], Placeholder):
+        return None
+    if not _NAME.fullmatch(parts[0].source) or len(one.inputs) != 1:
+        return None
+    for other in before:
+        if other.name == one.inputs[0]:
+            plain = other.for_each is None and other.when is None and other.on_error == "fail"
+            return other.name if plain and isinstance(other.body, Llm | Format) else None
+    return None

@@ -1,0 +1,66 @@
+"""The windows of calls: at most a number of calls in flight for each replica. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from weft_gateway.workflows.commands import ANY
+from weft_gateway.workflows.frames import Order, Unit
+
+# Turn, row, position in the row, and a number that makes entries different.
+Entry = tuple[float, int, Order, int, Unit]
+
+
+@dataclass(slots=True, eq=False)
+class _Window:
+    slots: int
+    in_flight: int = 0
+    waiting: list[Entry] = field(default_factory=list)
+
+
+class Windows:
+    """Windows by replica, with the calls that wait for each; `ANY` has those for any replica."""
+
+    def __init__(self, slots: Mapping[str, int]) -> None:
+        """slots: calls that may be in flight."""
+        self._windows = {name: _Window(count) for name, count in slots.items()}
+        self._any = self._windows.setdefault(ANY, _Window(0))
+
+    @property
+    def in_flight(self) -> int:
+        """Calls in flight."""
+        return sum(window.in_flight for window in self._windows.values())
+
+    def resize(self, name: str, slots: int) -> None:
+        """Change a window, or add one."""
+        self._windows.setdefault(name, _Window(0)).slots = slots
+
+    def put(self, name: str, entry: Entry) -> None:
+        """Let a call wait for a replica; for an unknown one, for any."""
+        heapq.heappush(self._windows.get(name, self._any).waiting, entry)
+
+    def sources(self) -> Iterator[tuple[str, list[Entry]]]:
+        """Yield each window with a free slot, and the heap from which it takes its next call: its
+        own, that for any replica, or else the longest heap of a full window, because an idle
+        replica helps no plan.
+        """
+        for name, window in self._windows.items():
+            if window.in_flight >= window.slots:
+                continue
+            if window.waiting or self._any.waiting:
+                yield name, window.waiting or self._any.waiting
+                continue
+            full = [one.waiting for one in self._windows.values() if one.in_flight >= one.slots]
+            longest = max(full, key=len, default=[])
+            if longest:
+                yield name, longest
+
+    def take(self, name: str) -> None:
+        """A call was sent."""
+        self._windows[name].in_flight += 1
+
+    def give_back(self, name: str) -> None:
+        """A call has ended."""
+        self._windows[name].in_flight -= 1

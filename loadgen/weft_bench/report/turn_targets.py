@@ -1,0 +1,117 @@
+"""Attainment of the targets of turns beside other proxies: tables, findings and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from weft_bench.report.peers import ALL, OURS, Turn, faultless, measured, over_best
+from weft_bench.studies.cells import Estimate, Measured, estimate, geometric
+from weft_bench.studies.experiment import Score, Table, less, more
+from weft_bench.studies.show import Shown, each, mean, table
+
+# Weft with an SLO file, the balancer `soonest` and the order for deadlines.
+SLACK: Final = "weft/slack"
+# A goal of this project: attainment over that of the best peer.
+GOAL: Final = 1.3
+_FIGURES: Final[Mapping[str, str]] = {
+    "attained": "attainment of turns", "turn_mean": "mean of turns", "turn_p95": "P95 of turns",
+}  # fmt: skip
+_MULTIPLES: Final = ("1.5", "2", "3", "4", "5")
+_BEST: Final = "best peer of each seed"
+
+
+def given(turns: Sequence[Turn]) -> bool:
+    """Return whether turns have targets in one of these plays."""
+    return any("attained" in turn.slices[ALL] for turn in turns)
+
+
+def title(turns: Sequence[Turn]) -> str:
+    """Return the title of these plays."""
+    names = ", ".join(dict.fromkeys(turn.workload for turn in turns))
+    return f"Recorded agents with targets of turns: {names}"
+
+
+def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """Return, for each workload, a table of the turns and one of the ratios of `SLACK` to the other
+    fronts.
+    """
+    columns: dict[str, Shown] = {
+        "attained, %": _percent("attained"),
+        "mean, s": mean("turn_mean"),
+        "p50, s": mean("turn_p50"),
+        "p95, s": mean("turn_p95"),
+        **{f"within {m} x alone, %": _percent(f"within_{m}") for m in _MULTIPLES},
+        "late, %": _percent("late"),
+    }
+    found = []
+    for workload, at in each(measured(turns).where(slice=ALL), "workload"):
+        seeds = ", ".join(str(seed) for seed in sorted({cell.seed for cell in at.values}))
+        counts = "/".join(
+            str(int(count)) for count in dict.fromkeys(v["turns"] for v in at.values.values())
+        )
+        about = f"{workload}, {counts} turns, seeds {seeds}"
+        found.append(table(at, about, {"front": "front"}, columns))
+        rows = [
+            (rival, *(str(_ratio(at, names, figure)) for figure in _FIGURES))
+            for rival, names in _rivals(at).items()
+        ]
+        about = f"{workload}, {SLACK} over the others, on the same turns"
+        found.append(Table(about, ("over", *_FIGURES.values()), rows, labels=1))
+    return [asdict(one) for one in found]
+
+
+def findings(turns: Sequence[Turn]) -> list[str]:
+    """Return whether the goal is met for each workload, and every figure in which `SLACK` is worse
+    than the best peer.
+    """
+    found = []
+    for workload, at in each(measured(turns).where(slice=ALL), "workload"):
+        names = _rivals(at).get(_BEST, [])
+        if not names or not faultless(at).where(front=SLACK):
+            continue
+        attained = _ratio(at, names, "attained")
+        verdict = "" if attained.middle >= GOAL else "missed: "
+        found.append(
+            f"{verdict}{workload}: attainment of turns is {attained} of the best peer's, "
+            f"goal {GOAL:g}"
+        )
+        for figure, label in _FIGURES.items():
+            ratio = _ratio(at, names, figure)
+            if (ratio.middle < 1) if figure == "attained" else (ratio.middle > 1):
+                found.append(f"loss: {workload}: {label} is {ratio} of the best peer's")
+    return found
+
+
+def scores(turns: Sequence[Turn]) -> Iterator[tuple[Score, tuple[int, ...]]]:
+    """Yield the ratios of `SLACK` to the best peer of each seed, with the seeds."""
+    for workload, at in each(measured(turns).where(slice=ALL), "workload"):
+        names = _rivals(at).get(_BEST, [])
+        if not names:
+            continue
+        seeds = tuple(sorted({cell.seed for cell in at.where(front=SLACK).values}))
+        for figure, label in _FIGURES.items():
+            ratio = _ratio(at, names, figure)
+            score = more if figure == "attained" else less
+            yield score(f"{workload}, {label}", ratio), seeds
+
+
+def _rivals(at: Measured) -> dict[str, list[str]]:
+    """Return the fronts that each row compares `SLACK` with."""
+    others = [str(name) for name in at.levels("front") if name != SLACK]
+    peers = [name for name in others if not name.startswith(OURS)]
+    return {name: [name] for name in others} | ({_BEST: peers} if peers else {})
+
+
+def _ratio(at: Measured, names: Sequence[str], figure: str) -> Estimate:
+    """Return the ratio of `SLACK` to the best of these fronts of each seed. More attainment is
+    better, less of any other figure.
+    """
+    good = faultless(at)
+    ours = good.where(front=SLACK)
+    return geometric(over_best(ours, good, names, figure, most=figure == "attained"))
+
+
+def _percent(figure: str) -> Shown:
+    return lambda one, group: estimate([100 * value for value in one.series(figure).values()])

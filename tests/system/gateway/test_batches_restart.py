@@ -1,0 +1,145 @@
+"""A gateway is killed during a batch, and the next one finishes it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+from support.batches import CHAT, chat, content, ended, line, lines, upload
+from support.stack import free_port
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+DEADLINE_S = 60
+CALLS = 4
+
+
+@contextlib.asynccontextmanager
+async def served(
+    port: int, replica: str, folder: Path
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a gateway process until the context ends, which kills it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
+        env={
+            **os.environ,
+            "WEFT_REPLICAS": replica,
+            "WEFT_DATA_DIR": str(folder),
+            "WEFT_BATCH_CALLS": str(CALLS),
+        },
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_S), httpx.AsyncClient(trust_env=False) as client:
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    if (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200:
+                        break
+                await asyncio.sleep(0.05)
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def test_a_killed_gateway_continues_its_batches(
+    tmp_path: Path, engine: Any, until: Any
+) -> None:
+    sent: list[str] = []
+    pause = 50
+
+    async def slow(wire: Any, request: Any) -> None:
+        sent.append(request.json["messages"][0]["content"])
+        if len(sent) > pause:
+            await asyncio.sleep(0.02)
+        await chat(wire, request)
+
+    port, folder = free_port(), tmp_path / "data"
+    file = lines(*map(line, range(150)), line(150, "same", temperature=0),
+                 line(151, "same", temperature=0))  # fmt: skip
+    async with engine(script=slow) as stub:
+        url = f"http://127.0.0.1:{port}"
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="sk-a") as client:
+            async with served(port, stub.url, folder) as process:
+                batch = await client.batches.create(
+                    input_file_id=await upload(client, file),
+                    endpoint=CHAT,
+                    completion_window="24h",
+                )
+                await until(lambda: len(sent) > pause)
+                process.kill()
+                await process.wait()
+            before = len(sent)
+            # The write that the kill may have interrupted.
+            torn = max((folder / "files").iterdir(), key=lambda path: path.stat().st_mtime)
+            with torn.open("ab") as results:
+                results.write(b'{"id":"batch_req_1","custom_id":"row-1')
+            pause = 10_000
+            async with served(port, stub.url, folder):
+                batch = await ended(client, batch.id)
+                assert batch.status == "completed"
+                counts = batch.request_counts
+                assert (counts.total, counts.completed, counts.failed) == (152, 152, 0)
+                found = await content(client, batch.output_file_id)
+                assert found.keys() == {f"row-{number}" for number in range(152)}
+    assert before < 151
+    # At most the calls in flight were computed twice.
+    assert 151 <= len(sent) <= 151 + CALLS
+
+
+async def test_a_killed_gateway_continues_batches_of_messages(
+    tmp_path: Path, engine: Any, until: Any
+) -> None:
+    gate = asyncio.Event()
+
+    async def answer(wire: Any, request: Any) -> None:
+        if len(stub.requests) > 5:
+            await gate.wait()
+        with contextlib.suppress(ConnectionError):
+            await wire.plain({"id": "msg_1", "type": "message", "content": []})
+
+    port, folder = free_port(), tmp_path / "data"
+    params: Any = {"model": "tiny", "max_tokens": 1, "messages": []}
+    requests: Any = [{"custom_id": f"row-{n}", "params": params} for n in range(20)]
+    async with engine(script=answer) as stub:
+        url = f"http://127.0.0.1:{port}"
+        async with anthropic.AsyncAnthropic(base_url=url, api_key="sk-a") as client:
+            batches = client.messages.batches
+            async with served(port, stub.url, folder):
+                batch = await batches.create(requests=requests)
+                await until(lambda: len(stub.requests) > 5)
+                await batches.cancel(batch.id)
+            gate.set()
+            async with served(port, stub.url, folder), asyncio.timeout(DEADLINE_S):
+                while (await batches.retrieve(batch.id)).processing_status != "ended":  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+                results = [one async for one in await batches.results(batch.id)]
+                counts = (await batches.retrieve(batch.id)).request_counts
+    assert sorted(one.custom_id for one in results) == sorted(f"row-{n}" for n in range(20))
+    kinds = [one.result.type for one in results]
+    assert kinds.count("succeeded") == counts.succeeded > 0
+    assert kinds.count("canceled") == counts.canceled > 0
+
+
+async def test_a_folder_belongs_to_one_process(tmp_path: Path, engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as first, weft(stub) as second:
+        answer = await first.client.get("/v1/files")
+        assert answer.status_code == 200
+        refused = await second.client.get("/v1/files")
+        assert refused.status_code == 503
+        error = json.loads(refused.content)["error"]
+        assert error["code"] == "storage_unavailable"
+        assert "another gateway uses it" in error["message"]
+        assert "WEFT_DATA_DIR" in error["message"]
+        assert (await second.call()).status_code == 200

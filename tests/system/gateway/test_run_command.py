@@ -1,0 +1,312 @@
+"""`weft run` as a process, in front of a real gateway: results, exit codes, signals and crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.examples import workflows
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+WINDOW = 8
+ROWS = 60
+WORKFLOW = """
+weft: 1
+name: digest
+model: tiny
+inputs: {docs: list, question: str}
+ops:
+  facts:
+    for_each: docs
+    llm: {user: "{{ question }} {{ item }}", max_tokens: 16}
+  vote: {llm: {user: "{{ facts }}", temperature: 1, max_tokens: 16}}
+  sure:
+    loop: {max: 3, until: "{{ 'a' in check }}"}
+    body:
+      check: {llm: {user: "{{ vote }} {{ round }} {{ previous }}", max_tokens: 16}}
+outputs: {vote: vote, sure: sure}
+"""
+
+
+class Answers:
+    """An engine script: the answer is a hash of the messages. hold: answer nothing more."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.after: tuple[int, Callable[[], None]] | None = None
+        self.status = "200 OK"
+
+    async def __call__(self, wire: Any, request: Any) -> None:
+        self.count += 1
+        if self.after is not None and self.count == self.after[0]:
+            self.after[1]()
+        await self.hold.wait()
+        text = hashlib.sha256(json.dumps(request.json["messages"]).encode()).hexdigest()[:12]
+        message = {"role": "assistant", "content": text}
+        usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        body = {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny"}
+        if "poison" in str(request.json["messages"]):
+            error = {"message": "poison is not allowed", "type": "x", "code": 400}
+            await wire.plain({"error": error}, "400 Bad Request")
+            return
+        await wire.plain(body | {"choices": [choice], "usage": usage}, self.status)
+
+
+class Runs:
+    """Starts `weft run` in a folder."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+        (folder / "wf.yaml").write_text(WORKFLOW)
+        self.rows([{"docs": [f"d{n % 9}", f"e{n}"], "question": f"q{n}"} for n in range(ROWS)])
+
+    def rows(self, rows: list[dict[str, Any]]) -> None:
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (self.folder / "in.jsonl").write_text(text)
+
+    async def start(self, output: str, *options: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "weft_gateway.cli", "run", "wf.yaml", "--input", "in.jsonl"),
+            *("--output", output, "--gateway", self.url, "--in-flight", str(WINDOW), *options),
+            cwd=self.folder,
+            env=os.environ | {"NO_COLOR": "1"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(self, output: str, *options: str) -> tuple[int, str]:
+        process = await self.start(output, *options)
+        async with asyncio.timeout(120):
+            _, errors = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, errors.decode()
+
+
+async def test_killed_runs_resume_with_the_same_output(engine, weft, tmp_path):
+    answers = Answers()
+    async with engine(script=answers) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        assert (await runs.run("whole.jsonl"))[0] == 0
+        whole, answers.count = answers.count, 0
+        assert whole > 3 * ROWS
+
+        process = await runs.start("killed.jsonl")
+        answers.after = (whole // 2, process.kill)
+        await process.wait()
+        made = answers.count
+        assert made < whole
+        assert not (tmp_path / "killed.jsonl").exists()
+        answers.count, answers.after = 0, None
+
+        status, text = await runs.run("killed.jsonl")
+        assert (status, "--resume" in text) == (2, True)
+        status, text = await runs.run("killed.jsonl", "--resume", "--analyze")
+        assert status == 0, text
+        assert "digest" not in text
+        assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+        assert made + answers.count <= whole + WINDOW
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"wf.yaml", "in.jsonl", "whole.jsonl", "killed.jsonl"}
+
+
+async def test_ctrl_c_stops_cleanly_and_the_run_resumes(engine, weft, tmp_path, until):
+    answers = Answers()
+    async with engine(script=answers) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        process = await runs.start("out.jsonl")
+        answers.after = (40, answers.hold.clear)
+        await until(lambda: answers.count >= 40 and gateway.in_flight() == WINDOW, "calls run")
+        process.send_signal(signal.SIGINT)
+        _, errors = await process.communicate()
+        assert process.returncode == 130, errors
+        assert b"--resume" in errors
+        await until(lambda: gateway.in_flight() == 0, "all calls are aborted")
+        answers.hold.set()
+        assert (await runs.run("out.jsonl", "--resume"))[0] == 0
+        assert len((tmp_path / "out.jsonl").read_text().splitlines()) == ROWS
+
+
+async def test_failed_rows_have_errors_and_others_have_results(engine, weft, tmp_path):
+    answers = Answers()
+    async with engine(script=answers) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        runs.rows([{"docs": ["poison"], "question": "q"}, {"docs": ["d"], "question": "q"}])
+        status, text = await runs.run("out.jsonl")
+        assert status == 1, text
+        rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        error = rows[0]["error"]
+        assert (error["op"], error["code"], error["attempts"]) == ("facts[0]", "http_400", 1)
+        assert "poison is not allowed" in error["message"]
+        assert rows[1]["error"] is None
+        assert rows[1]["vote"]
+
+
+async def test_budgets_stop_a_run_that_can_be_resumed(engine, weft, tmp_path):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        status, text = await runs.run("out.jsonl", "--budget-tokens", "500")
+        assert (status, "the token budget is spent" in text) == (3, True)
+        status, text = await runs.run("out.jsonl", "--resume", "--budget-tokens", "100000")
+        assert status == 0, text
+        runs.rows([{"docs": ["poison"], "question": "q"}] * 9)
+        status, text = await runs.run("out.jsonl", "--max-errors", "3")
+        assert (status, "too many rows have failed" in text) == (3, True)
+
+
+async def test_long_calls_use_all_replicas(engine, weft, tmp_path):
+    async with (
+        engine(script=Answers()) as a,
+        engine(script=Answers()) as b,
+        weft(a, b, balancer="locality") as gateway,
+    ):
+        runs = Runs(tmp_path, gateway.url)
+        text = "words and more " * 1200
+        runs.rows([{"docs": [], "question": f"q{n} {text}"} for n in range(ROWS)])
+        one = "{llm: {user: '{{ question }}', max_tokens: 8}}"
+        (tmp_path / "wf.yaml").write_text(
+            "{weft: 1, model: tiny, inputs: {question: str}, "
+            f"ops: {{a: {one}}}, outputs: {{a: a}}}}"
+        )
+        status, errors = await runs.run("out.jsonl")
+        assert status == 0, errors
+        assert min(len(a.requests), len(b.requests)) >= ROWS // 4
+
+
+async def test_a_limit_of_the_tenant_slows_the_run_and_fails_no_row(engine, weft, tmp_path):
+    answers = Answers()
+
+    async def slow(wire: Any, request: Any) -> None:
+        await asyncio.sleep(0.4)
+        await answers(wire, request)
+
+    async with (
+        engine(script=slow) as stub,
+        weft(stub, calls_in_flight=1, retry_after_s=1) as gateway,
+    ):
+        runs = Runs(tmp_path, gateway.url)
+        runs.rows([{"docs": [], "question": f"q{n}"} for n in range(10)])
+        one = "{llm: {user: '{{ question }}', max_tokens: 8}}"
+        (tmp_path / "wf.yaml").write_text(
+            "{weft: 1, model: tiny, inputs: {question: str}, "
+            f"ops: {{a: {one}}}, outputs: {{a: a}}}}"
+        )
+        status, text = await runs.run("out.jsonl")
+        assert status == 0, text
+
+
+async def test_shards_are_parts_of_the_rows(engine, weft, tmp_path):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        assert (await runs.run("whole.jsonl"))[0] == 0
+        parts = b""
+        for number in (1, 2, 3):
+            assert (await runs.run(f"part-{number}.jsonl", "--shard", f"{number}/3"))[0] == 0
+            parts += (tmp_path / f"part-{number}.jsonl").read_bytes()
+        assert parts == (tmp_path / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ('{"docs": []}\n{"docs"\n', (), "in.jsonl:2: not valid JSON"),
+        ('{"docs": [], "question": 1}\n', (), "in.jsonl:1: input 'question' must be a str, is int"),
+        ("", ("--shard", "3/2"), "--shard 3/2: must be I/N"),
+        ("", ("--connection", "db=nowhere"), "--connection db=nowhere: the file does not exist"),
+        ("", ("--resume",), "no journal to resume"),
+    ],
+)
+async def test_bad_input_is_an_error_before_any_call(tmp_path, rows, options, message):
+    runs = Runs(tmp_path, "http://127.0.0.1:9")
+    (tmp_path / "in.jsonl").write_text(rows)
+    status, text = await runs.run("out.jsonl", *options)
+    assert status == 2
+    assert message in text
+    assert {path.name for path in tmp_path.iterdir()} == {"wf.yaml", "in.jsonl"}
+
+
+async def test_a_gateway_that_does_not_answer_is_an_error(tmp_path):
+    runs = Runs(tmp_path, "http://127.0.0.1:9")
+    status, text = await runs.run("out.jsonl")
+    assert status == 2, text
+
+
+async def test_explain_runs_nothing(tmp_path):
+    runs = Runs(tmp_path, "http://127.0.0.1:9")
+    process = await runs.start("out.jsonl", "--explain")
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    assert b"facts: llm for each of docs" in output
+
+
+async def write_sql(wire: Any, request: Any) -> None:
+    """Answer with a wrong query, and with a right one after its error."""
+    prompt = request.json["messages"][-1]["content"]
+    assert "CREATE TABLE purchase" in prompt
+    right = "no such column: price" in prompt
+    query = f"SELECT sum({'cents' if right else 'price'}) AS total FROM purchase"
+    choice = {"index": 0, "message": {"role": "assistant", "content": f"```sql\n{query}\n```"}}
+    await wire.plain({"object": "chat.completion", "choices": [choice], "usage": {}})
+
+
+async def test_a_wrong_query_is_repaired(engine, weft, tmp_path):
+    workflows.copy(tmp_path)
+    async with engine(script=write_sql) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        (tmp_path / "text_to_sql.yaml").replace(tmp_path / "wf.yaml")
+        (tmp_path / "text_to_sql.jsonl").replace(tmp_path / "in.jsonl")
+        status, text = await runs.run("out.jsonl", "--connection", "default=shop.db")
+        assert status == 0, text
+        row = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+        assert row["attempt"]["result"] == {"value": [{"total": 43100}], "error": None}
+        # Each row has two calls: the schema is read once, and greedy calls differ by question.
+        assert len(stub.requests) == 6
+
+
+POST = """
+import pathlib, time
+
+def post(text):
+    with open("effects", "a") as file:
+        file.write(text + "\\n")
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    return text
+"""
+
+
+async def test_a_killed_tool_with_an_effect_never_runs_twice(tmp_path, until):
+    runs = Runs(tmp_path, "http://127.0.0.1:9")
+    (tmp_path / "my_ops.py").write_text(POST)
+    python = "{python: {function: 'my_ops:post', args: ['{{ question }}']}}"
+    (tmp_path / "wf.yaml").write_text(
+        f"{{weft: 1, inputs: {{question: str}}, ops: {{p: {python}}}, outputs: {{p: p}}}}"
+    )
+    process = await runs.start("out.jsonl")
+    effects = tmp_path / "effects"
+    await until(lambda: effects.exists() and len(effects.read_text().splitlines()) >= 8, "tools")
+    process.kill()
+    await process.wait()
+    killed = set(effects.read_text().splitlines())
+    (tmp_path / "go").touch()
+    status, text = await runs.run("out.jsonl", "--resume")
+    assert status == 1, text
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    unknown = {f"q{row['row']}" for row in rows if row["error"]}
+    assert killed <= unknown
+    assert {row["error"]["code"] for row in rows if row["error"]} == {"unknown"}
+    done = effects.read_text().splitlines()
+    assert len(done) == len(set(done))
+    assert set(done) | unknown == {f"q{n}" for n in range(ROWS)}

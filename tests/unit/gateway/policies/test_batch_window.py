@@ -1,0 +1,27 @@
+"""The window of batches beside other calls."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from weft_gateway.policies.batch_window import EXPECTED_S, credit
+
+
+@pytest.mark.parametrize(
+    ("slots", "others", "since_s", "calls"),
+    [
+        (8, 0, inf, 10),
+        (8, 0, EXPECTED_S + 1, 10),
+        (8, 0, 1.0, 4),
+        (8, 2, 1.0, 2),
+        (8, 2, inf, 2),
+        (8, 50, 1.0, 1),
+        (1, 0, 1.0, 1),
+        (0, 0, inf, 32),
+        (0, 0, 1.0, 16),
+        (0, 4, 1.0, 12),
+    ],
+)
+def test_credit(slots: int, others: int, since_s: float, calls: int) -> None:
+    assert credit(slots, 32, others, since_s) == calls

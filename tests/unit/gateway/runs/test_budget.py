@@ -1,0 +1,39 @@
+"""Budgets: tokens used and reserved, and failed rows."""
+
+from __future__ import annotations
+
+from weft_gateway.runs.budget import OPEN_ANSWER_TOKENS, Budget, reserved
+from weft_gateway.workflows.requests import LlmRequest
+
+
+def call(text: str = "", **parameters: int) -> LlmRequest:
+    return LlmRequest((("user", text),), "m", parameters)
+
+
+def test_a_call_reserves_its_prompt_and_its_answer() -> None:
+    assert reserved(call(max_tokens=100)) == 108
+    assert reserved(call("x" * 40, max_completion_tokens=100)) == 128
+    assert reserved(call()) == 8 + OPEN_ANSWER_TOKENS
+
+
+def test_reservations_are_returned() -> None:
+    budget = Budget(tokens=220)
+    assert budget.admit(1, call(max_tokens=100))
+    assert budget.admit(2, call(max_tokens=100))
+    assert not budget.admit(3, call(max_tokens=100))
+    budget.settle(1, 10)
+    assert not budget.admit(3, call(max_tokens=100))
+    budget.settle(2, 10)
+    assert budget.admit(3, call(max_tokens=100))
+    assert budget.used == 20
+
+
+def test_failed_rows_are_counted() -> None:
+    budget = Budget(errors=1)
+    budget.row_failed()
+    assert budget.spent == ""
+    budget.row_failed()
+    assert budget.spent == "errors"
+    unlimited = Budget()
+    unlimited.row_failed()
+    assert unlimited.spent == ""

@@ -1,0 +1,153 @@
+"""Calls over HTTP: bodies, identity, repetitions and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.scripted_server import Asked, scripted
+from weft_gateway.runs.caller import HttpCaller, read_answer
+from weft_gateway.runs.errors import CallFailed, JobError
+from weft_gateway.workflows.commands import ANY, Usage, Work
+from weft_gateway.workflows.requests import LlmRequest
+
+pytestmark = pytest.mark.anyio
+
+REQUEST = LlmRequest((("system", "s"), ("user", "u")), "m", {"temperature": 0})
+
+
+def work(row: int, window: str = ANY, attempts: int = 1) -> Work:
+    return Work(1, row, "a", "a", False, attempts, True, REQUEST, window)
+
+
+ANSWER = {
+    "choices": [{"message": {"role": "assistant", "content": "hi"}}],
+    "usage": {
+        "prompt_tokens": 9,
+        "completion_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    },
+}
+
+
+async def call(script: Any, attempts: int = 3) -> Any:
+    with scripted(script) as server:
+        caller = HttpCaller(f"{server.url}/v1", "run-1", api_key="key")
+        try:
+            return await caller.call(work(7, attempts=attempts), lambda: None), server.asked
+        finally:
+            await caller.aclose()
+
+
+async def test_all_calls_are_of_one_program_and_each_row_is_a_thread() -> None:
+    answer, asked = await call(lambda _: (200, ANSWER))
+    assert answer.text == "hi"
+    assert answer.usage == Usage(9, 4, 2)
+    first, last = asked
+    assert first.path == "/v1/chat/completions"
+    assert first.headers["x-weft-program"] == "run-1"
+    assert first.headers["x-weft-thread"] == "row-7"
+    assert first.headers["authorization"] == "Bearer key"
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    assert first.json == {"model": "m", "temperature": 0, "messages": messages}
+    assert (last.method, last.path) == ("DELETE", "/v1/sessions/run-1")
+
+
+def failing(status: int, times: int) -> Any:
+    """Fail some times, then answer."""
+    left = [times]
+
+    def script(asked: Asked) -> tuple[int, Any]:
+        left[0] -= asked.method == "POST"
+        return (status, {"error": {"message": "no"}}) if left[0] >= 0 else (200, ANSWER)
+
+    return script
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft_gateway.runs.caller.pause", lambda *_: 0.0)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_errors_that_may_pass_are_repeated(status: int) -> None:
+    answer, asked = await call(failing(status, 2))
+    assert answer.text == "hi"
+    assert len([one for one in asked if one.method == "POST"]) == 3
+
+
+async def test_refusals_are_reported_and_are_no_attempts() -> None:
+    refused: list[int] = []
+    with scripted(failing(429, 5)) as server:
+        caller = HttpCaller(server.url, "run-1")
+        answer = await caller.call(work(0, attempts=1), lambda: refused.append(1))
+        await caller.aclose()
+    assert (answer.text, len(refused)) == ("hi", 5)
+
+
+async def test_repetitions_end() -> None:
+    with pytest.raises(CallFailed) as error:
+        await call(failing(503, 9))
+    failure = error.value.failure
+    assert (failure.code, failure.attempts, failure.certain) == ("http_503", 3, False)
+
+
+async def test_an_error_of_the_request_is_not_repeated() -> None:
+    with pytest.raises(CallFailed) as error:
+        await call(failing(400, 1))
+    failure = error.value.failure
+    assert failure == ("http_400", "no", 1, True)
+
+
+async def test_a_server_that_is_away_is_an_error() -> None:
+    caller = HttpCaller("http://127.0.0.1:9", "run-1")
+    with pytest.raises(CallFailed) as error:
+        await caller.call(work(0, attempts=2), lambda: None)
+    assert (error.value.failure.code, error.value.failure.attempts) == ("connection", 2)
+    with pytest.raises(JobError, match=r"http://127.0.0.1:9 cannot be used"):
+        await caller.only_model()
+    await caller.aclose()
+
+
+async def test_the_only_model_is_the_default() -> None:
+    names = ["m"]
+
+    def script(asked: Asked) -> tuple[int, Any]:
+        return 200, {"data": [{"id": name} for name in names]}
+
+    with scripted(script) as server:
+        caller = HttpCaller(server.url, "run-1")
+        assert await caller.only_model() == "m"
+        names.append("n")
+        with pytest.raises(JobError, match="serves: m, n"):
+            await caller.only_model()
+        assert await caller.programs() == ["run-1"]
+        await caller.aclose()
+
+
+async def test_each_replica_has_a_program() -> None:
+    replicas = [{"name": name, "healthy": name != "c"} for name in "abc"]
+
+    def script(asked: Asked) -> tuple[int, Any]:
+        return 200, {"replicas": replicas} if asked.path == "/health" else ANSWER
+
+    with scripted(script) as server:
+        caller = HttpCaller(server.url, "run-1")
+        for row, program in enumerate([*await caller.programs(), ANY]):
+            await caller.call(work(row, program), lambda: None)
+        await caller.aclose()
+    posts = [one.headers["x-weft-program"] for one in server.asked if one.method == "POST"]
+    assert posts == ["run-1", "run-1-2", "run-1"]
+    ended = [one.path for one in server.asked if one.method == "DELETE"]
+    assert ended == ["/v1/sessions/run-1", "/v1/sessions/run-1-2"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"choices": [{"message": 3}]}'])
+def test_an_answer_that_is_no_completion_is_an_error(body: bytes) -> None:
+    with pytest.raises(CallFailed, match="not a chat completion"):
+        read_answer(body)
+
+
+def test_an_answer_without_text_is_an_error() -> None:
+    with pytest.raises(CallFailed, match="no text"):
+        read_answer(b'{"choices": [{"message": {"content": null, "tool_calls": []}}]}')

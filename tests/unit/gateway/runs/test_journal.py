@@ -1,0 +1,115 @@
+"""The journal: durable results, transactions of many records, locks and resumption."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+from weft_gateway.runs.journal import SHARED, Journal, JournalError, Record, RowEnd, State
+
+pytestmark = pytest.mark.anyio
+
+ABOUT = {"workflow": "w1", "input": "i1"}
+
+
+def opened(folder: Path, *, resume: bool = False, **about: str) -> Journal:
+    return Journal(folder / "out.journal", ABOUT | about, program="run-1", resume=resume)
+
+
+async def test_results_survive_a_restart(tmp_path):
+    journal = opened(tmp_path)
+    assert not journal.begun
+    await journal.write(Record(3, "facts[0]", State.DONE, "text", 7))
+    await journal.write(Record(SHARED, "abc", State.DONE, {"a": [1]}, 5))
+    await journal.write(Record(4, "post", State.INTENT))
+    assert journal.begun
+    journal.close()
+    journal = opened(tmp_path, resume=True)
+    assert journal.program == "run-1"
+    found = journal.find(3, "facts[0]")
+    assert found is not None
+    assert (found.state, found.value) == (State.DONE, "text")
+    assert journal.find(SHARED, "abc").value == {"a": [1]}
+    assert journal.find(4, "post").state is State.INTENT
+    assert journal.find(4, "facts[0]") is None
+    assert journal.counts() == (0, 0, 12)
+    journal.close()
+
+
+async def test_rows_are_in_order_and_their_results_are_deleted(tmp_path):
+    journal = opened(tmp_path)
+    await journal.write(Record(2, "a", State.DONE, "x"))
+    await journal.write(RowEnd(2, False, {"row": 2}))
+    await journal.write(RowEnd(0, True, {"row": 0}))
+    assert journal.find(2, "a") is None
+    assert journal.finished(2)
+    assert not journal.finished(1)
+    assert list(journal.rows()) == [{"row": 0}, {"row": 2}]
+    assert journal.counts() == (2, 1, 0)
+    journal.close(delete=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_concurrent_writes_share_transactions(tmp_path):
+    journal = opened(tmp_path)
+    commits = 0
+
+    def count(statement: str) -> None:
+        nonlocal commits
+        commits += statement == "COMMIT"
+
+    connect = journal._open
+
+    def counted() -> sqlite3.Connection:
+        connection = connect()
+        connection.set_trace_callback(count)
+        return connection
+
+    journal._open = counted
+    writes = [journal.write(Record(n, "a", State.DONE, n)) for n in range(300)]
+    await asyncio.gather(*writes)
+    assert commits < 100
+    assert journal.find(299, "a").value == 299
+    journal.close()
+
+
+async def test_only_the_same_work_can_be_resumed(tmp_path):
+    with pytest.raises(JournalError, match="no journal to resume"):
+        opened(tmp_path, resume=True)
+    opened(tmp_path).close()
+    with pytest.raises(JournalError, match="continue it with --resume"):
+        opened(tmp_path)
+    with pytest.raises(JournalError, match="the input has changed"):
+        opened(tmp_path, resume=True, input="i2")
+    journal = opened(tmp_path, resume=True)
+    journal.pin("model", "a")
+    journal.pin("model", "a")
+    with pytest.raises(JournalError, match="the model has changed"):
+        journal.pin("model", "b")
+    journal.close()
+
+
+async def test_two_processes_cannot_use_one_journal(tmp_path):
+    journal = opened(tmp_path)
+    with pytest.raises(JournalError, match="another process"):
+        opened(tmp_path, resume=True)
+    journal.close()
+
+
+async def test_a_file_that_is_no_journal_is_an_error(tmp_path):
+    (tmp_path / "out.journal").write_text("no database " * 100)
+    with pytest.raises(JournalError, match="not a database"):
+        opened(tmp_path, resume=True)
+
+
+async def test_an_error_of_the_file_reaches_the_writer(tmp_path):
+    journal = opened(tmp_path)
+    await journal.write(Record(0, "a", State.DONE, 1))
+    other = sqlite3.connect(tmp_path / "out.journal")
+    other.execute("DROP TABLE results")
+    with pytest.raises(JournalError, match="no such table"):
+        await journal.write(Record(1, "a", State.DONE, 1))
+    other.close()
+    journal.close()

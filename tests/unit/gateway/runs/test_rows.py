@@ -1,0 +1,103 @@
+"""Rows of files: checks with file and line, and complete outputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft_gateway.runs.rows import Input, RowsError, check_output, write_output
+
+TYPES = {"q": "str", "n": "int", "docs": "list"}
+GOOD = {"q": "a", "n": 1, "docs": [], "more": None}
+
+
+def jsonl(folder: Path, *rows: Any) -> Path:
+    path = folder / "in.jsonl"
+    path.write_text(
+        "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows)
+    )
+    return path
+
+
+def test_rows_have_the_inputs_of_the_workflow(tmp_path: Path) -> None:
+    rows = Input(jsonl(tmp_path, GOOD, GOOD | {"q": "b"}, GOOD), TYPES)
+    assert rows.scan().number == 3
+    assert list(rows.read(1, 2)) == [(1, {"q": "b", "n": 1, "docs": []})]
+    assert rows.scan().digest == rows.scan().digest
+    jsonl(tmp_path, GOOD)
+    assert rows.scan().digest != Input(jsonl(tmp_path, GOOD, GOOD), TYPES).scan().digest
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("", "the line is empty"),
+        ([1], "a row must be a JSON object"),
+        ({"q": "a"}, "input 'n' is missing; the row has: q"),
+        (GOOD | {"n": True}, "input 'n' must be a int, is bool"),
+        (GOOD | {"docs": "x"}, "input 'docs' must be a list, is str"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, row: Any, message: str) -> None:
+    path = jsonl(tmp_path, GOOD, row, GOOD)
+    with pytest.raises(RowsError, match=f"^{path}:2: {message}"):
+        Input(path, TYPES).scan()
+
+
+def test_many_errors_are_cut(tmp_path: Path) -> None:
+    with pytest.raises(RowsError) as error:
+        Input(jsonl(tmp_path, *["{"] * 50), TYPES).scan()
+    assert len(str(error.value).splitlines()) == 20
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RowsError, match="No such file"):
+        Input(tmp_path / "none.jsonl", {}).scan()
+    with pytest.raises(RowsError, match=r"must be a \.jsonl"):
+        Input(tmp_path / "in.csv", {})
+    with pytest.raises(RowsError, match="does not exist"):
+        check_output(tmp_path / "none" / "out.jsonl")
+
+
+def test_the_output_is_complete_or_missing(tmp_path: Path) -> None:
+    def rows() -> Any:
+        yield {"row": 0}
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_output(tmp_path / "out.jsonl", rows(), [])
+    assert not (tmp_path / "out.jsonl").exists()
+    write_output(tmp_path / "out.jsonl", [{"row": 0, "a": "x", "error": None}], ["a"])
+    assert (tmp_path / "out.jsonl").read_text() == '{"row":0,"a":"x","error":null}\n'
+
+
+def test_parquet_in_and_out(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    table = pyarrow.Table.from_pylist([GOOD | {"docs": '["a"]'}, GOOD | {"docs": "[]"}])
+    parquet.write_table(table, tmp_path / "in.parquet")
+    rows = Input(tmp_path / "in.parquet", TYPES)
+    assert rows.scan().number == 2
+    assert next(rows.read(0, 1)) == (0, {"q": "a", "n": 1, "docs": ["a"]})
+    error = {"op": "a", "code": "timeout", "message": "slow", "attempts": 3}
+    made = [{"row": 0, "a": "x", "b": [1], "error": None}, {"row": 1, "a": None, "error": error}]
+    write_output(tmp_path / "out.parquet", made, ["a", "b"])
+    found = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert found[0] == {"row": 0, "a": "x", "b": "[1]", "error": None}
+    assert found[1]["error"] == error
+    bad = pyarrow.Table.from_pylist([GOOD | {"n": "x"}])
+    parquet.write_table(bad, tmp_path / "in.parquet")
+    with pytest.raises(RowsError, match=r"in\.parquet:row 1: input 'n'"):
+        rows.scan()
+
+
+def test_parquet_without_pyarrow_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(RowsError, match=r"weft\[parquet\]"):
+        Input(tmp_path / "in.parquet", {})

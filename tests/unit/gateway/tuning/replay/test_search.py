@@ -1,0 +1,69 @@
+"""The search over candidates, on the production router, table and orders."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from support.tuning import FAST, SLOW, calls, shape, trace
+from weft_gateway.tuning.replay.search import search, sweep
+from weft_gateway.tuning.replay.trace import ALPHAS, Objective, Values, candidates
+
+
+def test_candidates_differ_from_the_current_values_in_one() -> None:
+    found = candidates(Values(alpha=0.2, due_margin_s=5.0, due_share=0.75))
+    assert len(found) == len(set(found)) == 11 + 4 + 2
+    assert found[0] == Values(0.2, 5.0, 0.75)
+    assert {one.alpha for one in candidates(Values(alpha=0.2))} == set(ALPHAS)
+    assert candidates(Values()) == [Values()]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_choice_is_within_three_percent_of_a_sweep(seed: int) -> None:
+    one = trace(calls=calls(30, seed), current=Values(alpha=1.0))
+    best = min(sweep(one, candidates(one.current)).values())
+    assert search(one).score <= 1.03 * best
+
+
+def test_the_same_trace_has_the_same_result() -> None:
+    assert search(trace(8)) == search(trace(8))
+
+
+def test_deadlines_tune_the_options_of_slack() -> None:
+    made = [
+        msgspec.structs.replace(call, deadline_s=60.0, cost_s=1.0, remaining=5, later_s=1.0)
+        for call in calls(10, rate=2.0)
+    ]
+    found = search(
+        trace(
+            calls=made,
+            order="slack",
+            balancer="soonest",
+            current=Values(due_margin_s=5.0, due_share=0.75),
+            objective=Objective.DEADLINE,
+        )
+    )
+    assert found.score <= found.now
+    assert {one.values.due_margin_s for one in found.tried} >= {1.0, 2.5, 5.0, 10.0, 20.0}
+
+
+@pytest.mark.parametrize("order", ["fcfs", "resident", "mlfq", "plas", "vtc", "qlm", "llf"])
+@pytest.mark.parametrize("balancer", ["work", "locality", "power_of_two"])
+def test_every_order_and_balancer_ends_all_calls(order: str, balancer: str) -> None:
+    one = trace(5, order=order, balancer=balancer)
+    assert sweep(one, [Values()])[Values()] > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"calls": [shape(prompt=-1)]}, "CallShape.prompt"),
+        ({"replicas": (msgspec.structs.replace(FAST, slots=0), SLOW)}, "ReplicaShape.slots"),
+        ({"counted": [99]}, "counted unit"),
+        ({"replicas": ()}, "needs replicas"),
+        ({"order": "lottery"}, "unknown policy"),
+        ({"calls": [shape(model=8)]}, "no replica serves"),
+    ],
+)
+def test_a_broken_trace_is_refused(fields: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        search(trace(2, **fields))

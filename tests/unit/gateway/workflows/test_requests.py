@@ -1,0 +1,37 @@
+"""Requests: the bodies of operators, rendered."""
+
+from __future__ import annotations
+
+import pytest
+from weft_gateway.workflows.graph import Format, Http, Llm, Message, Python, Simple, Sql
+from weft_gateway.workflows.requests import (
+    HttpRequest,
+    LlmRequest,
+    PythonRequest,
+    Request,
+    SqlRequest,
+    Text,
+    rendered,
+)
+from weft_gateway.workflows.templates import Template, parsed
+
+Q = Template.parse("{{ q }}!")
+SCOPE = {"q": "Q", "n": [1]}
+
+
+@pytest.mark.parametrize(
+    ("body", "request_"),
+    [
+        (Llm((Message("user", Q),)), LlmRequest((("user", "Q!"),), "m")),
+        (Llm((Message("user", Q),), "other"), LlmRequest((("user", "Q!"),), "other")),
+        (Format(Q), Text("Q!")),
+        (Python("m:f", (parsed("{{ n }}"),)), PythonRequest("m:f", ([1],))),
+        (Sql("db", Q, {"n": parsed("{{ n }}")}), SqlRequest("db", "Q!", {"n": [1]})),
+        (
+            Http("POST", Q, {"x": Q}, parsed({"a": ["{{ n }}"]})),
+            HttpRequest("POST", "Q!", {"x": "Q!"}, {"a": [[1]]}),
+        ),
+    ],
+)
+def test_rendering(body: Simple, request_: Request) -> None:
+    assert rendered(body, SCOPE, "m") == request_

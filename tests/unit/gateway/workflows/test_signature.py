@@ -1,0 +1,67 @@
+"""Signatures of requests, and keys of the prompt cache."""
+
+from __future__ import annotations
+
+import pytest
+from weft_gateway.workflows.requests import (
+    HttpRequest,
+    LlmRequest,
+    PythonRequest,
+    Request,
+    SqlRequest,
+    Text,
+)
+from weft_gateway.workflows.signature import CacheScope, cache_key, signature
+
+GREEDY = {"temperature": 0, "max_tokens": 5}
+PROMPT = (("user", "a"),)
+
+
+def test_signatures_tell_requests_apart() -> None:
+    base = LlmRequest(PROMPT, "m", GREEDY)
+    others = [
+        LlmRequest((("user", "b"),), "m", GREEDY),
+        LlmRequest((("system", "a"),), "m", GREEDY),
+        LlmRequest(PROMPT, "n", GREEDY),
+        LlmRequest(PROMPT, "m", {"temperature": 0}),
+        LlmRequest(PROMPT, "m", {"temperature": 1, "seed": 1}),
+        LlmRequest(PROMPT, "m", {"temperature": 1, "seed": 2}),
+        SqlRequest("db", "a"),
+    ]
+    assert signature(base) == signature(
+        LlmRequest(PROMPT, "m", {"max_tokens": 5, "temperature": 0.0})
+    )
+    assert len({signature(one) for one in [base, *others]}) == 8
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        LlmRequest(PROMPT, "m", {"temperature": 0.7}),
+        LlmRequest(PROMPT, "m"),
+        SqlRequest("db", "a", write=True),
+        PythonRequest("m:f"),
+        HttpRequest("GET", "u"),
+        Text("a"),
+    ],
+)
+def test_sampled_calls_and_effects_have_no_signature(request_: Request) -> None:
+    assert signature(request_) is None
+    assert cache_key(request_, CacheScope("t")) is None
+
+
+def test_idempotent_tools_and_reads_have_a_signature() -> None:
+    assert signature(PythonRequest("m:f"), idempotent=True)
+    assert signature(HttpRequest("PUT", "u"), idempotent=True)
+    read = SqlRequest("db", "a")
+    assert signature(read) == signature(read)
+    assert signature(read) != signature(read, writes=1)
+    assert cache_key(read, CacheScope("t")) is None
+
+
+def test_cache_keys_depend_on_tenant_revision_and_template() -> None:
+    request = LlmRequest(PROMPT, "m", GREEDY)
+    scopes = [CacheScope("t"), CacheScope("u"), CacheScope("t", "r"), CacheScope("t", "", "c")]
+    keys = [cache_key(request, scope) for scope in scopes]
+    assert len({*keys, None}) == 5
+    assert cache_key(request, CacheScope("t")) == keys[0]
