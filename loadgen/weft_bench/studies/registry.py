@@ -41,6 +41,7 @@ _ALL: Final = (
     helium_plans.TABLE_5,
     helium_plans.FIGURE_11,
     halo.TABLE_4,
+    halo.PLANNING,
     hexgen_pools.FIGURE_4,
     hexgen_pools.FIGURE_5,
     hexgen_pools.FIGURE_6,

@@ -5,10 +5,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
+from typing import TYPE_CHECKING, cast
+
+from weft_gateway.workflows.radix import Slot
+from weft_gateway.workflows.windows import Windows
 
 from weft_bench.workflows.play import State, Warm
 from weft_bench.workflows.tasks import Batch, Task, first_statics
 from weft_bench.workloads.schema import Part
+
+if TYPE_CHECKING:
+    from weft_gateway.workflows.frames import Unit
 
 
 class Free:
@@ -39,32 +46,37 @@ class Free:
 
 
 class Warmed(Free):
-    """As `Free`, with the static prefixes computed on every replica before the first call, as
-    KVFlow is measured. Its eviction by the steps until an agent's next call is not modelled.
+    """As `Free`, with the static prefixes sent to every replica before the first call, as KVFlow is
+    measured. Its eviction by the steps until an agent's next call is not modelled.
     """
 
     def __init__(
         self, tasks: Sequence[Task], replicas: Sequence[str], rng: Random, batch: Batch
     ) -> None:
         super().__init__(tasks, replicas, rng)
-        self._statics = first_statics(batch.calls)
-        self._tokens = {
-            run.key: run.tokens  # type: ignore[union-attr]
-            for call in batch.calls
-            for run in call.prompt
-        }
+        self._batch = batch
 
     def warm(self) -> Iterable[Warm]:
-        """Compute all static prefixes on all replicas."""
-        for names in self._statics:
-            parts = tuple(Part(name, self._tokens[name]) for name in names)
-            for replica in self.replicas:
-                yield replica, parts
+        """Send all static prefixes to all replicas."""
+        return static_prefixes(self._batch, self.replicas)
+
+
+def static_prefixes(batch: Batch, replicas: Sequence[str]) -> list[Warm]:
+    """Return the static prefixes of all calls, on each replica."""
+    tokens = {
+        run.key: run.tokens for call in batch.calls for run in call.prompt if isinstance(run, Slot)
+    }
+    return [
+        (replica, tuple(Part(name, tokens[name]) for name in names))
+        for names in first_statics(batch.calls)
+        for replica in replicas
+    ]
 
 
 class ByPrefix(Free):
     """As `Free`, but calls with one static prefix go to one replica: the one with the fewest calls
-    when the first of them is sent (Parrot). A prefix is the first part of a prompt.
+    when the first of them is sent (Parrot; Helium's appendix D names the imbalance that follows). A
+    prefix is the first part of a prompt.
     """
 
     def __init__(self, tasks: Sequence[Task], replicas: Sequence[str], rng: Random) -> None:
@@ -176,9 +188,10 @@ class Longest(Free):
 
 
 class Planned(Free):
-    """Follows a plan: each replica gets its calls in the order of their turns, at most `window` at
-    once. turn: returns the replica and the turn of an operator in a row. leaders: prefixes that are
-    computed first.
+    """Follows a plan with the windows of production: each replica gets its calls in the order of
+    their turns, at most `windows` at once. turn: returns the replica and the turn of an operator in
+    a row. shared: a replica without waiting calls gets those of another one, as in `weft run`.
+    prefixes: are sent first.
     """
 
     def __init__(
@@ -186,37 +199,38 @@ class Planned(Free):
         tasks: Sequence[Task],
         windows: Mapping[str, int],
         turn: Callable[[int, int], tuple[str, int]],
-        leaders: Sequence[Warm] = (),
-        room: Mapping[str, int] | None = None,
+        shared: bool = True,
+        prefixes: Iterable[Warm] = (),
     ) -> None:
         super().__init__(tasks, list(windows), Random(0))
-        self._windows, self._turn, self._leaders = windows, turn, leaders
-        self._room = room or {}
-        self._queues: dict[str, list[tuple[int, int]]] = {name: [] for name in windows}
-        self._held = dict.fromkeys(windows, 0)
+        self._turn, self._prefixes = turn, prefixes
+        groups = [windows] if shared else [{name: count} for name, count in windows.items()]
+        self._windows = [Windows(one) for one in groups]
+        self._of = {name: at for at, one in zip(self._windows, groups, strict=True) for name in one}
         self._sent: dict[str, set[int]] = {name: set() for name in windows}
 
     def warm(self) -> Iterable[Warm]:
-        """Compute the leaders' prefixes."""
-        return self._leaders
+        """Send the prefixes."""
+        return self._prefixes
 
     def send(self, state: State, fresh: Sequence[int]) -> Iterable[tuple[int, str]]:
         """Queue fresh calls by turn, then fill the windows."""
         for number in fresh:
             task = self.tasks[number]
             name, turn = self._turn(task.call, task.row)
-            heapq.heappush(self._queues[name], (turn, number))
-        for name, queue in self._queues.items():
-            ended = self._sent[name] - state.in_flight[name]
-            for number in ended:
-                self._held[name] -= self.tasks[number].prompt + self.tasks[number].answer
-            self._sent[name] -= ended
-            while queue and len(self._sent[name]) < self._windows[name]:
-                task = self.tasks[queue[0][1]]
-                size, room = task.prompt + task.answer, self._room.get(name, 0)
-                if room and self._sent[name] and self._held[name] + size > room:
+            # The simulated call stands for the unit that a run would send.
+            entry = (turn, task.row, (), number, cast("Unit", number))
+            self._of[name].put(name, entry)
+        for name, sent in self._sent.items():
+            for _ in sent - state.in_flight[name]:
+                self._of[name].give_back(name)
+            sent &= state.in_flight[name]
+        for windows in self._windows:
+            while True:
+                name, waiting = next(windows.sources(), ("", []))
+                if not waiting:
                     break
-                heapq.heappop(queue)
-                self._held[name] += size
-                self._sent[name].add(task.number)
-                yield task.number, name
+                number = heapq.heappop(waiting)[3]
+                windows.take(name)
+                self._sent[name].add(number)
+                yield number, name

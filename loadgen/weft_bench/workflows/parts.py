@@ -1,4 +1,4 @@
-"""The planner with one part left out."""
+"""The planner with one part left out, or with one that it does not have."""
 
 from __future__ import annotations
 
@@ -8,38 +8,26 @@ from typing import Final
 
 from weft_bench.workflows import dispatch
 from weft_bench.workflows.play import Dispatcher
-from weft_bench.workflows.systems import SYSTEMS, Scene
+from weft_bench.workflows.systems import SYSTEMS, Scene, follow
 
 
 def dispatcher(scene: Scene, name: str) -> Dispatcher:
-    """Return the dispatcher of a system or of a planner without a part. Raises KeyError."""
+    """Return the dispatcher of a system or of a changed planner. Raises KeyError."""
     return {**SYSTEMS, **_PARTS}[name](scene)
 
 
 def _even_slices(scene: Scene) -> Dispatcher:
     """As if all engines had the costs of the first one."""
-    equal = replace_costs(scene)
-    made = equal.planned()
-    names = made.operators
-    return dispatch.Planned(
-        scene.tasks,
-        dict(zip(made.replicas, made.windows, strict=True)),
-        lambda call, row: made.turn(names[call], row),
-    )
+    equal = Scene(scene.batch, [scene.shapes[0]] * len(scene.shapes), scene.seed)
+    return follow(scene, equal.planned())
 
 
-def replace_costs(scene: Scene) -> Scene:
-    """Return the scene with engines that are all like the first."""
-    return Scene(scene.batch, [scene.shapes[0]] * len(scene.shapes), scene.seed)
-
-
-def _no_order(scene: Scene) -> Dispatcher:
+def _random_order(scene: Scene) -> Dispatcher:
     """The plan's replicas and windows, and turns in random order."""
     made = scene.planned()
-    names = made.operators
+    names, count = made.operators, len(made.operators)
     turns = list(range(len(scene.tasks)))
     scene.rng.shuffle(turns)
-    count = len(names)
     return dispatch.Planned(
         scene.tasks,
         dict(zip(made.replicas, made.windows, strict=True)),
@@ -47,20 +35,34 @@ def _no_order(scene: Scene) -> Dispatcher:
     )
 
 
-def _no_window(scene: Scene) -> Dispatcher:
-    """All ready calls are sent at once."""
-    made = replace(scene.planned(), windows=(len(scene.tasks),) * len(scene.replicas))
-    names = made.operators
+def _random_rows(scene: Scene) -> Dispatcher:
+    """The plan's order and windows, and each row on a random replica."""
+    made = scene.planned()
+    names, worker = made.operators, list(range(scene.batch.rows))
+    scene.rng.shuffle(worker)
     return dispatch.Planned(
         scene.tasks,
         dict(zip(made.replicas, made.windows, strict=True)),
-        lambda call, row: made.turn(names[call], row),
+        lambda call, row: (
+            made.turn(names[call], worker[row])[0],
+            made.turn(names[call], row)[1],
+        ),
     )
 
 
+def _no_window(scene: Scene) -> Dispatcher:
+    """All ready calls are sent at once."""
+    most = (len(scene.tasks),) * len(scene.replicas)
+    return follow(scene, replace(scene.planned(), windows=most))
+
+
 _PARTS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
-    "no leaders": SYSTEMS["weft, schedule only"],
     "even slices": _even_slices,
-    "no order": _no_order,
+    "random order": _random_order,
+    "random rows": _random_rows,
     "no window": _no_window,
+    "no sharing of queues": lambda scene: follow(scene, scene.planned(), shared=False),
+    "with prefixes sent first": lambda scene: follow(
+        scene, scene.planned(), prefixes=dispatch.static_prefixes(scene.batch, scene.names)
+    ),
 }

@@ -33,7 +33,8 @@ class State:
     done: set[int] = field(default_factory=set)
 
 
-# Tokens at the start of a prompt that a dispatcher has computed on a replica before all calls.
+# A replica, and the start of a prompt that it gets before all calls. Calls do not wait for it: vLLM
+# shares the blocks of a prompt from the step in which it begins.
 Warm = tuple[str, tuple[Part, ...]]
 
 
@@ -41,7 +42,7 @@ class Dispatcher(Protocol):
     """Decides which calls are sent, when and where."""
 
     def warm(self) -> Iterable[Warm]:
-        """Return the prefixes to compute before the first call."""
+        """Return the prefixes to send before the first call."""
         ...
 
     def send(self, state: State, fresh: Sequence[int]) -> Iterable[tuple[int, str]]:
@@ -52,8 +53,8 @@ class Dispatcher(Protocol):
 @dataclass(frozen=True, slots=True)
 class Played:
     """Figures of a batch. seconds: from its start to its last answer. hit_rate: cached share of all
-    prompt tokens. prompt_tokens: of all calls, with those of warming. busy: share of the time that
-    the engines computed, mean over replicas. batch: calls in a step, mean over time.
+    prompt tokens. prompt_tokens, fresh_tokens: of all calls and of prefixes that were sent before
+    them; fresh ones were computed. shares: of the calls, by replica.
     """
 
     seconds: float
@@ -93,18 +94,15 @@ class _Play:
         self._versions = dict.fromkeys(self._replicas, 0)
         self._order = 0
         self._calls: dict[str, int] = {}
-        self._warming = 0
         self._prompt = self._cached = self._preempted = 0
         self._served = dict.fromkeys(self._replicas, 0)
 
     def run(self) -> Played:
-        for name, parts in self._dispatcher.warm():
-            self._add(name, f"warm-{self._warming}", parts, 1)
-            self._warming += 1
+        for number, (name, parts) in enumerate(self._dispatcher.warm()):
+            self._add(name, f"warm-{number}", parts, 1)
         first = [task.number for task in self._tasks if not task.needs]
         self._state.ready.update(dict.fromkeys(first))
-        if not self._warming:
-            self._send(first)
+        self._send(first)
         while self._events:
             self._state.now, what, _, name, version = heapq.heappop(self._events)
             if version != self._versions[name]:
@@ -161,9 +159,6 @@ class _Play:
             self._preempted += report.preemptions
             number = self._calls.pop(report.call, None)
             if number is None:
-                self._warming -= 1
-                if not self._warming:
-                    fresh += list(state.ready)
                 continue
             state.in_flight[replica.name].discard(number)
             state.done.add(number)
@@ -172,9 +167,7 @@ class _Play:
                 if not self._missing[follower]:
                     state.ready[follower] = None
                     fresh.append(follower)
-            self._ended = True
-        if not self._warming:
-            self._send(fresh)
+        self._send(fresh)
         self._schedule(replica, _BEGINS, state.now)
 
     def _schedule(self, replica: Replica, what: int, at: float) -> None:

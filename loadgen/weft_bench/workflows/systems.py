@@ -10,14 +10,12 @@ from weft_gateway.policies.costs import EngineCosts, StepCosts
 from weft_gateway.workflows.costs import Replica, Worker
 from weft_gateway.workflows.orders import Lane
 from weft_gateway.workflows.plan import Plan, plan
-from weft_gateway.workflows.radix import Slot
 from weft_gateway.workflows.schedule import schedule
 
 from weft_bench.costs.presets import EngineShape, preset
 from weft_bench.workflows import dispatch
 from weft_bench.workflows.play import Dispatcher, Played, Warm, play
 from weft_bench.workflows.tasks import Batch, Task, tasks
-from weft_bench.workloads.schema import Part
 from weft_bench.workloads.streams import stream
 
 # An engine with one eighth of the slots, the cache, the tokens of a step and the fixed time of a
@@ -27,9 +25,11 @@ SCALE: Final = 8
 
 
 def engines(
-    name: str = "8b-a100", replicas: int = 2, slow: Sequence[float] = ()
+    name: str = "8b-a100", replicas: int = 2, slow: Sequence[float] = (), cache: float = 1.0
 ) -> list[EngineShape]:
-    """Return scaled engines. slow: factors on the costs of each, 1 for missing ones."""
+    """Return scaled engines. slow: factors on the costs of each, 1 for missing ones. cache: factor
+    on the KV blocks of all.
+    """
     whole = preset(name)
     found = []
     for at in range(replicas):
@@ -49,7 +49,7 @@ def engines(
                 cost=scaled,
                 slots=whole.slots // SCALE,
                 step_tokens=whole.step_tokens // SCALE,
-                kv_blocks=whole.kv_blocks // SCALE,
+                kv_blocks=int(whole.kv_blocks * cache) // SCALE,
             )
         )
     return found
@@ -127,7 +127,7 @@ def _longest(scene: Scene) -> Dispatcher:
 
 
 def _helium(scene: Scene, warm: bool = True) -> Dispatcher:
-    """Algorithm 1 with rows sliced evenly and static prefixes computed first."""
+    """Algorithm 1 with rows sliced evenly and static prefixes sent first."""
     batch, count = scene.batch, len(scene.names)
     worker = Worker(min(one.kv_tokens for one in scene.replicas))
     names = [call.name for call in batch.calls]
@@ -138,36 +138,22 @@ def _helium(scene: Scene, warm: bool = True) -> Dispatcher:
     def turn(call: int, row: int) -> tuple[str, int]:
         return scene.names[row // width], lane.turn(call, row % width)
 
-    leaders = dispatch.Warmed(scene.tasks, scene.names, scene.rng, batch).warm() if warm else ()
+    prefixes = dispatch.static_prefixes(batch, scene.names) if warm else ()
     windows = {one.name: 2 * one.slots for one in scene.replicas}
-    return dispatch.Planned(scene.tasks, windows, turn, tuple(leaders))
+    return dispatch.Planned(scene.tasks, windows, turn, False, prefixes)
 
 
-def _weft(scene: Scene, made: Plan | None = None, lead: bool = True) -> Dispatcher:
-    """The planner's plan with its leaders."""
-    made = made or scene.planned()
+def follow(
+    scene: Scene, made: Plan, shared: bool = True, prefixes: Sequence[Warm] = ()
+) -> dispatch.Planned:
+    """Return the dispatcher of a plan. shared, prefixes: as in `Planned`."""
     names = made.operators
 
     def turn(call: int, row: int) -> tuple[str, int]:
         return made.turn(names[call], row)
 
     windows = dict(zip(made.replicas, made.windows, strict=True))
-    return dispatch.Planned(scene.tasks, windows, turn, lead_parts(scene, made) if lead else ())
-
-
-def lead_parts(scene: Scene, made: Plan) -> list[Warm]:
-    """Return the prefixes of a plan's leaders."""
-    found: list[Warm] = []
-    for leader in made.leaders:
-        parts, passed = [], 0
-        for run in scene.batch.calls[leader.operator].prompt:
-            assert isinstance(run, Slot)
-            if passed == leader.tokens:
-                break
-            parts.append(Part(run.key, min(run.tokens, leader.tokens - passed)))
-            passed += parts[-1].tokens
-        found += [(made.replicas[at], tuple(parts)) for at in leader.replicas]
-    return found
+    return dispatch.Planned(scene.tasks, windows, turn, shared, prefixes)
 
 
 SYSTEMS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
@@ -179,6 +165,5 @@ SYSTEMS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
     "kvflow": _kvflow,
     "helium": _helium,
     "helium, schedule only": lambda scene: _helium(scene, warm=False),
-    "weft": _weft,
-    "weft, schedule only": lambda scene: _weft(scene, lead=False),
+    "weft": lambda scene: follow(scene, scene.planned()),
 }

@@ -124,13 +124,14 @@ def first_statics(calls: Sequence[PlannedCall]) -> dict[tuple[str, ...], int]:
     return found
 
 
-def varied(batch: Batch, rng: Random) -> Batch:
-    """Return a batch whose lengths differ by up to 30% from these, at random. A placeholder has the
-    same length in all prompts.
+def varied(batch: Batch, rng: Random, longer: float = 1.0) -> Batch:
+    """Return a batch whose lengths are `longer` times these, and differ by up to 30% at random. A
+    placeholder has the same length in all prompts.
     """
     lengths: dict[str, int] = {}
     answers = {
-        call.name: max(1.0, round(call.answer * rng.uniform(0.7, 1.3))) for call in batch.calls
+        call.name: max(1.0, round(longer * call.answer * rng.uniform(0.7, 1.3)))
+        for call in batch.calls
     }
     made = []
     for call in batch.calls:
@@ -138,7 +139,7 @@ def varied(batch: Batch, rng: Random) -> Batch:
         for run in call.prompt:
             assert isinstance(run, Slot)
             if run.key not in lengths:
-                drawn = round(run.tokens * rng.uniform(0.7, 1.3))
+                drawn = round(longer * run.tokens * rng.uniform(0.7, 1.3))
                 lengths[run.key] = max(1, int(answers.get(run.key, drawn)))
             runs.append(replace(run, tokens=lengths[run.key]))
         made.append(replace(call, prompt=tuple(runs), answer=answers[call.name]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.workflows.dispatch import Free
+from weft_bench.workflows.dispatch import Free, Planned
+from weft_bench.workflows.parts import dispatcher
 from weft_bench.workflows.shapes import SHAPES
 from weft_bench.workflows.systems import SYSTEMS, Scene, engines
 
@@ -43,3 +44,44 @@ def test_plan_gives_a_slow_engine_fewer_calls() -> None:
     scene = Scene(SHAPES["map-reduce"](18), engines(slow=(1.0, 2.0)), 0)
     found = scene.run(SYSTEMS["weft"](scene))
     assert found.shares["replica-0"] == pytest.approx(2 / 3, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["random rows", "random order", "even slices", "no window", "with prefixes sent first"],
+)
+def test_planner_with_a_change_plays_every_call(part: str) -> None:
+    scene = Scene(SHAPES["reflect"](6), engines(slow=(1.0, 2.0)), 0)
+    assert scene.run(dispatcher(scene, part)).seconds > 0
+
+
+def test_engine_without_calls_gets_those_of_the_other_one() -> None:
+    """All turns are on one engine, whose window is smaller than the calls."""
+    found = {}
+    for shared in (True, False):
+        scene = Scene(SHAPES["map-reduce"](6), engines(), 0)
+        windows = dict.fromkeys(scene.names, 4)
+        turns = Planned(
+            scene.tasks, windows, lambda call, row: ("replica-0", 100 * row + call), shared
+        )
+        found[shared] = scene.run(turns)
+    assert found[False].shares["replica-1"] == 0
+    assert found[True].shares["replica-1"] > 0.3
+    assert found[True].seconds < found[False].seconds
+
+
+def test_prefixes_that_are_sent_first_are_not_computed_again() -> None:
+    fresh = {}
+    for system in ("random", "kvflow"):
+        scene = Scene(SHAPES["map-reduce"](6), engines(), 0)
+        fresh[system] = scene.run(SYSTEMS[system](scene)).fresh_tokens
+    # Each engine computes the 15 prefixes once in both, at most with one token of an answer more.
+    assert fresh["kvflow"] == pytest.approx(fresh["random"], rel=0.01)
+
+
+def test_smaller_cache_has_fewer_hits() -> None:
+    rates = []
+    for cache in (1.0, 0.1):
+        scene = Scene(SHAPES["reflect"](24), engines(cache=cache), 0)
+        rates.append(scene.run(SYSTEMS["random"](scene)).hit_rate)
+    assert rates[1] < rates[0]
