@@ -25,18 +25,13 @@ _ROWS: Final[Mapping[str, int]] = {
 _SYSTEMS: Final = ("operator-wise", "random", "parrot", "kvflow", "helium", _OURS)
 # Only the order and the placement: nothing is sent ahead.
 _SCHEDULES: Final = (
-    "query-wise", "operator-wise", "random", "longest prefix", "helium, schedule only", _OURS,
+    "query-wise", "operator-wise", "random", "longest prefix", "helium, schedule only",
+    "weft, schedule only",
 )  # fmt: skip
 _PARTS: Final = (
-    _OURS, "random rows", "random order", "no window", "no sharing of queues",
-    "with prefixes sent first",
+    _OURS, "even slices", "no rows", "no order", "no window", "prefixes first",
+    "weft, schedule only",
 )  # fmt: skip
-# Workflows, factor on the second engine's costs, factor on the cache of both.
-_SCENES: Final = (
-    (("map-reduce-context", "reflect", "trading"), 1.0, 1.0),
-    (("map-reduce-context", "reflect"), 2.0, 1.0),
-    (("map-reduce-context", "reflect"), 1.0, 0.25),
-)
 _SEEDS: Final = 3
 # The constants of the planner were fixed with other seeds.
 _FIRST_SEED: Final = 100
@@ -63,18 +58,15 @@ _NOTES: Final = (
 def measure(cell: Cell) -> Values:
     """Return the figures of a cell with the settings `shape`, `rows`, `system` and `slow`.
 
-    slow: factor on the second engine's costs. cache: optional factor on the KV blocks of both.
-    seconds: of the batch. predicted: over the actual seconds, for plans. Raises the errors of
-    `play`.
+    slow: factor on the second engine's costs. seconds: of the batch. predicted: over the actual
+    seconds, for plans. Raises the errors of `play`.
     """
     from weft_bench.workflows.parts import dispatcher
     from weft_bench.workflows.shapes import SHAPES
     from weft_bench.workflows.systems import Scene, engines
 
     batch = SHAPES[cell.text("shape")](int(cell.number("rows")))
-    shapes = engines(
-        slow=(1.0, cell.number("slow")), cache=float(dict(cell.settings).get("cache", 1))
-    )
+    shapes = engines(slow=(1.0, cell.number("slow")))
     scene = Scene(batch, shapes, _FIRST_SEED + cell.seed)
     found = scene.run(dispatcher(scene, cell.text("system")))
     values = {
@@ -93,7 +85,6 @@ def _cells(
     systems: Sequence[str],
     rows: int = 0,
     slow: float = 1.0,
-    **settings: float,
 ) -> Sequence[Cell]:
     return [
         cell
@@ -105,21 +96,14 @@ def _cells(
             rows=rows or _ROWS[shape],
             system=system,
             slow=slow,
-            **settings,
         )
     ]
 
 
 def _part_cells(quick: bool) -> Sequence[Cell]:
-    if quick:
-        return _cells(("reflect",), (_OURS, "even slices"), 12, slow=2.0, cache=1.0)
-    return [
-        cell
-        for shapes, slow, cache in _SCENES
-        for cell in _cells(
-            shapes, (*_PARTS, *(("even slices",) if slow > 1 else ())), slow=slow, cache=cache
-        )
-    ]
+    shapes = ("reflect",) if quick else ("map-reduce", "reflect", "trading")
+    parts = (_OURS, "even slices") if quick else _PARTS
+    return [cell for slow in (1.0, 2.0) for cell in _cells(shapes, parts, 12 if quick else 0, slow)]
 
 
 def _table(found: Measured, title: str, base: str) -> Table:
@@ -183,15 +167,15 @@ TABLE_4: Final = Experiment(
     "and 37.1, longest prefix first 188.93 and 37.9, Helium 149.76 and 56.5",
     cells=lambda quick: _cells(
         ("trading",),
-        ("random", "helium, schedule only", _OURS) if quick else _SCHEDULES,
+        ("random", *_SCHEDULES[-2:]) if quick else _SCHEDULES,
         rows=2 if quick else 0,
     ),
     measure=measure,
-    tables=lambda found: [_table(found, "time of a batch", _OURS)] if found else [],
+    tables=lambda found: [_table(found, "time of a batch", _SCHEDULES[-1])] if found else [],
     notes=_NOTES,
     headline=lambda found: _headline(
         found,
-        _OURS,
+        _SCHEDULES[-1],
         ("random", "longest prefix", "helium, schedule only"),
         "time of a batch over the other's; less is better",
     ),
@@ -203,24 +187,22 @@ TABLE_4: Final = Experiment(
 def _part_tables(found: Measured) -> Sequence[Table]:
     if not found:
         return []
-    down = {"engine 2": "slow", "cache": "cache", "workflow": "shape", "planner": "system"}
+    down = {"engine 2": "slow", "workflow": "shape", "planner": "system"}
     columns = {
         "s": mean("seconds"),
         "over the whole planner's": over("seconds", system=_OURS),
         "hit rate": mean("hit_rate"),
     }
-    title = "time of a batch; engine 2: factor on its costs; cache: factor on that of both engines"
-    return [table(found, title, down, columns)]
+    return [table(found, "time of a batch; engine 2: factor on its costs", down, columns)]
 
 
 def _part_headline(found: Measured) -> Headline:
     scores = []
-    for _, at in each(found, "slow", "cache"):
-        slow, cache = at.only("slow"), at.only("cache")
+    for slow, at in each(found, "slow"):
         ours = pooled(at.where(system=_OURS), "seconds")
         scores += [
             less(
-                f"engine 2 x {slow}, cache x {cache} ({part})",
+                f"engine 2 x {slow} ({part})",
                 ours.ratio("seconds", pooled(at.where(system=part), "seconds")),
             )
             for part in at.levels("system")
@@ -232,7 +214,7 @@ def _part_headline(found: Measured) -> Headline:
 
 TABLE_3: Final = Experiment(
     name="helium-t3",
-    title="Parts of the planner, on equal, unequal and small engines",
+    title="Parts of the planner, on equal and unequal engines",
     source="Helium, Table 3; only its rows about the schedule and the cache",
     published="without proactive KV +3.55%, without cache-aware scheduling +17.66%",
     cells=_part_cells,
@@ -240,9 +222,12 @@ TABLE_3: Final = Experiment(
     tables=_part_tables,
     notes=(
         *_NOTES,
-        "random rows: each row on a random engine; random order: rows on their engines, calls in "
-        "any order; even slices: as if both engines were equal; no window: all ready calls are "
-        "sent at once; no sharing: an engine without calls gets none of the other's",
+        "even slices: as if both engines were equal; no rows: each row on a random engine; no "
+        "order: calls in any order on their engines; no window: all ready calls are sent at once; "
+        "prefixes first: static prefixes are sent before all calls; schedule only: an engine "
+        "without calls gets none of the other's",
+        "no leaders is the planner of the measured commit without calls that computed static "
+        "prefixes first; today's has none",
     ),
     headline=_part_headline,
     code=_CODE,

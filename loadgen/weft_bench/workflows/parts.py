@@ -58,11 +58,10 @@ def _no_window(scene: Scene) -> Dispatcher:
 
 _PARTS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
     "even slices": _even_slices,
-    "random order": _random_order,
-    "random rows": _random_rows,
+    "no order": _random_order,
+    "no rows": _random_rows,
     "no window": _no_window,
-    "no sharing of queues": lambda scene: follow(scene, scene.planned(), shared=False),
-    "with prefixes sent first": lambda scene: follow(
+    "prefixes first": lambda scene: follow(
         scene, scene.planned(), prefixes=dispatch.static_prefixes(scene.batch, scene.names)
     ),
 }

@@ -25,11 +25,9 @@ SCALE: Final = 8
 
 
 def engines(
-    name: str = "8b-a100", replicas: int = 2, slow: Sequence[float] = (), cache: float = 1.0
+    name: str = "8b-a100", replicas: int = 2, slow: Sequence[float] = ()
 ) -> list[EngineShape]:
-    """Return scaled engines. slow: factors on the costs of each, 1 for missing ones. cache: factor
-    on the KV blocks of all.
-    """
+    """Return scaled engines. slow: factors on the costs of each, 1 for missing ones."""
     whole = preset(name)
     found = []
     for at in range(replicas):
@@ -49,7 +47,7 @@ def engines(
                 cost=scaled,
                 slots=whole.slots // SCALE,
                 step_tokens=whole.step_tokens // SCALE,
-                kv_blocks=int(whole.kv_blocks * cache) // SCALE,
+                kv_blocks=whole.kv_blocks // SCALE,
             )
         )
     return found
@@ -166,4 +164,5 @@ SYSTEMS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
     "helium": _helium,
     "helium, schedule only": lambda scene: _helium(scene, warm=False),
     "weft": lambda scene: follow(scene, scene.planned()),
+    "weft, schedule only": lambda scene: follow(scene, scene.planned(), shared=False),
 }

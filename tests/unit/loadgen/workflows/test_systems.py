@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from weft_bench.workflows.dispatch import Free, Planned
 from weft_bench.workflows.parts import dispatcher
 from weft_bench.workflows.shapes import SHAPES
-from weft_bench.workflows.systems import SYSTEMS, Scene, engines
+from weft_bench.workflows.systems import SYSTEMS, Scene, engines, follow
+from weft_gateway.workflows.calls import build_tree
+from weft_gateway.workflows.plan import predicted_plan
+from weft_gateway.workflows.problem import operations
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.engine
@@ -48,7 +53,7 @@ def test_plan_gives_a_slow_engine_fewer_calls() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["random rows", "random order", "even slices", "no window", "with prefixes sent first"],
+    ["even slices", "no rows", "no order", "no window", "prefixes first"],
 )
 def test_planner_with_a_change_plays_every_call(part: str) -> None:
     scene = Scene(SHAPES["reflect"](6), engines(slow=(1.0, 2.0)), 0)
@@ -75,13 +80,31 @@ def test_prefixes_that_are_sent_first_are_not_computed_again() -> None:
     for system in ("random", "kvflow"):
         scene = Scene(SHAPES["map-reduce"](6), engines(), 0)
         fresh[system] = scene.run(SYSTEMS[system](scene)).fresh_tokens
-    # Each engine computes the 15 prefixes once in both, at most with one token of an answer more.
-    assert fresh["kvflow"] == pytest.approx(fresh["random"], rel=0.01)
+    # Each engine computes the 15 prefixes once in both; the last block of a prefix is computed twice.
+    assert fresh["kvflow"] == pytest.approx(fresh["random"], rel=0.02)
 
 
-def test_smaller_cache_has_fewer_hits() -> None:
-    rates = []
-    for cache in (1.0, 0.1):
-        scene = Scene(SHAPES["reflect"](24), engines(cache=cache), 0)
-        rates.append(scene.run(SYSTEMS["random"](scene)).hit_rate)
-    assert rates[1] < rates[0]
+@pytest.mark.parametrize("shape", ["map-reduce", "debate-context", "reflect"])
+def test_prediction_is_within_15_percent_of_the_engines(shape: str) -> None:
+    scene = Scene(SHAPES[shape](18), engines(slow=(1.0, 1.5)), 1)
+    made = scene.planned()
+    assert made.seconds == pytest.approx(scene.run(follow(scene, made)).seconds, rel=0.15)
+
+
+def test_predictions_rank_plans_as_the_engines_do() -> None:
+    scene = Scene(SHAPES["reflect"](18), engines(slow=(1.0, 2.0)), 1)
+    made = scene.planned()
+    even = Scene(scene.batch, engines(), 1).planned()
+    plans = [
+        made,
+        replace(even, windows=made.windows),
+        replace(made, windows=(8, 8)),
+        replace(made, windows=(2, 2)),
+    ]
+    found = operations(scene.batch.calls, build_tree(scene.batch.calls))
+    predicted = [
+        predicted_plan(one, found, scene.replicas, scene.batch.distinct).seconds for one in plans
+    ]
+    played = [scene.run(follow(scene, one, shared=False)).seconds for one in plans]
+    by_time = range(len(plans))
+    assert sorted(by_time, key=predicted.__getitem__) == sorted(by_time, key=played.__getitem__)
