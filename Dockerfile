@@ -45,14 +45,17 @@ RUN pip --python /opt/weft/bin/python install --no-deps /wheels/weft-*.whl \
 
 # --- the gateway -----------------------------------------------------------------------------
 FROM python:${PYTHON}-slim-bookworm AS gateway
-RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin weft
+RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin weft \
+    && install --directory --owner weft --mode 700 /data
 COPY --from=gateway-environment /opt/weft /opt/weft
 ENV PATH=/opt/weft/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     WEFT_HOST=0.0.0.0 \
-    WEFT_PORT=8080
+    WEFT_PORT=8080 \
+    WEFT_DATA_DIR=/data
 USER weft
 WORKDIR /home/weft
+VOLUME /data
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 # /health returns 503 while no replica is healthy, so that `up --wait` waits for one.

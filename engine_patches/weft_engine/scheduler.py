@@ -227,13 +227,16 @@ class WeftScheduler(SchedulerHooks):
             "demotions": self.calls.demotions,
             "kv_usage": self.get_kv_cache_usage(),
             "cache_tokens": self.cache_tokens(),
-            **self.limits(),
-            "costs": self._meter.fit.state(),
+            **self.speed(),
             "swap": None if self._swap is None else self._swap.state(),
             "held_back": 0 if self._residents is None else self._residents.deferred,
             "kept_blocks": 0 if self._residents is None else self._residents.kept_blocks,
             "kv": None if self._eviction is None else self._eviction.policy.state(),
         }
+
+    def speed(self) -> dict[str, Any]:
+        """The part of `state` that predicts a call's time: the limits and the fitted step costs."""
+        return {**self.limits(), "costs": self._meter.fit.state()}
 
     def cache_tokens(self) -> int:
         """The capacity of the prefix cache in tokens; 0 if it is off."""

@@ -41,6 +41,15 @@ class Graph:
         """Return a digest of the workflow, in hex: the same for the same workflow in YAML."""
         return self.workflow.signature()
 
+    def explain(self, rows: str | Path, width: int = 120) -> str:
+        """Return the plan over the rows of a file as text, as `weft explain` prints it. Raises
+        ValueError for invalid input.
+        """
+        from weft_gateway.runs.explaining import explained
+        from weft_gateway.workflows.explain_text import text
+
+        return text(explained(self.workflow, Path(rows)), width)
+
     def run(
         self,
         rows: str | Path,

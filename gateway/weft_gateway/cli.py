@@ -24,6 +24,10 @@ MOUNTED: Final = {
 
 # The gateway's own commands that are imported when they run: summary and module.
 OWN: Final = {
+    "explain": (
+        "Show the plan of a batch workflow: calls, tokens, rewrites.",
+        "weft_gateway.cli_workflows",
+    ),
     "replicas": (
         "List, add, drain, resume and remove replicas of a running gateway.",
         "weft_gateway.cli_replicas",

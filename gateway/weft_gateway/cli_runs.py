@@ -57,7 +57,7 @@ def run(
         typer.Option(help="HOST or HOST:PORT that http operators may reach; repeatable"),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="show the operators, and run nothing")
+        bool, typer.Option("--explain", help="show the plan, and run nothing")
     ] = False,
     analyze: Annotated[
         bool, typer.Option("--analyze", help="show calls and tokens by operator at the end")
@@ -195,16 +195,13 @@ def _progress(runner: Any, total: int, quiet: bool) -> Iterator[None]:
 
 
 def _explain(job: Any) -> None:
-    """Print the operators after rewriting, and what the rewrites did."""
-    from weft_gateway.workflows.rewrite import rewrite
+    """Print the plan, as `weft explain` does."""
+    from rich.console import Console
 
-    done = rewrite(job.workflow)
-    for one in done.workflow.operators:
-        items = f" for each of {one.for_each}" if one.for_each else ""
-        reads = f" <- {', '.join(one.inputs)}" if one.inputs else ""
-        typer.echo(f"{one.name}: {type(one.body).__name__.lower()}{items}{reads}")
-    for each in done.rewrites:
-        typer.echo(f"{each.kind}: {each.operator}: {each.reason}")
+    from weft_gateway.runs.explaining import explained
+    from weft_gateway.workflows.explain_text import text
+
+    sys.stdout.write(text(explained(job.workflow, job.input), Console().width))
 
 
 def _analyze(counts: Any) -> None:

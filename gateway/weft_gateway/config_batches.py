@@ -15,8 +15,8 @@ class BatchSettings(BaseSettings):
 
     data_dir: str = Field(
         "",
-        description="folder of files and batches, which one gateway process uses; empty: "
-        "`.weft/gateway-PORT` in the working folder",
+        description="folder of files and batches on a local disk, which the gateways of a machine "
+        "may share; empty: `.weft/gateway-PORT` in the working folder",
     )
     file_bytes: int = Field(
         209_715_200,

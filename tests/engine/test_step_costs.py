@@ -28,6 +28,8 @@ def test_an_engine_reports_the_costs_of_its_steps_and_its_limits(engine):
     assert costs["relative_error"] < 0.05
     limits = [state[name] for name in ("slots", "step_tokens", "kv_blocks", "block_tokens")]
     assert limits == [8, 2048, 512, 16]
+    # The simulator reads only this part.
+    assert e.scheduler.speed().items() <= state.items()
 
 
 def test_context_counts_the_tokens_before_the_computed_ones(engine):

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 
 CHAT = "/v1/chat/completions"
+# Calls of batches in flight at an engine of a test.
+CALLS = 4
+DEADLINE_S = 60
 
 
 def line(number: int, content: str = "", **body: Any) -> dict[str, Any]:
@@ -23,7 +32,7 @@ def lines(*requests: Any) -> bytes:
 
 
 async def chat(wire: Any, request: Any) -> None:
-    """Answer with the last message."""
+    """Answer with the last message. An answer has used 5 tokens."""
     body = request.json
     said = body["messages"][-1]["content"]
     await wire.plain(
@@ -39,6 +48,7 @@ async def chat(wire: Any, request: Any) -> None:
                     "finish_reason": "stop",
                 }
             ],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
         }
     )
 
@@ -76,3 +86,33 @@ async def content(client: openai.AsyncOpenAI, file_id: str | None) -> dict[str, 
     by_id = {one["custom_id"]: one for one in found}
     assert len(by_id) == len(found)
     return by_id
+
+
+@contextlib.asynccontextmanager
+async def served(
+    port: int, replica: str, folder: Path, **environment: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a gateway process until the context ends, which kills it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
+        env={
+            **os.environ,
+            "WEFT_REPLICAS": replica,
+            "WEFT_DATA_DIR": str(folder),
+            "WEFT_BATCH_CALLS": str(CALLS),
+            **environment,
+        },
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_S), httpx.AsyncClient(trust_env=False) as client:
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    if (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200:
+                        break
+                await asyncio.sleep(0.05)
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

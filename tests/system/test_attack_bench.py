@@ -39,7 +39,8 @@ def _group_members(group: int) -> list[int]:
 
 
 def _bench(file: Path, attacks: str, goal_ms: float) -> tuple[int, str]:
-    command = [sys.executable, "-m", "weft_gateway.cli", "bench", "attack", "--seconds", "0.6"]
+    # On a loaded machine, the gateway needs about a second to read up to the limit of a message.
+    command = [sys.executable, "-m", "weft_gateway.cli", "bench", "attack", "--seconds", "1.5"]
     command += ["--rounds", "1", "--attacks", attacks, "--goal-ms", str(goal_ms)]
     bench = subprocess.Popen(
         [*command, "--json", str(file)],
@@ -59,7 +60,7 @@ def test_attacks_take_place_with_calls_of_an_ordinary_client(tmp_path: Path) -> 
     for name, cell in cells.items():
         assert cell["did"][ATTACKS[name].sign] > 0, name
         # The client makes all scheduled calls, also if one of them takes long.
-        assert cell["attacked"]["calls"] == [30]
+        assert cell["attacked"]["calls"] == [75]
         assert cell["attacked"]["errors"] == cell["alone"]["errors"] == 0
 
 

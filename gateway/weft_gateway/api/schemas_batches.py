@@ -103,6 +103,28 @@ class RequestCounts(BaseModel):
     failed: int
 
 
+class InputTokensDetails(BaseModel):
+    """A part of the input tokens."""
+
+    cached_tokens: int = Field(description="tokens that the engine found in its KV cache")
+
+
+class OutputTokensDetails(BaseModel):
+    """A part of the output tokens."""
+
+    reasoning_tokens: int
+
+
+class BatchUsage(BaseModel):
+    """The sum of the usage of all lines of the output."""
+
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
 class Batch(BaseModel):
     """A batch."""
 
@@ -126,6 +148,7 @@ class Batch(BaseModel):
     cancelling_at: int | None
     cancelled_at: int | None
     request_counts: RequestCounts
+    usage: BatchUsage
     metadata: dict[str, str] | None
 
 

@@ -154,6 +154,10 @@ class Budgets:
             self.costs.learn(
                 call.model, replica, kind, prompt, cached, output, service_s, beside, fit_s
             )
+            unit = self._units.get(call.key)
+            if found is not None and found.scope is not Scope.CALL and unit is not None:
+                position = _position(call.program, call.program.goal)
+                self._lengths.served(unit.path, position, service_s)
 
     def follow(self, call: Call) -> None:
         """Record a closed call with a budget for the end of its unit: the forecast, and where its
@@ -216,6 +220,7 @@ class Budgets:
         cost_s = found.cost_s or call.expected_s or 0.0
         later_s = found.later_s or cost_s
         remaining = p90 = 0
+        rest_s = rest_p90_s = 0.0
         stated = call.hints.stages_left is not None or bool(plan.stages)
         if goal.scope is Scope.CALL:
             stated = False
@@ -227,7 +232,7 @@ class Budgets:
             p90 = remaining
         elif not stated:
             path = f"{goal.scope.value}\n{kinds}"
-            remaining, p90 = self._lengths.quantiles(path, position)
+            remaining, p90, rest_s, rest_p90_s = self._lengths.ahead(path, position)
         left_s = target_s - now_s
         return CallBudget(
             goal.slo,
@@ -242,6 +247,8 @@ class Budgets:
             remaining,
             is_late(left_s, cost_s, remaining, later_s),
             cost_s + remaining * later_s,
+            cost_s + (rest_s or remaining * later_s),
+            (found.p90_s or cost_s) + (rest_p90_s or p90 * later_s),
             self._classes[goal.slo].weight if goal.slo in self._classes else 1.0,
             found.p90_s,
             found.fit_s,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter, time
 from typing import Final
 
@@ -73,7 +73,7 @@ class Engines:
             await self.turns.take(call.caller.tenant, len(call.raw))
         replica = self.registry[call.replica]
         weft = replica.kind is ReplicaKind.WEFT
-        call.context = context = self._scheduling_context(call, weft=weft)
+        call.context = context = self.scheduling_context(call, weft=weft)
         body, carried = build_engine_request(
             call.raw, call.body, call.endpoint, replica.kind, context, call.caller.salt
         )
@@ -128,7 +128,7 @@ class Engines:
         except (httpx.HTTPError, ReplicaWrongCall):
             return None
 
-    def _scheduling_context(self, call: Call, *, weft: bool) -> CallContext | None:
+    def scheduling_context(self, call: Call, *, weft: bool) -> CallContext | None:
         """Build the scheduling context for an engine with the plugin: the program's usage, the
         prompt's tags, its hints. None for other engines. Always sets the hints' fates.
         """
@@ -167,7 +167,18 @@ class Engines:
             share = 2.0**-hints.priority
             service_s, path_s = service_s * share, path_s * share
         tenant = call.identity.key.tenant
-        context = CallContext(
+        # Building it twice would cost each call with a target several microseconds.
+        target: dict[str, float | None] = {}
+        if budget is not None:
+            target = {
+                "budget_s": budget.budget_s,
+                "cost_s": budget.cost_s or None,
+                "left_s": budget.left_s,
+                "path_s": budget.path_s or None,
+                "deadline_s": budget.deadline_s,
+                "slo_weight": budget.weight,
+            }
+        return CallContext(
             call.id,
             program_digest(call.identity.key),
             service_s,
@@ -180,17 +191,7 @@ class Engines:
             retain_tokens=retain_tokens,
             tenant=tenant_digest(tenant),
             weight=self.tenants.of(tenant).weight,
-        )
-        if budget is None:
-            return context
-        return replace(
-            context,
-            budget_s=budget.budget_s,
-            cost_s=budget.cost_s or None,
-            left_s=budget.left_s,
-            path_s=budget.path_s or None,
-            deadline_s=budget.deadline_s,
-            slo_weight=budget.weight,
+            **target,
         )
 
     def _tags(self, call: Call) -> bool:

@@ -132,7 +132,9 @@ class CallBudget:
     target_s: Unix time. left_s: until the target, at most 0 if it has passed. budget_s: for this
     call. cost_s: predicted, of prefill_s and answer_s; 0 if unknown. remaining: calls after this
     one on the path. late: the predicted path does not fit into the time that is left. path_s:
-    predicted, of this call and the later ones. weight: of the class. p90_s: 90th percentile of the
+    predicted, of this call and the later ones, each like the calls of this stage. whole_s: the
+    same, each like the calls at its position; whole_p90_s: with the 90th percentiles of this call's
+    cost and of the number of the later ones. weight: of the class. p90_s: 90th percentile of the
     cost, 0 if unknown. fit_s: the cost without learned errors. tokens, tokens_p90: predicted for
     the answer. remaining_p90: of the calls after this one. stated: the client stated the remaining
     path. kind: names of the call's model, kind and stage, for the forecasts.
@@ -150,6 +152,8 @@ class CallBudget:
     remaining: int
     late: bool
     path_s: float = 0.0
+    whole_s: float = 0.0
+    whole_p90_s: float = 0.0
     weight: float = 1.0
     p90_s: float = 0.0
     fit_s: float = 0.0

@@ -157,6 +157,9 @@ class Costs:
         self._recent = RecentCalls()
         # By model and replica, until a sample changes it.
         self._paces: dict[tuple[str, str], _Pace] = {}
+        # By model, the mean of the replicas' seconds per uncached prompt token, per answer token
+        # without context, and per token of context; until one of these costs changes.
+        self._means: dict[str, tuple[float, float, float] | None] = {}
         # By model, until a replica is added or removed.
         self._replicas: dict[str, list[str]] = {}
 
@@ -170,12 +173,14 @@ class Costs:
             del self._engines[replica]
         else:
             self._engines[replica] = costs
+        self._means.clear()
         self._drop(self._paces, replica)
 
     def forget(self, replica: str) -> None:
         """Forget a replica that was removed."""
         self._engines.pop(replica, None)
         self._replicas.clear()
+        self._means.clear()
         self._drop(self._paces, replica)
         self._drop(self._calls, replica)
 
@@ -194,8 +199,10 @@ class Costs:
         fit.add(uncached, output, service_s, beside)
         if fit.samples < _STEADY or fit.samples % _STALE == 0:
             self._paces.pop((model, replica), None)
+            self._means.pop(model, None)
         if len(self._calls) > _MAX_KINDS:
             self._paces.pop(self._calls.popitem(last=False)[0], None)
+            self._means.clear()
         share = uncached / prompt if prompt else 1.0
         error = service_s / fit_s if fit_s else 0.0
         self._recent.add(kind, Sample(prompt, output, share, service_s, error))
@@ -230,16 +237,10 @@ class Costs:
         if max_tokens is not None:
             tokens, most = min(tokens, max_tokens), min(most, max_tokens)
         uncached, context = prompt * usual.uncached, prompt + tokens / 2
-        prefill_s, token_s, count = 0.0, 0.0, 0
-        for name in self._replicas_of(model):
-            pace = self._pace(model, name)
-            if pace is not None:
-                prefill_s += pace.steps.prefill_token_s
-                token_s += pace.token_s + context * pace.steps.context_token_s
-                count += 1
-        if not count:
+        means = self._mean_costs(model)
+        if means is None:
             return Predicted()
-        prefill_s, answer_s = prefill_s / count * uncached, token_s / count * tokens
+        prefill_s, answer_s = means[0] * uncached, (means[1] + context * means[2]) * tokens
         fit_s, error = prefill_s + answer_s, usual.error
         # By position: keywords would double the cost.
         return Predicted(
@@ -302,6 +303,23 @@ class Costs:
                 known_tokens,
             )
         return found
+
+    def _mean_costs(self, model: str) -> tuple[float, float, float] | None:
+        """Return `_means` of a model, None if no replica's costs are known."""
+        if model not in self._means:
+            paces = [self._pace(model, name) for name in self._replicas_of(model)]
+            known = [pace for pace in paces if pace is not None]
+            count = len(known)
+            self._means[model] = (
+                None
+                if not count
+                else (
+                    sum([pace.steps.prefill_token_s for pace in known]) / count,
+                    sum([pace.token_s for pace in known]) / count,
+                    sum([pace.steps.context_token_s for pace in known]) / count,
+                )
+            )
+        return self._means[model]
 
     def _replicas_of(self, model: str) -> Collection[str]:
         """Return the replicas of which costs are known."""

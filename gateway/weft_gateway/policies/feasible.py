@@ -24,7 +24,7 @@ def verdict(late: Late, found: CallBudget, wait_s: float) -> Verdict:
 
     A program whose cost is unknown is served: nothing shows that it cannot meet its target.
     """
-    if late is Late.SERVE or not found.cost_s or wait_s + found.path_s <= found.left_s:
+    if late is Late.SERVE or not found.cost_s or wait_s + found.whole_s <= found.left_s:
         return Verdict.SERVE
     return Verdict.HOLD if late is Late.HOLD else Verdict.REFUSE
 
@@ -33,5 +33,5 @@ def retry_after_s(found: CallBudget, wait_s: float) -> int:
     """Return the seconds until the wait has become short enough for the target. If the path alone
     takes longer, a retry does not help either, and this is the wait.
     """
-    excess_s = wait_s + found.path_s - found.left_s
+    excess_s = wait_s + found.whole_s - found.left_s
     return min(max(1, ceil(min(excess_s, wait_s))), _MOST_RETRY_S)

@@ -1,4 +1,4 @@
-"""Forecasts of programs: how many calls follow. Pure.
+"""Forecasts of programs: how many calls follow, and how long they take. Pure.
 
 They are learned by kind, a text; the kind "" stands for all programs, and is used for kinds with
 few samples.
@@ -7,7 +7,7 @@ few samples.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 
 from weft_gateway.policies.recent import ALL, MIN_SAMPLES, P90
 
@@ -15,20 +15,38 @@ _MAX_KINDS: Final = 1024
 MAX_CALLS: Final = 512
 # A forecast of a path is computed again when the kind has this many times its samples.
 _GROWTH: Final = 17 / 16
+# The mean service at a position follows about as many calls.
+_RECENT: Final = 64
+
+
+class RemainingCalls(NamedTuple):
+    """The calls after a position: the median number and the 90th percentile. seconds, seconds_p90:
+    the mean service of as many calls there, 0 if unknown.
+    """
+
+    calls: int = 0
+    calls_p90: int = 0
+    seconds: float = 0.0
+    seconds_p90: float = 0.0
+
+
+_NOTHING: Final = RemainingCalls()
 
 
 class _Path:
-    """The units of a kind. counts: per position, units that went on after this
-    call, and units that ended with it. events: their sum. known: forecasts by position, each with
-    the events of the kind and of all programs at its time.
+    """The units of a kind. counts: per position, units that went on after this call, and units that
+    ended with it. events: their sum. services: per position, the number of calls with a known
+    service, and its mean; at position 0, of all. known: forecasts by position, each with the events
+    of the kind and of all programs at its time.
     """
 
-    __slots__ = ("counts", "events", "known")
+    __slots__ = ("counts", "events", "known", "services")
 
     def __init__(self) -> None:
         self.counts: list[list[int]] = []
         self.events = 0
-        self.known: dict[int, tuple[int, int, int, int]] = {}
+        self.services: list[tuple[int, float]] = [(0, 0.0)]
+        self.known: dict[int, tuple[RemainingCalls, int, int]] = {}
 
 
 class PathLengths:
@@ -54,23 +72,37 @@ class PathLengths:
 
     def quantiles(self, kind: str, position: int) -> tuple[int, int]:
         """Return the median and the 90th percentile of the number of calls after `position`."""
+        return self.ahead(kind, position)[:2]
+
+    def ahead(self, kind: str, position: int) -> RemainingCalls:
+        """Return the forecast of the calls after `position`."""
         every = self._paths.get(ALL)
         if every is None:
-            return 0, 0
+            return _NOTHING
         path = self._paths.get(kind, every)
         known = path.known.get(position)
-        if known is None or path.events > known[2] * _GROWTH or every.events > known[3] * _GROWTH:
-            median, p90 = _residual(path, every, position)
-            known = path.known[position] = median, p90, path.events, every.events
-        return known[0], known[1]
+        if known is None or path.events > known[1] * _GROWTH or every.events > known[2] * _GROWTH:
+            found = _ahead(path, every, position)
+            known = path.known[position] = found, path.events, every.events
+        return known[0]
+
+    def served(self, kind: str, position: int, seconds: float) -> None:
+        """Learn the service of a unit's call at `position`."""
+        if position >= MAX_CALLS:
+            return
+        for name in (kind, ALL) if kind else (ALL,):
+            services = self._path(name).services
+            if position >= len(services):
+                services.extend([(0, 0.0)] * (position + 1 - len(services)))
+            for at in (0, position):
+                count, mean = services[at]
+                services[at] = count + 1, mean + (seconds - mean) / min(count + 1, _RECENT)
 
     def _count(self, kind: str, position: int, column: int) -> None:
         if position >= MAX_CALLS:
             return
         for name in (kind, ALL) if kind else (ALL,):
-            path = self._paths.get(name)
-            if path is None:
-                path = self._paths[name] = _Path()
+            path = self._path(name)
             counts = path.counts
             if position >= len(counts):
                 counts.extend([0, 0] for _ in range(position + 1 - len(counts)))
@@ -80,6 +112,29 @@ class PathLengths:
         self._paths.move_to_end(ALL)
         if len(self._paths) > _MAX_KINDS:
             self._paths.popitem(last=False)
+
+    def _path(self, name: str) -> _Path:
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = _Path()
+        return path
+
+
+def _ahead(path: _Path, every: _Path, position: int) -> RemainingCalls:
+    calls, most = _residual(path, every, position)
+    overall = path if path.services[0][0] >= MIN_SAMPLES else every
+    passed = median_s = 0.0
+    for number in range(1, most + 1):
+        at, (count, mean) = position + number, (0, 0.0)
+        for services in (path.services, every.services):
+            if at < len(services):
+                count, mean = services[at]
+                if count >= MIN_SAMPLES:
+                    break
+        passed += mean if count >= MIN_SAMPLES else overall.services[0][1]
+        if number == calls:
+            median_s = passed
+    return RemainingCalls(calls, most, median_s, passed)
 
 
 def _residual(path: _Path, every: _Path, position: int) -> tuple[int, int]:

@@ -100,9 +100,9 @@ def pursued(program: Program, ask: Ask | None, now_s: float) -> Goal:
     goal = asked(program.goal, ask)
     turns = goal.scope is Scope.TURN
     if not goal.begun_s and program.calls and not turns:
-        return replace(goal, begun_s=program.arrival_s, begun_calls=0)
+        return Goal(goal.slo, goal.scope, goal.deadline_s, program.arrival_s, 0)
     if not goal.begun_s or (turns and ask is not None and ask.turn):
-        return replace(goal, begun_s=now_s, begun_calls=program.path_calls)
+        return Goal(goal.slo, goal.scope, goal.deadline_s, now_s, program.path_calls)
     return goal
 
 

@@ -136,6 +136,7 @@ class Active:
             self.finished[target] = 1
             if own.good:
                 batch.completed += 1
+                batch.usage += answer.tokens
             else:
                 batch.failed += 1
         self.dirty = True

@@ -15,6 +15,7 @@ from weft_gateway.runs.batch_input import InputReader, read_results
 from weft_gateway.runs.batch_lines import id_digest
 from weft_gateway.runs.batch_results import CANCELLED, Kind, Results, kind_of, unsent_line
 from weft_gateway.runs.batch_store import Api, Batch, BatchStore, Status, StoredFile, new_id
+from weft_gateway.runs.batch_usage import NO_TOKENS, tokens_of
 
 # Results that are handled in one turn of the event loop.
 _A_TURN: Final = 64
@@ -68,16 +69,19 @@ class BatchFiles:
             return None
         done: set[bytes] = set()
         batch.completed = batch.failed = batch.unsent = 0
+        batch.usage = NO_TOKENS
         for file_id in {batch.output_file, batch.error_file}:
             path = self.store.path(file_id)
             if not path.exists():
                 continue
-            for number, (custom_id, line) in enumerate(read_results(path)):
+            for number, (custom_id, line, read) in enumerate(read_results(path)):
                 if number % _A_TURN == 0:
                     await self.turns.take(batch.tenant, _TURN_BYTES)
                 done.add(id_digest(custom_id))
                 kind = kind_of(batch.api, custom_id, line)
-                batch.completed += kind is Kind.GOOD
+                if kind is Kind.GOOD:
+                    batch.completed += 1
+                    batch.usage += tokens_of((read.get("response") or {}).get("body"))
                 batch.failed += kind is Kind.FAILED
                 batch.unsent += kind is Kind.UNSENT
         return frozenset(done)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -215,18 +215,18 @@ class _Checking:
         return index
 
 
-def read_results(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield custom id and line of each complete result. Cuts the file after the last one: a stop of
-    the process or of the machine may have interrupted the next.
+def read_results(path: Path) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
+    """Yield custom id, bytes and members of each complete result. Cuts the file after the last one:
+    a stop of the process or of the machine may have interrupted the next.
     """
     good = 0
     with path.open("r+b") as file:
         for line in file:
-            custom_id = None
-            with suppress(orjson.JSONDecodeError, KeyError, TypeError):
-                custom_id = orjson.loads(line)["custom_id"] if line.endswith(b"\n") else None
-            if not isinstance(custom_id, str):
+            read = None
+            with suppress(orjson.JSONDecodeError):
+                read = orjson.loads(line) if line.endswith(b"\n") else None
+            if not isinstance(read, dict) or not isinstance(read.get("custom_id"), str):
                 break
             good += len(line)
-            yield custom_id, line
+            yield read["custom_id"], line, read
         file.truncate(good)

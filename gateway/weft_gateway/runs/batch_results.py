@@ -17,6 +17,7 @@ import orjson
 
 from weft_gateway.errors import ApiError
 from weft_gateway.runs.batch_store import Api, Batch
+from weft_gateway.runs.batch_usage import NO_TOKENS, Tokens, tokens_of, usage_json
 
 EXPIRED: Final = "batch_expired"
 CANCELLED: Final = "batch_cancelled"
@@ -29,11 +30,12 @@ _NOT_JSON: Final = ApiError(502, "replica_bad_answer", "The replica's answer is 
 
 
 class Answer(NamedTuple):
-    """The answer to one call. request_id: of its receipt."""
+    """The answer to one call. request_id: of its receipt. tokens: once it is `checked`."""
 
     status: int
     body: bytes
     request_id: str = ""
+    tokens: Tokens = NO_TOKENS
 
     @property
     def good(self) -> bool:
@@ -42,10 +44,13 @@ class Answer(NamedTuple):
 
 
 def checked(answer: Answer) -> Answer:
-    """Return an answer whose body is JSON without line ends, so that it fits into a line."""
+    """Return an answer whose body is JSON without line ends, so that it fits into a line, with its
+    tokens.
+    """
     body = answer.body
     try:
         read = orjson.loads(body)
+        answer = answer._replace(tokens=tokens_of(read))
         return answer._replace(body=orjson.dumps(read)) if b"\n" in body else answer
     except orjson.JSONDecodeError:
         if answer.good:
@@ -174,6 +179,7 @@ def openai_batch(batch: Batch) -> dict[str, object]:
             "completed": batch.completed,
             "failed": batch.failed + batch.unsent,
         },
+        "usage": usage_json(batch.usage),
         "metadata": batch.metadata,
     }
 

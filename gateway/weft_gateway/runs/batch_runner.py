@@ -96,23 +96,34 @@ class BatchRunner:
         active = self.active.get(batch_id)
         return None if active is None else active.batch
 
-    def cancel(self, batch: Batch) -> Batch:
-        """Stop sending. Calls in flight finish, and the batch ends after the last of them."""
-        active = self.active.get(batch.id)
-        if active is not None:
-            batch = active.batch
-            if batch.status is not Status.IN_PROGRESS:
-                return batch
+    def cancel(self, batch_id: str) -> None:
+        """Stop sending. Calls in flight finish, and the batch ends after the last of them. A batch
+        that is not in progress here is cancelled when it begins: the store knows it.
+        """
+        active = self.active.get(batch_id)
+        if active is not None and active.batch.status is Status.IN_PROGRESS:
             active.stop = active.stop or CANCELLED
-        _enter(batch, Status.CANCELLING)
-        self.store.save(batch)
-        self.dispatch()
-        return batch
+            _enter(active.batch, Status.CANCELLING)
+            self.store.save(active.batch)
+            self.dispatch()
+
+    def follow(self) -> None:
+        """Begin the batches that this process did not create, and cancel those that another one
+        has cancelled.
+        """
+        for batch in self.store.unfinished() if self.store.changed() else ():
+            if batch.id in self.active:
+                if batch.status is Status.CANCELLING:
+                    self.cancel(batch.id)
+            elif batch.id not in self._beginning:
+                log.info("batch %s begins or continues here", batch.id)
+                self.begin(batch)
 
     async def run(self) -> None:
-        """Send requests until cancelled."""
+        """Run all batches of the store until cancelled. For its owner."""
         saved_s = monotonic()
         while True:
+            self.follow()
             self.dispatch()
             if monotonic() - saved_s >= _SAVE_S:
                 saved_s = monotonic()
@@ -192,6 +203,9 @@ class BatchRunner:
         for replica in replicas:
             own = self._at[replica.name]
             others = max(0, in_flight.get(replica.name, 0) - own)
+            if others:
+                # Clients of other gateways, too.
+                self.foreground.seen(replica.name)
             since_s = self.foreground.since_s(replica.name)
             free = credit(replica.slots, self.default_calls, others, since_s) - own
             while free > 0 and self._send_next(replica, replicas, now_s):

@@ -1,7 +1,8 @@
-"""The records of files and batches: an SQLite database in WAL mode, in a folder of one process.
+"""The records of files and batches: an SQLite database in WAL mode, in a folder on a local disk.
 
 The folder has the database and one file per stored file, named by its id. Ids are generated here,
-and no name of a client becomes part of a path.
+and no name of a client becomes part of a path. Several gateways of one machine may use the folder.
+One of them is its owner: it alone runs batches, and writes their records after their creation.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import os
 import re
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Final
 
 import msgspec
+
+from weft_gateway.runs.batch_usage import NO_TOKENS, Tokens
 
 # Ids that this module generates, which are safe as names of files.
 _ID: Final = re.compile(r"(?:file-|batch_|msgbatch_)[0-9a-f]{24}")
@@ -31,8 +36,13 @@ CREATE TABLE IF NOT EXISTS batches (
   api TEXT NOT NULL, ended INTEGER NOT NULL, created_s INTEGER NOT NULL, record BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS batches_of ON batches (tenant, api, number);
 CREATE INDEX IF NOT EXISTS batches_open ON batches (ended, tenant);
+CREATE TABLE IF NOT EXISTS cancels (id TEXT PRIMARY KEY, at_s INTEGER NOT NULL) WITHOUT ROWID;
 """
 _FILE: Final = "id, tenant, name, purpose, bytes, created_s, expires_s, hidden"
+_BATCH: Final = "SELECT record, at_s FROM batches LEFT JOIN cancels USING (id) WHERE"
+# Contents without a record that are younger belong to an upload in progress, seconds. Uploads
+# write all the time, and take much less.
+_UPLOAD_S: Final = 3600.0
 
 
 class FolderError(Exception):
@@ -86,9 +96,10 @@ class LineError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Batch(msgspec.Struct):
     """A batch. window: as its client wrote it. times: Unix time by state. total, completed, failed:
-    numbers of requests. unsent: requests that were not sent, because the batch was cancelled or has
-    expired. output_file, error_file: ids of the results, reserved when the batch begins. results:
-    those of them that exist, once the batch has ended.
+    numbers of requests. usage: the tokens of the completed ones. unsent: requests that were not
+    sent, because the batch was cancelled or has expired. output_file, error_file: ids of the
+    results, reserved when the batch begins. results: those of them that exist, once the batch has
+    ended.
     """
 
     id: str
@@ -108,6 +119,7 @@ class Batch(msgspec.Struct):
     completed: int = 0
     failed: int = 0
     unsent: int = 0
+    usage: Tokens = NO_TOKENS
     output_file: str = ""
     error_file: str = ""
     results: list[str] = []
@@ -133,30 +145,26 @@ def is_id(text: str) -> bool:
 
 
 class BatchStore:
-    """The database and the folder. A second process cannot open the same folder."""
+    """The database and the folder."""
 
     def __init__(self, folder: str | Path) -> None:
         """Create the folder if it is missing. Raises FolderError."""
         self.folder = Path(folder)
         self._lock: IO[str] | None = None
+        self._seen = -1
         try:
             (self.folder / "files").mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = (self.folder / "lock").open("a")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._db = sqlite3.connect(self.folder / "batches.sqlite3", isolation_level=None)
-            # A commit survives the end of the process. After a power loss, the last ones may be
-            # missing, and the results on disk count.
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(_SCHEMA)
+            # Two processes that create the database at once would refuse each other.
+            with (self.folder / "opening").open("a") as opening:
+                fcntl.flock(opening, fcntl.LOCK_EX)
+                self._db = sqlite3.connect(self.folder / "batches.sqlite3", isolation_level=None)
+                # A commit survives the end of the process. After a power loss, the last ones may be
+                # missing, and the results on disk count.
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
+                self._db.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as error:
-            if self._lock is not None:
-                self._lock.close()
-            reason = (
-                "another gateway uses it"
-                if isinstance(error, BlockingIOError)
-                else getattr(error, "strerror", None) or str(error)
-            )
+            reason = getattr(error, "strerror", None) or str(error)
             raise FolderError(f"the folder {self.folder} (WEFT_DATA_DIR): {reason}") from None
 
     def close(self) -> None:
@@ -164,6 +172,32 @@ class BatchStore:
         self._db.close()
         if self._lock is not None:
             self._lock.close()
+
+    @property
+    def owner(self) -> bool:
+        """Whether this process owns the folder."""
+        return self._lock is not None
+
+    def own(self) -> bool:
+        """Own the folder unless another process does. The system ends the ownership with the
+        process, whatever ends it. Returns `owner`.
+        """
+        if self._lock is None:
+            lock = (self.folder / "lock").open("a")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                lock.close()
+            else:
+                self._lock = lock
+        return self.owner
+
+    def changed(self) -> bool:
+        """Whether another process has changed the database since the last call. The first call
+        returns True.
+        """
+        seen, self._seen = self._seen, self._db.execute("PRAGMA data_version").fetchone()[0]
+        return seen != self._seen
 
     # Files
 
@@ -220,19 +254,23 @@ class BatchStore:
 
     def sweep(self) -> None:
         """Delete contents without a record: uploads that a stop interrupted. Keeps the results of
-        unfinished batches. Run it before anything else uses the folder.
+        unfinished batches, and recent contents, which other processes may be writing. For the
+        owner.
         """
+        before_s = time.time() - _UPLOAD_S
         known = {row[0] for row in self._db.execute("SELECT id FROM files")}
         for batch in self.unfinished():
             known |= {batch.output_file, batch.error_file, batch.input_file}
         for entry in os.scandir(self.folder / "files"):
             if entry.name not in known:
-                Path(entry.path).unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    if entry.stat().st_mtime < before_s:
+                        os.unlink(entry.path)
 
     # Batches
 
     def save(self, batch: Batch) -> None:
-        """Write a batch."""
+        """Write a batch: its creator once, and then the owner."""
         self._db.execute(
             "INSERT INTO batches (id, tenant, api, ended, created_s, record) "
             "VALUES (?1, ?2, ?3, ?4, ?5, ?6) "
@@ -249,9 +287,9 @@ class BatchStore:
 
     def batch(self, tenant: str, api: Api, batch_id: str) -> Batch | None:
         """Return a tenant's batch, None if it has no such batch."""
-        query = "SELECT record FROM batches WHERE id = ? AND tenant = ? AND api = ?"
+        query = f"{_BATCH} id = ? AND tenant = ? AND api = ?"
         row = self._db.execute(query, (batch_id, tenant, api.value)).fetchone()
-        return None if row is None else _batch(row[0])
+        return None if row is None else _read(row)
 
     def batches(
         self, tenant: str, api: Api, limit: int, *, after: str = "", before: str = ""
@@ -261,32 +299,45 @@ class BatchStore:
         """
         sign, order = (">", "ASC") if before else ("<", "DESC")
         rows = self._db.execute(
-            "SELECT record FROM batches WHERE tenant = ?1 AND api = ?2 "
+            f"{_BATCH} tenant = ?1 AND api = ?2 "
             f"AND (?3 = '' OR number {sign} (SELECT number FROM batches WHERE id = ?3)) "
             f"ORDER BY number {order} LIMIT ?4",
             (tenant, api.value, before or after, limit),
         )
-        found = [_batch(row[0]) for row in rows]
+        found = [_read(row) for row in rows]
         return found[::-1] if before else found
 
     def unfinished(self, tenant: str | None = None) -> Iterator[Batch]:
         """Yield the batches that have not ended, the oldest first. tenant: None for all."""
         rows = self._db.execute(
-            "SELECT record FROM batches WHERE NOT ended AND (?1 IS NULL OR tenant = ?1) "
-            "ORDER BY number",
-            (tenant,),
+            f"{_BATCH} NOT ended AND (?1 IS NULL OR tenant = ?1) ORDER BY number", (tenant,)
         ).fetchall()
-        return (_batch(row[0]) for row in rows)
+        return (_read(row) for row in rows)
+
+    def cancel(self, batch_id: str, now_s: float) -> None:
+        """Ask the owner to cancel a batch. All processes then show it as cancelling."""
+        query = "INSERT OR IGNORE INTO cancels (id, at_s) VALUES (?, ?)"
+        self._db.execute(query, (batch_id, int(now_s)))
 
     def delete_batch(self, batch_id: str) -> None:
         """Remove a batch that has ended. Its files stay."""
         self._db.execute("DELETE FROM batches WHERE id = ?", (batch_id,))
+        self._db.execute("DELETE FROM cancels WHERE id = ?", (batch_id,))
 
     def old_batches(self, before_s: float) -> list[Batch]:
         """Return the ended batches that were created before a time."""
-        query = "SELECT record FROM batches WHERE ended AND created_s < ?"
-        return [_batch(row[0]) for row in self._db.execute(query, (int(before_s),))]
+        query = f"{_BATCH} ended AND created_s < ?"
+        return [_read(row) for row in self._db.execute(query, (int(before_s),))]
 
 
 def _stored(row: tuple[str, str, str, str, int, int, int, int]) -> StoredFile:
     return StoredFile(*row[:7], hidden=bool(row[7]))
+
+
+def _read(row: tuple[bytes, int | None]) -> Batch:
+    """Return a batch. The owner may not have seen yet that it is cancelled."""
+    batch, cancelled_s = _batch(row[0]), row[1]
+    if cancelled_s is not None and batch.status in (Status.VALIDATING, Status.IN_PROGRESS):
+        batch.status = Status.CANCELLING
+        batch.times = {**batch.times, Status.CANCELLING.value: cancelled_s}
+    return batch

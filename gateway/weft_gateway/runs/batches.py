@@ -1,6 +1,7 @@
 """Files and batches of tenants: what the HTTP routes do, on top of the store and the runner.
 
-A batch belongs to the gateway that accepted it. Other gateways do not know it.
+The gateways that use one folder have the same files and batches. One of them, the owner of the
+folder, runs all batches. If it ends, another one becomes the owner and continues them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from time import time
 from typing import Final
@@ -32,7 +34,12 @@ from weft_gateway.runs.batch_store import (
 log = logging.getLogger(__name__)
 
 _HOUSEKEEPING_S: Final = 60.0
-_HERE: Final = "Files and batches belong to the gateway that created them."
+_HERE: Final = (
+    "Files and batches belong to the gateway that created them, and to those with the same folder."
+)
+# Between two attempts to become the owner, seconds.
+_OWN_EVERY_S: Final = 0.5
+_SWEEP_EVERY: Final = 60
 _SHOWN: Final = 64
 FILE_PURPOSES: Final = ("batch", "user_data", "assistants", "fine-tune", "vision", "evals")
 
@@ -52,7 +59,7 @@ class Quota:
 
 @dataclass(slots=True, eq=False)
 class Batches:
-    """The files and batches of one gateway. folder: created when the first file is stored.
+    """The files and batches in a folder, which is created when the first file is stored.
     make_runner: creates the runner for an open store.
     """
 
@@ -64,25 +71,29 @@ class Batches:
     # Uploads in progress, and their bytes, by tenant.
     _uploads: Counter[str] = field(default_factory=Counter, init=False)
     _reserved: Counter[str] = field(default_factory=Counter, init=False)
-    _opened: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     # The life of the process
 
     def start(self) -> None:
-        """Continue the unfinished batches of an earlier process."""
-        if self.folder.is_dir():
+        """Open the folder if it exists, and become its owner if it has none."""
+        if self._store is None and self.folder.is_dir():
             try:
                 self._open()
             except ApiError as error:
                 log.warning("no files and batches: %s", error.message)
 
     async def run(self) -> None:
-        """Send requests and delete old files until cancelled."""
-        await self._opened.wait()
-        assert self._runner is not None
+        """Become the owner of the folder; then send requests and delete old files. Runs until
+        cancelled.
+        """
+        while self._store is None or not self._store.own():
+            await asyncio.sleep(_OWN_EVERY_S)
+            if self._store is None and self.folder.is_dir():
+                with suppress(ApiError):
+                    self._open()
         housekeeping = asyncio.get_running_loop().create_task(self._keep_house())
         try:
-            await self._runner.run()
+            await self.runner.run()
         finally:
             housekeeping.cancel()
 
@@ -101,15 +112,12 @@ class Batches:
     def _open(self) -> BatchStore:
         try:
             store = BatchStore(self.folder)
-            store.sweep()
         except FolderError as error:
             raise unavailable(str(error)) from None
+        if not store.own():
+            log.info("%s: another gateway runs the batches", self.folder)
         self._store = store
         self._runner = self.make_runner(store)
-        for batch in store.unfinished():
-            log.info("batch %s continues", batch.id)
-            self._runner.begin(batch)
-        self._opened.set()
         return store
 
     @property
@@ -120,7 +128,9 @@ class Batches:
         return self._runner
 
     async def _keep_house(self) -> None:
-        while True:
+        for number in count():
+            if number % _SWEEP_EVERY == 0:
+                self.store.sweep()
             self.delete_old(time())
             await asyncio.sleep(_HOUSEKEEPING_S)
 
@@ -230,7 +240,8 @@ class Batches:
             metadata=metadata,
         )  # fmt: skip
         store.save(batch)
-        self.runner.begin(batch)
+        if store.owner:
+            self.runner.begin(batch)
         return batch
 
     def check_open(self, tenant: str) -> None:
@@ -262,9 +273,10 @@ class Batches:
     def cancel(self, tenant: str, api: Api, batch_id: str) -> Batch:
         """Cancel a batch. Raises ApiError 404. A batch that has ended stays unchanged."""
         batch = self.batch(tenant, api, batch_id)
-        if batch.status not in (Status.VALIDATING, Status.IN_PROGRESS):
-            return batch
-        return self.runner.cancel(batch)
+        if batch.status in (Status.VALIDATING, Status.IN_PROGRESS):
+            self.store.cancel(batch.id, time())
+            self.runner.cancel(batch.id)
+        return self.batch(tenant, api, batch_id)
 
     def delete(self, tenant: str, api: Api, batch_id: str) -> None:
         """Delete a batch that has ended, with its hidden files. Raises ApiError 404 or 400."""

@@ -1,5 +1,5 @@
 """The commands that measure one part of Weft: `weft bench swap`, `scheduler`, `tags`, `placing`,
-`lineage`, `receipts`, `batches`, `tenants`, `attack`.
+`deadlines`, `lineage`, `receipts`, `batches`, `tenants`, `attack`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,16 @@ class PlacingOptions:
 
     replicas: Annotated[int, Option(min=2, max=1024, help="replicas to choose from")] = 4
     rounds: Annotated[int, Option(min=1, max=10_000, help="rounds of 20 calls")] = 100
+    json_file: JsonFile = ""
+
+
+@command(parts, "deadlines", "weft_bench.micro.deadlines")
+@dataclass(frozen=True, slots=True)
+class DeadlinesOptions:
+    """Time a call from its arrival to its close in the gateway, with and without deadlines."""
+
+    replicas: Annotated[int, Option(min=1, max=1024, help="replicas to choose from")] = 4
+    rounds: Annotated[int, Option(min=1, max=10_000, help="rounds of 100 calls")] = 100
     json_file: JsonFile = ""
 
 

@@ -31,7 +31,7 @@ def views(experiment: Experiment, measured: Measured) -> dict[str, Any]:
             "rival": headline.rival,
         },
         "tables": [asdict(one) for one in experiment.tables(measured)],
-        "findings": list(experiment.notes),
+        "findings": [*experiment.notes, *map(str, experiment.goals(measured))],
     }
 
 

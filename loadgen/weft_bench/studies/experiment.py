@@ -49,6 +49,33 @@ class Headline:
 
 
 @dataclass(frozen=True, slots=True)
+class Goal:
+    """A goal of this project. what: the figure. found: as measured. limit: to reach. less: whether
+    the figure should be at most the limit, or at least.
+    """
+
+    what: str
+    found: Estimate
+    limit: float
+    less: bool = True
+
+    @property
+    def met(self) -> bool:
+        """Whether the middle reaches the limit. A figure that is not known does not."""
+        middle = self.found.middle
+        return middle <= self.limit if self.less else middle >= self.limit
+
+    def __str__(self) -> str:
+        """Return text that begins with `met: ` or `missed: `."""
+        bound = "at most" if self.less else "at least"
+        text = f"{self.what} {self.found}, goal {bound} {self.limit:g}"
+        if not self.met:
+            return f"missed: {text}"
+        far = self.found.high > self.limit if self.less else self.found.low < self.limit
+        return f"met: {text}" + (", by the mean and not by the interval" if far else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A paper's claim, and the same comparison on this project's implementation of its system.
 
@@ -186,3 +213,4 @@ class Experiment:
     exclusive: bool = False
     order: str = OURS
     first_seed: int = 0
+    goals: Callable[[Measured], Sequence[Goal]] = field(default=lambda found: ())

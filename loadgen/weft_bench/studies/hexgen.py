@@ -20,6 +20,7 @@ from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_bench.workloads.text2sql import QUERIES, SINGLE
 
 if TYPE_CHECKING:
+    from weft_bench.virtual.clients import Client
     from weft_bench.virtual.records import ProgramRecord, Simulation
     from weft_bench.workloads.cutting import ReadyProgram
 
@@ -30,7 +31,6 @@ POOLS: Final[Mapping[str, str]] = {
     "homo": "hexgen-a100",
     # Another model, without a fit.
     "qwen-1": "32b-a100,32b-a100,32b-a6000,32b-a6000",
-    "qwen-2": "32b-a100,32b-a100,32b-l40,32b-a6000",
 }
 _REPLICAS: Final = 4
 # Ours, and the paper's system.
@@ -47,6 +47,11 @@ SYSTEMS: Final[Mapping[str, System]] = {
     OURS: System("slack", balancer="soonest", tags=True),
     "weft": System("resident", balancer="locality", tags=True),
 }
+# The rivals that the paper measured.
+PAPERS: Final = ("vllm", "vtc", "qlm", "llf", "ray")
+# The systems of scenes beside the main ones: the search of each of the other two takes several
+# plays.
+FEWER: Final = tuple(name for name in SYSTEMS if name not in ("qlm", "llf"))
 # Orders and balancers that read deadlines.
 _READ_DEADLINES: Final = frozenset({"urgency", "qlm", "llf", "slack", "soonest"})
 # Queries before the measured ones. Every system starts with a warm cache and learned costs.
@@ -60,6 +65,7 @@ FIRST_SEED: Final = 100
 _APART_S: Final = 10_000.0
 # The least factor between two scales while none is known that suffices.
 _WIDER: Final = 1.25
+_ROUNDING: Final = 1 + 1e-9
 # A burst keeps the pool busy until this share of its queries has ended.
 _BUSY: Final = 0.8
 
@@ -110,20 +116,36 @@ def measure(cell: Cell) -> Values:
 
 
 class Played:
-    """Plays of a scene by one system, by the scale that its deadlines have."""
+    """Plays of a scene by one system, by the scale that its deadlines have. client: by the place of
+    a query among all, its client and the factor on the deadline that this client states.
+    """
 
-    def __init__(self, scene: Scene, system: System, seed: int) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        system: System,
+        seed: int,
+        client: Callable[[int], tuple[Client, float]] | None = None,
+    ) -> None:
         self._scene, self._system, self._seed = scene, system, seed
         self._reads = bool({system.order, system.balancer} & _READ_DEADLINES)
         self._found: dict[float, Simulation] = {}
         self.alone = alone(scene.trace, _reference(scene.pool), seed, _EARLIER + scene.programs)
+        self.clients: dict[str, Client] = {}
+        self._factors: dict[str, float] = {}
+        if client is not None:
+            for place, name in enumerate(self.alone):
+                self.clients[name], self._factors[name] = client(place)
 
     def at(self, scale: float) -> Simulation:
         """Return the play with deadlines of this scale. Systems that do not read them have one."""
         key = scale if self._reads else 0.0
         if key not in self._found:
             programs = _programs(self._scene.trace, self._seed, _EARLIER + self._scene.programs)
-            deadlines = {name: scale * alone_s for name, alone_s in self.alone.items()}
+            deadlines = {
+                name: scale * self._factors.get(name, 1.0) * alone_s
+                for name, alone_s in self.alone.items()
+            }
             self._found[key] = play_programs(
                 programs,
                 _arrivals(self._scene, self._seed),
@@ -131,8 +153,18 @@ class Played:
                 self._system,
                 self._seed,
                 deadlines if self._reads else None,
+                self.clients,
             )
         return self._found[key]
+
+    def stages(self) -> dict[tuple[str, int], str]:
+        """Return the stage of each call, by program and number."""
+        programs = _programs(self._scene.trace, self._seed, _EARLIER + self._scene.programs)
+        return {
+            (program.id, number): call.call.parts[0].name
+            for program in programs
+            for number, call in enumerate(program.calls)
+        }
 
     def counted(self, scale: float) -> list[ProgramRecord]:
         """Return the measured programs."""
@@ -160,11 +192,14 @@ class Played:
         attained: share of queries within the scale. throughput: queries a second from the first
         arrival to the last end. goodput: of those within the scale. slowdown: mean. latency: mean,
         seconds. hit_rate: cached share of prompt tokens. fast: share of prompt tokens on the
-        replicas of the first kind. single_p95: of single calls, the slowdown.
+        replicas of the first kind. single_p95: of single calls, the slowdown. Refused queries count
+        as not attained, and in no slowdown or latency.
         """
         found, slowdowns = self.at(scale), self.slowdowns(scale)
-        counted = [one for one in self.counted(scale) if not one.id.endswith(SINGLE)]
-        begun, ended = min(one.arrival_s for one in counted), max(one.end_s for one in counted)
+        served = [one for one in slowdowns if one < inf]
+        queries = [one for one in self.counted(scale) if not one.id.endswith(SINGLE)]
+        counted = [one for one in queries if one.calls]
+        begun, ended = min(one.arrival_s for one in queries), max(one.end_s for one in counted)
         names = {one.id for one in self.counted(scale)}
         calls = [call for call in found.calls if call.program in names]
         prompts = sum(call.prompt_tokens for call in calls)
@@ -173,10 +208,10 @@ class Played:
         attained = sum(one <= scale for one in slowdowns) / len(slowdowns)
         values = {
             "attained": attained,
-            "goodput": attained * len(counted) / (ended - begun),
+            "goodput": attained * len(queries) / (ended - begun),
             "throughput": len(counted) / (ended - begun),
-            "slowdown": mean(slowdowns),
-            "slowdown_p95": percentile(slowdowns, ATTAINED),
+            "slowdown": mean(served),
+            "slowdown_p95": percentile(served, ATTAINED),
             "latency": mean([one.response_s for one in counted]),
             "latency_p95": percentile([one.response_s for one in counted], ATTAINED),
             "hit_rate": sum(call.cached_tokens for call in calls) / prompts,
@@ -201,13 +236,14 @@ def least_scale(slowdown: Callable[[float], float], precision: float = 1.03) -> 
                 return scale
         else:
             low = scale
-        if low and high / low <= precision:
+        if low and high / low <= precision * _ROUNDING:
             break
         if high == inf:
             # A slowdown that grows with the scale must not make the steps small.
             scale = max(found, _WIDER * low)
         elif low < found < high:
-            scale = found
+            # Neither must one that falls with it.
+            scale = min(found, high / precision)
         else:
             scale = sqrt((low or 1.0) * high)
     return high

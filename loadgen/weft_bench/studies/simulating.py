@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft_bench.stats import mean, percentile
 from weft_bench.studies.cells import Cell, Values
+from weft_bench.virtual.clients import Client, Clients, Shared
 from weft_bench.virtual.overlap import Overlap
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
@@ -22,7 +23,8 @@ class System:
     """An engine, its router and its orchestrators' features.
 
     order, tags, swap, prefix_cache: as in `EngineSettings`. options: of the order, beside
-    `experiments`. alpha, forecast_error, known: as in `Setup`; an alpha below 0 is the gateway's.
+    `experiments`. alpha, forecast_error, known, refuse: as in `Setup`; an alpha below 0 is that of
+    the gateway. shared: as in `Clients`.
     """
 
     order: str
@@ -36,6 +38,8 @@ class System:
     alpha: float = -1.0
     forecast_error: float = 1.0
     known: bool = False
+    shared: Shared = Shared.UNKNOWN
+    refuse: bool = False
 
 
 # The default order of the engines.
@@ -142,8 +146,11 @@ def play_programs(
     system: System,
     seed: int,
     deadlines: Mapping[str, float] | None = None,
+    clients: Mapping[str, Client] | None = None,
 ) -> Simulation:
-    """Simulate these programs. deadlines: as in `Setup`. Raises the errors of `play`."""
+    """Simulate these programs. deadlines: as in `Setup`. clients: by program. Raises the errors of
+    `play`.
+    """
     from weft_bench.virtual.engine import EngineSettings
     from weft_bench.virtual.workload import BYTES_PER_TOKEN
     from weft_bench.virtual.world import Setup, simulate
@@ -166,6 +173,8 @@ def play_programs(
         deadlines=deadlines or {},
         forecast_error=system.forecast_error,
         known=system.known,
+        clients=Clients(clients or {}, system.shared),
+        refuse=system.refuse,
     )
     if system.alpha >= 0:
         setup = replace(setup, alpha=system.alpha)

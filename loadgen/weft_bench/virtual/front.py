@@ -23,10 +23,12 @@ from weft_gateway.model import (
     ReplicaView,
     RouteRequest,
 )
+from weft_gateway.model.slo import CallBudget
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import ALPHA, BY_COST, build
 from weft_gateway.programs.memory import MemoryTable
 
+from weft_bench.virtual.clients import EVERYONE, Clients
 from weft_bench.virtual.prefix_tree import PrefixTree
 from weft_bench.virtual.programs import Known
 from weft_bench.virtual.targets import MODEL, Call, Targets, in_microseconds
@@ -61,7 +63,6 @@ def prompt_prefix(parts: Sequence[Part]) -> PromptPrefix | None:
 _T = TypeVar("_T")
 
 LOCALITY_THRESHOLD_TOKENS: Final = 2048
-_TENANT: Final = "tenant"
 
 
 class Front:
@@ -70,8 +71,10 @@ class Front:
     balancer: a router's name; ValueError lists the valid ones. threshold_tokens: calls longer than
     this go to the program's home replica, if the balancer has homes. tree: restricts the router's
     choice by prompt content. deadlines: of programs that have one, seconds from their first call.
-    alpha: of the balancer `work`. forecast_error: a factor on learned times and answers. states:
-    the engines' answers to `GET /weft/state`, by replica.
+    alpha: of the balancer `work`. forecast_error: a factor on learned times and answers. refuse:
+    programs that cannot meet their deadline are refused. states: of the engines' answers to
+    `GET /weft/state`, the limits and costs, by replica. clients: of programs that state something
+    or have a tenant.
     """
 
     def __init__(
@@ -85,7 +88,9 @@ class Front:
         deadlines: Mapping[str, float] | None = None,
         alpha: float = ALPHA,
         forecast_error: float = 1.0,
+        refuse: bool = False,
         states: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
+        clients: Clients = EVERYONE,
     ) -> None:
         self.table = MemoryTable()
         self._router = build(balancer, threshold_tokens, alpha)
@@ -95,7 +100,13 @@ class Front:
         self._sent = sent or PrefixAffinityIndex(0)
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
+        self._clients = clients
+        # Of all calls with one, by call.
+        self.budgets: dict[str, CallBudget] = {}
         self._now_s = 0.0
+        # Programs that were refused at their first call.
+        self.refused: set[str] = set()
+        self._refuse = refuse
         self._predicts = balancer in BY_COST or bool(deadlines)
         self._states, self._checked_s = states or {}, -HEALTH_INTERVAL_S
         self._targets = Targets(
@@ -108,7 +119,7 @@ class Front:
 
     def begin(self, program: str, now: float) -> None:
         """Start the program's session."""
-        at_once(self.table.start(ProgramKey(_TENANT, program), now))
+        at_once(self.table.start(self._key(program), now))
 
     def place(
         self,
@@ -127,12 +138,14 @@ class Front:
     ) -> tuple[str, CallContext]:
         """Route and open a call. Returns its replica and the context for the engine.
 
+        A call of a program that is refused has no open call after it: see `refused`.
+
         parts: the prompt's content, for a tree. prefilled: the replica that computed the prompt's
         prefix ahead of the call. known: its future, in experiments. Raises RuntimeError if no
         replica is eligible.
         """
         self._now_s = now
-        key = ProgramKey(_TENANT, program)
+        key = self._key(program)
         in_flight = self.table.in_flight()
         views = tuple(
             [
@@ -141,7 +154,7 @@ class Front:
             ]
         )
         away = self._tree.away(parts) if self._tree else frozenset()
-        row, arrived = self.table.peek(key), self._targets.call(key, call, parts, known)
+        row, arrived = self.table.peek(key), self._arrived(key, call, parts, known)
         question = RouteRequest(MODEL, prompt_tokens, row, views, away, next(self._placed))
         if self._predicts and parts:
             self._check_engines(now)
@@ -178,6 +191,9 @@ class Front:
             # A prefill has no budget, and nothing is learned from it.
             self._targets.opened(arrived, opened, decision, prompt_tokens)
             budget = arrived.budget
+            if self._refuse and opened.program.calls == 1 and self._targets.infeasible(arrived):
+                self.refused.add(program)
+                self._close_refused(arrived, now)
         if prefix is not None:
             self._sent.sent(opened.replica, prefix)
         if self._tree:
@@ -195,6 +211,7 @@ class Front:
             retain_s=retain_s,
         )
         if budget is not None:
+            self.budgets[call] = budget
             context = replace(
                 context,
                 budget_s=budget.budget_s,
@@ -203,7 +220,16 @@ class Front:
                 path_s=budget.path_s or None,
                 deadline_s=budget.deadline_s,
             )
-        return opened.replica, context
+        return opened.replica, self._clients.context(context)
+
+    def _key(self, program: str) -> ProgramKey:
+        return ProgramKey(self._clients.of(program).tenant, program)
+
+    def _arrived(
+        self, key: ProgramKey, call: str, parts: Sequence[Part], known: Known | None
+    ) -> Call:
+        stated = self._clients.of(key.program).stages_left
+        return self._targets.call(key, call, parts, known, stated)
 
     def _check_engines(self, now: float) -> None:
         """Read the engines' step costs, as the gateway's health check does."""
@@ -248,9 +274,15 @@ class Front:
         at_once(self.table.close_call(closing))
         self._targets.closed(report, outcome)
 
+    def _close_refused(self, call: Call, now: float) -> None:
+        key = self._keys.pop(call.id)
+        at_once(self.table.close_call(Closing(key, call.id, now, Outcome.REFUSED)))
+        self._targets.refused(call)
+        at_once(self.table.end(key, now))
+
     def end(self, program: str, now: float) -> tuple[str, ...]:
         """End the program's session. Returns the replicas that the gateway notifies."""
-        ended = at_once(self.table.end(ProgramKey(_TENANT, program), now))
+        ended = at_once(self.table.end(self._key(program), now))
         if ended is None or ended.threads:
             return ()
         self._targets.ended(ended)

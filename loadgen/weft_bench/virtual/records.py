@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft_gateway.model.slo import CallBudget
 
 
 @dataclass(slots=True)
@@ -93,7 +97,8 @@ class Simulation:
     """All records: calls in the order of arrival, programs in the workload's order.
 
     end_s: when the last event happened. violations: failed invariants as text. prefills: in the
-    order of their requests; not part of any program's sums.
+    order of their requests; not part of any program's sums. budgets: of calls with one, by call.
+    speeds: the limits and fitted step costs of each replica at the end, as in `GET /weft/state`.
     """
 
     calls: Sequence[CallRecord]
@@ -101,6 +106,8 @@ class Simulation:
     end_s: float
     violations: Sequence[str] = field(default_factory=tuple)
     prefills: Sequence[PrefillRecord] = field(default_factory=tuple)
+    budgets: Mapping[str, CallBudget] = field(default_factory=dict)
+    speeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def lines(self) -> str:
         """Return all records as JSON lines. Equal simulations give equal bytes."""
@@ -120,12 +127,14 @@ class Simulation:
 
 
 def program_record(id_: str, arrival_s: float, calls: Sequence[CallRecord]) -> ProgramRecord:
-    """Sum up a program's calls, which are in the order of arrival; at least one."""
+    """Sum up a program's calls, which are in the order of arrival. A program without calls was
+    refused, and never ends.
+    """
     places = [call.replica for call in calls]
     return ProgramRecord(
         id=id_,
         arrival_s=arrival_s,
-        end_s=max(call.end_s for call in calls),
+        end_s=max((call.end_s for call in calls), default=math.inf),
         calls=len(calls),
         output_tokens=sum(call.output_tokens for call in calls),
         service_s=sum(call.service_s for call in calls),

@@ -11,6 +11,7 @@ from typing import Any, Final
 from weft_engine.wire import CallReport
 from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import Call, Hooks, Placed
+from weft_gateway.calls.features.feasible import wait_s
 from weft_gateway.calls.outlook import Outlook
 from weft_gateway.engine.described import engine_costs
 from weft_gateway.engine.endpoints import BY_PATH
@@ -23,9 +24,11 @@ from weft_gateway.model import (
     ReplicaCost,
     RouteRequest,
 )
-from weft_gateway.model.slo import Ask, CallBudget, Goal, Scope
+from weft_gateway.model.hint import Hints
+from weft_gateway.model.slo import Ask, CallBudget, Goal, Late, Scope
 from weft_gateway.policies.budget import budget, is_late
 from weft_gateway.policies.costs import Shape
+from weft_gateway.policies.feasible import Verdict, verdict
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.memory import MemoryTable
 
@@ -112,9 +115,16 @@ class Targets:
         self._budgets.costs.set_engine(replica, engine_costs({"engines": [state]}))
 
     def call(
-        self, key: ProgramKey, call: str, parts: Sequence[Part], known: Known | None = None
+        self,
+        key: ProgramKey,
+        call: str,
+        parts: Sequence[Part],
+        known: Known | None = None,
+        stages_left: int | None = None,
     ) -> Call:
-        """Return a call that arrives. parts: its prompt. known: its future, in experiments."""
+        """Return a call that arrives. parts: its prompt. known: its future, in experiments.
+        stages_left: as stated by its client, None if unstated.
+        """
         if known is not None:
             self._known.known[call] = known
         found = Call(call, _CHAT, [], b"", 0.0, Hooks())
@@ -123,6 +133,8 @@ class Targets:
         if key.program in self._deadlines:
             goal = Goal("", Scope.PROGRAM, self._deadlines[key.program])
             found.ask = Ask(goal, explicit=True)
+        if stages_left is not None:
+            found.hints = Hints(stages_left=stages_left)
         return found
 
     def predicted(self, call: Call, request: RouteRequest) -> RouteRequest:
@@ -140,6 +152,17 @@ class Targets:
         if program.goal.target_s:
             self._budgets.opened(call)
             call.budget = self._budgets.of(call)
+
+    def infeasible(self, call: Call) -> bool:
+        """Whether the gateway refuses the program of this first call, if its class says so."""
+        found = call.budget
+        return found is not None and verdict(Late.REFUSE, found, wait_s(call)) is Verdict.REFUSE
+
+    def refused(self, call: Call) -> None:
+        """Forget a program whose first call was refused."""
+        self._known.known.pop(call.id, None)
+        del self._calls[call.id]
+        self._budgets.forget(call.key)
 
     def closed(self, report: CallReport, outcome: Outcome) -> None:
         """Learn from a call that was answered."""

@@ -21,6 +21,7 @@ from weft_gateway.policies.route.registry import ALPHA
 
 from weft_bench.costs.model import on_tick
 from weft_bench.costs.presets import EngineShape
+from weft_bench.virtual.clients import EVERYONE, Clients
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
 from weft_bench.virtual.overlap import (
@@ -62,8 +63,9 @@ class Setup:
     router, and draws the delays. bytes_per_token: the ratio that estimated the lengths of programs
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
-    deadlines: of programs that have one, seconds from their first call. alpha, forecast_error: as
-    in `Front`. known: the gateway knows the future of each call.
+    deadlines: of programs that have one, seconds from their first call. alpha, forecast_error,
+    refuse: as in `Front`. known: the gateway knows the future of each call. clients: of the
+    programs.
     """
 
     shapes: Sequence[EngineShape]
@@ -78,6 +80,8 @@ class Setup:
     alpha: float = ALPHA
     forecast_error: float = 1.0
     known: bool = False
+    clients: Clients = EVERYONE
+    refuse: bool = False
 
 
 def simulate(
@@ -156,6 +160,8 @@ class _World:
             end_s=self._now,
             violations=tuple(found),
             prefills=self._prefills.records,
+            budgets=self._front.budgets,
+            speeds={name: one.scheduler.speed() for name, one in self._replicas.items()},
         )
 
     def _push(self, at: float, what: int, name: str, number: int) -> None:
@@ -169,6 +175,8 @@ class _World:
 
     def _come(self, program: Program, number: int) -> None:
         now, front, id_ = self._now, self._front, program.ready.id
+        if id_ in front.refused:
+            return
         if not program.records:
             front.begin(id_, now)
         waits_for = self._prefills.hold(id_, number, now)
@@ -196,6 +204,8 @@ class _World:
             prefilled=prefilled,
             known=known(program, number, ready_costs) if ready_costs else None,
         )
+        if id_ in front.refused:
+            return
         replica = self._replicas[name]
         prompt = replica.prompt(id_, parts)
         answer = place(ready.call.answer or f"answer/{call}")
@@ -373,7 +383,9 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
         deadlines=setup.deadlines,
         alpha=setup.alpha,
         forecast_error=setup.forecast_error,
-        states={name: replica.scheduler.state for name, replica in replicas.items()},
+        clients=setup.clients,
+        refuse=setup.refuse,
+        states={name: replica.scheduler.speed for name, replica in replicas.items()},
     )
 
 

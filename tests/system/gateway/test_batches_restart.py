@@ -4,53 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anthropic
-import httpx
 import openai
 import pytest
-from support.batches import CHAT, chat, content, ended, line, lines, upload
+from support.batches import CALLS, CHAT, chat, content, ended, line, lines, served, upload
 from support.stack import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 DEADLINE_S = 60
-CALLS = 4
-
-
-@contextlib.asynccontextmanager
-async def served(
-    port: int, replica: str, folder: Path
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a gateway process until the context ends, which kills it."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
-        env={
-            **os.environ,
-            "WEFT_REPLICAS": replica,
-            "WEFT_DATA_DIR": str(folder),
-            "WEFT_BATCH_CALLS": str(CALLS),
-        },
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(DEADLINE_S), httpx.AsyncClient(trust_env=False) as client:
-            while True:
-                with contextlib.suppress(httpx.TransportError):
-                    if (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200:
-                        break
-                await asyncio.sleep(0.05)
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 async def test_a_killed_gateway_continues_its_batches(
@@ -91,6 +56,7 @@ async def test_a_killed_gateway_continues_its_batches(
                 assert batch.status == "completed"
                 counts = batch.request_counts
                 assert (counts.total, counts.completed, counts.failed) == (152, 152, 0)
+                assert batch.usage.total_tokens == 152 * 5
                 found = await content(client, batch.output_file_id)
                 assert found.keys() == {f"row-{number}" for number in range(152)}
     assert before < 151
@@ -130,16 +96,3 @@ async def test_a_killed_gateway_continues_batches_of_messages(
     kinds = [one.result.type for one in results]
     assert kinds.count("succeeded") == counts.succeeded > 0
     assert kinds.count("canceled") == counts.canceled > 0
-
-
-async def test_a_folder_belongs_to_one_process(tmp_path: Path, engine: Any, weft: Any) -> None:
-    async with engine() as stub, weft(stub) as first, weft(stub) as second:
-        answer = await first.client.get("/v1/files")
-        assert answer.status_code == 200
-        refused = await second.client.get("/v1/files")
-        assert refused.status_code == 503
-        error = json.loads(refused.content)["error"]
-        assert error["code"] == "storage_unavailable"
-        assert "another gateway uses it" in error["message"]
-        assert "WEFT_DATA_DIR" in error["message"]
-        assert (await second.call()).status_code == 200

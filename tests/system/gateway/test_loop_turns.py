@@ -107,14 +107,14 @@ async def test_large_bodies_are_read_identified_and_sent_in_separate_loop_iterat
 
         count_iterations(body, "json_object")
         count_iterations(Lineage, "ask")
-        count_iterations(Engines, "_scheduling_context")
+        count_iterations(Engines, "scheduling_context")
         calls = [
             gateway.call(body={"messages": [{"role": "user", "content": f"{n} " * 10_000}]})
             for n in range(4)
         ]
         assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200}
     names = Counter(name for name, _ in worked)
-    assert names == {"json_object": 4, "ask": 4, "_scheduling_context": 4}
+    assert names == {"json_object": 4, "ask": 4, "scheduling_context": 4}
     assert len({iteration for _, iteration in worked}) == len(worked)
 
 

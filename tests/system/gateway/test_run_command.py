@@ -248,7 +248,7 @@ async def test_explain_runs_nothing(tmp_path):
     process = await runs.start("out.jsonl", "--explain")
     output, _ = await process.communicate()
     assert process.returncode == 0
-    assert b"facts: llm for each of docs" in output
+    assert b"facts  llm for each of docs" in output
 
 
 async def write_sql(wire: Any, request: Any) -> None:

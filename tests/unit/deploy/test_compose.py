@@ -189,6 +189,21 @@ def test_mounted_files_exist(stack: dict[str, Any]) -> None:
             )
 
 
+def test_batches_of_the_gateway_are_on_a_volume(stack: dict[str, Any]) -> None:
+    image = parse(DOCKERFILE).stages["gateway"]
+    environment = dict(re.findall(r"(\w+)=(\S+)", " ".join(image.all("ENV"))))
+    gateway = services(stack)["gateway"]
+    assert "WEFT_DATA_DIR" not in gateway["environment"]
+    folder = environment["WEFT_DATA_DIR"]
+    inside = {target: source for source, target in mounts(gateway)}
+    assert inside[folder] in stack["volumes"]
+    assert gateway["read_only"]
+    # A new volume takes the owner of the folder in the image.
+    assert image.all("VOLUME") == [folder]
+    assert any(re.search(rf"install .*--owner weft .*{folder}", run) for run in image.all("RUN"))
+    assert image.all("USER") == ["weft"]
+
+
 def test_every_service_has_a_health_check_and_restarts(stack: dict[str, Any]) -> None:
     stages = parse(DOCKERFILE).stages
     for name, service in services(stack).items():

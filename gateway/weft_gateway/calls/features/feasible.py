@@ -55,11 +55,11 @@ class FeasibleObserver(CallObserver):
         found = self.budgets.of(call)
         if found is None:
             return None
-        wait_s = _wait_s(call)
-        decided = verdict(own.late, found, wait_s)
+        waiting_s = wait_s(call)
+        decided = verdict(own.late, found, waiting_s)
         if decided is Verdict.REFUSE:
             call.outcome, call.budget = Outcome.REFUSED, found
-            raise _refusal(found, wait_s)
+            raise _refusal(found, waiting_s)
         if decided is not Verdict.HOLD:
             return None
         # For the receipt and the report, if the client leaves before the call is sent.
@@ -81,7 +81,7 @@ class FeasibleObserver(CallObserver):
             call.held_s += monotonic() - begun
 
 
-def _wait_s(call: Call) -> float:
+def wait_s(call: Call) -> float:
     """Return the predicted wait at the call's replica, as of its placing. 0 if unknown."""
     costs = None if call.placed is None else call.placed.decision.costs
     return 0.0 if costs is None or call.replica not in costs else costs[call.replica].wait_s
@@ -93,6 +93,6 @@ def _refusal(found: CallBudget, wait_s: float) -> errors.ApiError:
         retry_after_s=retry_after_s(found, wait_s),
         name=found.slo,
         left_s=found.left_s,
-        path_s=found.path_s,
+        path_s=found.whole_s,
         wait_s=wait_s,
     )

@@ -22,10 +22,14 @@ class ForegroundObserver(CallObserver):
 
     def opened(self, call: Call) -> None:
         """Record the time."""
-        self._last[call.replica] = monotonic()
+        self.seen(call.replica)
+
+    def seen(self, replica: str) -> None:
+        """Record that a client uses a replica, perhaps through another gateway."""
+        self._last[replica] = monotonic()
 
     def since_s(self, replica: str) -> float:
-        """Return the seconds since a client's call began on a replica, infinity if none has."""
+        """Return the seconds since a client was last seen at a replica, infinity if none has."""
         last = self._last.get(replica)
         return inf if last is None else monotonic() - last
 

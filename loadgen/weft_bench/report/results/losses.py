@@ -25,14 +25,19 @@ def section(material: Material) -> str:
         lines = list(_lines(material, chosen))
         if lines:
             parts.append("\n".join([f"{heading}\n", *lines]))
+    titles = {name: document["title"] for name, document in material.tables.items()}
+    findings = {name: document["findings"] for name, document in material.tables.items()}
+    for name, result in material.results.items():
+        titles[name] = result.experiment.title
+        findings[name] = [str(goal) for goal in result.experiment.goals(result.measured)]
     missed = [
-        f"- [{document['title']}](results/{name}.md): {finding.removeprefix('missed: ')}"
-        for name, document in material.tables.items()
-        for finding in document["findings"]
+        f"- [{titles[name]}](results/{name}.md): {finding.removeprefix('missed: ')}"
+        for name, found in findings.items()
+        for finding in found
         if finding.startswith("missed: ")
     ]
     if missed:
-        parts.append("\n".join(["Missed goals of other benches:\n", *missed]))
+        parts.append("\n".join(["Missed goals:\n", *missed]))
     return "\n\n".join(parts) or "None."
 
 

@@ -108,6 +108,27 @@ def test_budget_has_the_predicted_path_and_the_weight_of_the_class() -> None:
     assert own.weight == 1.0
 
 
+def test_path_has_the_seconds_of_the_later_calls() -> None:
+    """A short first call does not stand for the long ones after it."""
+    budgets = Budgets()
+    for number in range(2 * MIN_SAMPLES):
+        for position, service_s in enumerate((1.0, 20.0, 20.0)):
+            one = call(f"p{number}", path_calls=position, system=f"stage {position}")
+            budgets.opened(one)
+            one.budget = budgets.of(one)
+            one.outcome = Outcome.OK
+            one.report = CallReport("call", service_s=service_s, prompt_tokens=100, output_tokens=9)
+            budgets.closed(one)
+        budgets.ended(one.key)
+    first = call("new", system="stage 0")
+    budgets.opened(first)
+    found = budgets.of(first)
+    assert found is not None
+    assert found.remaining == 2
+    assert found.whole_s - found.cost_s == pytest.approx(40.0)
+    assert found.whole_p90_s >= found.whole_s > found.path_s
+
+
 def test_parallel_calls_count_once() -> None:
     """Siblings have the same position, and get the same budget."""
     budgets = Budgets()

@@ -10,9 +10,11 @@ from weft_gateway.policies.feasible import Verdict, retry_after_s, verdict
 
 
 def path(left_s: float, path_s: float) -> CallBudget:
+    """A first call whose own stage makes the path look short."""
     return CallBudget(
-        "report", Scope.PROGRAM, 90.0, 1e9, left_s, left_s, path_s, 0.0, path_s, 0, False, path_s
-    )
+        "report", Scope.PROGRAM, 90.0, 1e9, left_s, left_s, path_s, 0.0, path_s, 0, False,
+        path_s / 2, path_s, 2 * path_s,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.policies.forecast import MIN_SAMPLES, PathLengths
@@ -82,3 +83,45 @@ def test_forecast_of_a_path_follows_new_units() -> None:
     for _ in range(400):
         play(lengths, "k", 9)
     assert lengths.quantiles("k", 1) == (8, 8)
+
+
+def test_seconds_of_later_calls_are_those_of_their_positions() -> None:
+    """The first call of a workflow is often short, and says nothing about the later ones."""
+    lengths = PathLengths()
+    for _ in range(MIN_SAMPLES):
+        play(lengths, "k", 3)
+        for position, seconds in ((1, 0.5), (2, 8.0), (3, 30.0)):
+            lengths.served("k", position, seconds)
+    assert lengths.ahead("k", 1) == (2, 2, pytest.approx(38.0), pytest.approx(38.0))
+    assert lengths.ahead("k", 2).seconds == pytest.approx(30.0)
+    assert lengths.ahead("k", 3) == (0, 0, 0.0, 0.0)
+
+
+def test_seconds_of_many_calls_are_more_than_those_of_the_median() -> None:
+    lengths = PathLengths()
+    for calls in (2, 2, 2, 2, 2, 2, 6, 6, 6, 6):
+        play(lengths, "k", calls)
+        for position in range(1, calls + 1):
+            lengths.served("k", position, 2.0)
+    assert lengths.ahead("k", 1) == (1, 5, pytest.approx(2.0), pytest.approx(10.0))
+
+
+def test_seconds_of_rare_positions_are_the_mean_of_all() -> None:
+    lengths = PathLengths()
+    play(lengths, "k", 2 * MIN_SAMPLES)
+    for position in range(1, MIN_SAMPLES + 1):
+        lengths.served("k", position, float(position % 2))
+    found = lengths.ahead("k", MIN_SAMPLES)
+    assert found.seconds == pytest.approx(found.calls * 0.5)
+
+
+def test_seconds_are_unknown_at_first_and_follow_new_calls() -> None:
+    lengths = PathLengths()
+    for _ in range(MIN_SAMPLES):
+        play(lengths, "k", 2)
+    assert lengths.ahead("k", 1) == (1, 1, 0.0, 0.0)
+    for seconds in (1.0, 9.0):
+        for _ in range(300):
+            play(lengths, "k", 2)
+            lengths.served("k", 2, seconds)
+    assert lengths.ahead("k", 1).seconds == pytest.approx(9.0, rel=0.1)

@@ -59,5 +59,5 @@ def test_an_interrupted_write_is_removed(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "results"
     whole = b'{"custom_id":"a"}\n{"custom_id":"b"}\n'
     path.write_bytes(whole + tail)
-    assert [name for name, _ in read_results(path)] == ["a", "b"]
+    assert [name for name, _, _ in read_results(path)] == ["a", "b"]
     assert path.read_bytes() == whole

@@ -8,8 +8,9 @@ from math import inf
 
 import pytest
 from weft_bench.studies.cells import Measured, cells, measured
+from weft_bench.studies.experiment import Experiment
 from weft_bench.studies.hexgen import SYSTEMS, Played, Scene, least_scale
-from weft_bench.studies.hexgen_pools import FIGURE_4, FIGURE_5, pooled
+from weft_bench.studies.hexgen_pools import FIGURE_4, FIGURE_5, FIGURE_6, pooled
 from weft_bench.workloads.text2sql import SINGLE
 
 
@@ -30,6 +31,12 @@ def test_least_scale_makes_its_deadlines_just_attainable(
     found = least_scale(slowdown)
     assert slowdown(found) <= found
     assert found == pytest.approx(expected, rel=0.04)
+
+
+def test_search_does_not_follow_a_slowdown_that_falls_slowly():
+    # Twelve steps of half a percent end above 7.5.
+    found = least_scale(lambda scale: 0.995 * scale if scale > 7 else 7.5)
+    assert found == pytest.approx(7, rel=0.031)
 
 
 def test_least_scale_is_infinite_if_no_scale_is_attained():
@@ -76,6 +83,21 @@ def _found() -> Measured:
         for system, (p95, rate) in figures.items()
         for cell in cells(3, trace=trace, pool="hetero-1", rate=0.5, cache=True, system=system)
     )
+
+
+def test_main_scenes_have_all_systems_with_and_without_cache_on_unseen_seeds():
+    for cache in (True, False):
+        burst = _of(FIGURE_4).where(trace="text2sql-3", pool="hetero-1", rate=0.5, cache=cache)
+        assert set(burst.levels("system")) == set(SYSTEMS)
+        assert {cell.seed + FIGURE_4.first_seed for cell in burst.values} == {100, 101, 102}
+        steady = _of(FIGURE_4).where(load=0.75, cache=cache)
+        assert {"vllm", "ray", "hexgen", "flow"} < set(steady.levels("system"))
+        assert "flow" in _of(FIGURE_6).where(pool="homo", cache=cache).levels("system")
+    assert set(_of(FIGURE_6).where(cache=True).levels("system")) == set(SYSTEMS)
+
+
+def _of(figure: Experiment) -> Measured:
+    return Measured({cell: {} for cell in figure.cells(False)})
 
 
 def test_ratios_are_pooled_over_scenes_by_seed():

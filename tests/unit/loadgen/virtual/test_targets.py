@@ -83,3 +83,22 @@ def test_learned_answers_are_wrong_by_the_factor(error: float, cost: float):
     played(gate, 20, output=100)
     _, context = gate.place("p", "0", "p/0", 100, 9.0, parts=HEAD)
     assert context.cost_s == pytest.approx(cost)
+
+
+def test_programs_that_cannot_meet_their_deadline_are_refused_at_their_first_call():
+    ends = {f"played-0.0-{i}": 10.0 for i in range(20)}
+    gate = front(
+        "round_robin",
+        deadlines={**ends, "late": 0.5, "met": 100.0},
+        states={name: lambda: state(FAST) for name in "ab"},
+        refuse=True,
+    )
+    played(gate, 20, output=100)
+    assert not gate.refused
+    gate.place("late", "0", "late/0", 100, 9.0, parts=HEAD)
+    gate.place("met", "0", "met/0", 100, 9.0, parts=HEAD)
+    assert gate.refused == {"late"}
+    assert sum(gate.table.in_flight().values()) == 1
+    gate.close(CallReport("met/0", 1.0, 0.0, 0, 100, 0, 10), 10.0)
+    gate.end("met", 10.0)
+    assert not gate.violations()

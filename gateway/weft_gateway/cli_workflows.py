@@ -1,0 +1,57 @@
+"""`weft explain`: show the plan of a workflow before it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+_EXIT_INPUT: Final = 2
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def explain(
+    workflow: Annotated[Path, typer.Argument(help="the workflow, YAML")],
+    input_: Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")],
+    replica: Annotated[
+        list[str] | None,
+        typer.Option(help="URL of an engine with Weft's plugin, for seconds; repeatable"),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=1, help="rows to try; figures of more rows are scaled")
+    ] = 1000,
+) -> None:
+    """Show the requests, tokens and rewrites of a workflow over a file of rows. No call is made.
+
+    Lengths of answers are estimates: `max_tokens`, at most 128. Exit code: 0, or 2 for invalid
+    input.
+    """
+    from rich.console import Console
+
+    from weft_gateway.runs.errors import JobError
+    from weft_gateway.runs.explaining import explained, replicas_of
+    from weft_gateway.runs.rows import RowsError
+    from weft_gateway.workflows.check import WorkflowError
+    from weft_gateway.workflows.explain_text import text
+    from weft_gateway.workflows.spec import load
+
+    try:
+        graph = load(workflow.read_text(encoding="utf-8"), str(workflow))
+        found = explained(graph, input_, sample=sample, replicas=replicas_of(replica or ()))
+    except (OSError, UnicodeError) as error:
+        _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}")
+    except (WorkflowError, RowsError, JobError) as error:
+        _fail(str(error))
+    else:
+        console = Console()
+        sys.stdout.write(text(found, console.width, console.is_terminal and not console.no_color))
+
+
+def _fail(message: str) -> None:
+    for line in message.splitlines():
+        typer.echo(f"weft explain: {line}", err=True)
+    raise typer.Exit(_EXIT_INPUT)

@@ -1,0 +1,192 @@
+"""The plan of a workflow before it runs, as SQL's EXPLAIN: calls, tokens, seconds, rewrites.
+
+Calls and prompt tokens come from a trial on rows of the input, so that prompts of columns are
+exact; lengths of answers are estimates. Nothing here changes a prompt: hints only show where
+another order would share more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from weft_gateway.workflows.calls import PlannedCall, Profile, planned_calls
+from weft_gateway.workflows.costs import Replica, call_seconds
+from weft_gateway.workflows.graph import Loop, Operator, Workflow
+from weft_gateway.workflows.jinja import shown
+from weft_gateway.workflows.radix import BLOCK_TOKENS, Chat, Slot, cut, estimate_tokens
+from weft_gateway.workflows.rewrite import Kind, Rewrite, rewrite
+from weft_gateway.workflows.trial import CHARACTERS, Figures, Trial, trial
+
+# A hint is worth this share of the operator's prompt tokens.
+_WORTH: Final = 0.05
+_MOST_ERRORS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A rewrite with the requests that it saves, in all rows."""
+
+    rewrite: Rewrite
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A plan.
+
+    workflow: after rewriting. rows: of the input; sample: those that were tried. tallies: by
+    operator, for all rows. naive: requests without rewrites and merging. merged: requests that
+    equal ones save. seconds: of engine time, by operator; empty without replicas. least_s: the time
+    of the run if all replicas are busy with full batches from start to end; 0 without replicas.
+    notes: limits of these figures. hints: for the author.
+    """
+
+    workflow: Workflow
+    rows: int
+    sample: int
+    tallies: Mapping[str, Figures]
+    naive: int
+    savings: tuple[Saving, ...]
+    merged: int
+    seconds: Mapping[str, float]
+    least_s: float
+    notes: tuple[str, ...]
+    hints: tuple[str, ...]
+
+    @property
+    def requests(self) -> int:
+        """Calls of models and tools that remain."""
+        return sum(one.requests for one in self.tallies.values())
+
+
+def explain(
+    workflow: Workflow,
+    sample: Sequence[Mapping[str, Any]],
+    rows: int,
+    replicas: Sequence[Replica] = (),
+) -> Explained:
+    """Explain a workflow. sample: rows of the input. rows: their number in the whole input.
+    Figures of the sample are scaled.
+    """
+    scale = rows / len(sample) if sample else 0.0
+    before = trial(workflow, sample, merges=False)
+    done = rewrite(workflow)
+    after = trial(done.workflow, sample, merges=True)
+    tallies = {name: _scaled(one, scale) for name, one in after.tallies.items()}
+    savings = tuple(Saving(one, _saved(one, workflow, before, scale)) for one in done.rewrites)
+    profile = _profile(done.workflow, sample, after)
+    seconds = {
+        name: _engine_s(one, replicas) for name, one in tallies.items() if one.prompt and replicas
+    }
+    return Explained(
+        done.workflow,
+        rows,
+        len(sample),
+        tallies,
+        round(scale * sum(one.executions for one in before.tallies.values())),
+        savings,
+        sum(one.merged for one in tallies.values()),
+        seconds,
+        sum(seconds.values()) / max(1, len(replicas)),
+        tuple(_notes(done.workflow, after, rows, len(sample))),
+        tuple(_hints(planned_calls(done.workflow, profile, _PLAIN), profile, rows)),
+    )
+
+
+# Markup between messages is no text of the author.
+_PLAIN: Final = Chat(opening="", closing="")
+
+
+def _scaled(one: Figures, scale: float) -> Figures:
+    figures = (one.executions, one.merged, one.prompt, one.cached, one.output)
+    return Figures(*(round(scale * figure) for figure in figures))
+
+
+def _saved(one: Rewrite, workflow: Workflow, before: Trial, scale: float) -> int:
+    if one.kind is Kind.FOLD:
+        return 0
+    names = list(_within(workflow.by_name[one.operator]))
+    found = sum(before.tallies[name].executions for name in names if name in before.tallies)
+    return round(scale * found)
+
+
+def _within(one: Operator) -> Iterator[str]:
+    yield one.name
+    if isinstance(one.body, Loop):
+        for inner in one.body.body:
+            yield from _within(inner)
+
+
+def _profile(workflow: Workflow, sample: Sequence[Mapping[str, Any]], after: Trial) -> Profile:
+    """Measure lengths and distinct values of the columns, and items per row."""
+    columns, distinct, items = {}, {}, {}
+    for name in workflow.inputs:
+        texts = [str(shown(row.get(name))) for row in sample]
+        if texts:
+            columns[name] = sum(map(len, texts)) / len(texts) / CHARACTERS
+            different = len(set(texts))
+            if different < len(texts):
+                distinct[name] = different
+    for one in workflow.operators:
+        if one.for_each is not None and one.for_each in workflow.inputs:
+            lengths = [len(row.get(one.for_each) or ()) for row in sample]
+            items[one.name] = max(1.0, sum(lengths) / max(1, len(lengths)))
+    return Profile(columns=columns, distinct=distinct, items=items)
+
+
+def _engine_s(one: Figures, replicas: Sequence[Replica]) -> float:
+    """Engine seconds of an operator's calls in full batches, on the mean replica."""
+    total = 0.0
+    calls = max(1, one.requests)
+    prompt, output = one.prompt / calls, one.output / calls
+    for replica in replicas:
+        beside = replica.fits(prompt + output)
+        fresh = (one.prompt - one.cached) / calls
+        total += call_seconds(replica.costs.steps, fresh, prompt, output, beside)
+    return calls * total / len(replicas)
+
+
+def _notes(workflow: Workflow, after: Trial, rows: int, sample: int) -> Iterator[str]:
+    if sample < rows:
+        yield f"figures of {sample} rows, scaled to {rows}"
+    for one in workflow.operators:
+        if isinstance(one.body, Loop):
+            yield f"{one.name}: the rounds depend on answers; at most {one.body.max}"
+    for message, count in after.errors.most_common(_MOST_ERRORS):
+        yield f"{count} rows could not be followed to their end: {message}"
+
+
+def _hints(calls: Sequence[PlannedCall], profile: Profile, rows: int) -> Iterator[str]:
+    """Yield the operators in which text that varies less comes after text that varies more."""
+    for call in calls:
+        count = max(1, round(call.per_row * rows))
+        # Different prompts up to here, and the placeholder that varies most.
+        early, most = 1, 1
+        first, tokens, saved = "", 0, 0
+        for run in call.prompt:
+            if isinstance(run, Slot):
+                varies, length, key = _variants(run, profile, count), run.tokens, run.key
+            else:
+                varies, length, key = 1, len(estimate_tokens(run)), ""
+            if varies < most:
+                gain = cut(length, BLOCK_TOKENS)
+                tokens += gain
+                saved += gain * (min(count, early * varies) - varies)
+            elif varies > most:
+                most, first = varies, key
+            early = min(count, early * varies)
+        if saved > _WORTH * count * call.prompt_tokens:
+            yield (
+                f"{call.name}: about {tokens} tokens that vary less follow '{first}'; before it, "
+                f"the calls would share about {saved} more tokens"
+            )
+
+
+def _variants(slot: Slot, profile: Profile, count: int) -> int:
+    """Return the number of different contents of a placeholder."""
+    found = 1
+    for axis in slot.axes:
+        found *= profile.distinct.get(axis, count)
+    return min(found, count)

@@ -1,0 +1,43 @@
+"""Places in YAML files, and nearest names."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from weft_gateway import marks
+
+ROOT = yaml.compose("a: 1\nb:\n  - c: 2\n    d: 3\n  - e\na: 4\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ((), (1, 1)),
+        (("a",), (6, 1)),
+        (("b", 0, "d"), (4, 5)),
+        (("b", 1), (5, 5)),
+        (("b", 0, "missing"), (3, 5)),
+        (("b", "missing"), (2, 1)),
+    ],
+)
+def test_the_mark_of_a_path(path: marks.KeyPath, place: tuple[int, int]) -> None:
+    assert marks.mark(ROOT, path) == place
+
+
+def test_the_node_at_a_path() -> None:
+    node = marks.at(ROOT, ("b", 0, "c"))
+    assert isinstance(node, yaml.ScalarNode)
+    assert node.value == "2"
+    assert marks.at(ROOT, ("b", 7)) is None
+    assert marks.at(ROOT, ("a", "x")) is None
+
+
+def test_duplicates_are_found_at_all_levels() -> None:
+    root = yaml.compose("a: {x: 1, x: 2}\nb: [{y: 1, y: 2}]\n? [1]\n: 2\na: 3\n")
+    assert [path for path, _ in marks.duplicates(root)] == [("a", "x"), ("b", 0, "y"), ("a",)]
+
+
+def test_the_nearest_name_or_all_names() -> None:
+    assert marks.nearest("fromat", ["format", "llm"]) == "; did you mean format?"
+    assert marks.nearest("xyz", ["format", "llm"]) == "; known: format, llm"
+    assert marks.dotted(("ops", "a", 1)) == "ops.a.1: "
