@@ -80,7 +80,7 @@ def test_prefixes_that_are_sent_first_are_not_computed_again() -> None:
     for system in ("random", "kvflow"):
         scene = Scene(SHAPES["map-reduce"](6), engines(), 0)
         fresh[system] = scene.run(SYSTEMS[system](scene)).fresh_tokens
-    # Each engine computes the 15 prefixes once in both; the last block of a prefix is computed twice.
+    # Each engine computes the prefixes once in both, and the last block of a prefix twice.
     assert fresh["kvflow"] == pytest.approx(fresh["random"], rel=0.02)
 
 
