@@ -227,10 +227,10 @@ class Planned(Free):
             sent &= state.in_flight[name]
         for windows in self._windows:
             while True:
-                name, waiting = next(windows.sources(), ("", []))
+                name, waiting, last = next(windows.sources(), ("", [], False))
                 if not waiting:
                     break
-                number = heapq.heappop(waiting)[3]
+                number = (waiting.pop() if last else heapq.heappop(waiting))[3]
                 windows.take(name)
                 self._sent[name].add(number)
                 yield number, name
