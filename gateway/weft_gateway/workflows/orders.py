@@ -66,24 +66,39 @@ class Order:
 def orders(
     calls: Sequence[PlannedCall], worker: Worker, found: Sequence[Operation], block: int
 ) -> list[Order]:
-    """Return candidate orders: Helium's sequences, one sequence for each depth in the graph, and
-    row by row; the first two over all rows and over blocks of rows.
+    """Return candidate orders: Helium's sequences, and two by remaining path.
+
+    The remaining path of an operator is the longest sum of expected answers from it to an output,
+    as the upward rank of list scheduling (HEFT): answers take most of the time. Operators with the
+    longest one come first, each over all rows, or row by row with those of the same depth.
     """
     place = {call.name: number for number, call in enumerate(calls)}
     helium = schedule(calls, {"all": worker}, block=block)["all"]
     nested = tuple(tuple(place[name] for name in sequence) for sequence in helium)
-    depth = depths(calls)
+    depth, path = depths(calls), _paths(found)
+    ranked = sorted(range(len(found)), key=lambda number: (-path[number], number))
     levels: dict[int, list[int]] = {}
-    for number, call in enumerate(calls):
-        levels.setdefault(-depth[call.name], []).append(number)
-    by_depth = tuple(tuple(levels[level]) for level in sorted(levels))
+    for number in ranked:
+        levels.setdefault(-depth[calls[number].name], []).append(number)
+    by_level = tuple(tuple(levels[level]) for level in sorted(levels))
+    by_path = tuple((number,) for number in ranked)
     return [
         Order("prefix", nested, 0),
         Order(f"prefix, blocks of {_BLOCK}", nested, _BLOCK),
-        Order("depth", by_depth, 0),
-        Order(f"depth, blocks of {_BLOCK}", by_depth, _BLOCK),
-        Order("row", (tuple(_grouped(found)),), 1),
+        Order("path", by_path, 0),
+        Order("levels", by_level, 0),
+        Order(f"levels, blocks of {_BLOCK}", by_level, _BLOCK),
     ]
+
+
+def _paths(found: Sequence[Operation]) -> list[float]:
+    """Return the remaining path of each operator in tokens, with its own answer."""
+    paths = [0.0] * len(found)
+    for number in range(len(found) - 1, -1, -1):
+        paths[number] += found[number].answer
+        for need in found[number].needs:
+            paths[need] = max(paths[need], paths[number])
+    return paths
 
 
 def lanes(order: Order, shares: Sequence[Share], rows: int, replicas: int) -> tuple[Lane, ...]:
@@ -95,29 +110,3 @@ def lanes(order: Order, shares: Sequence[Share], rows: int, replicas: int) -> tu
         most = max((one.rows(at, rows) for one in shares), default=1)
         made.append(Lane.of(kept, order.block, most))
     return tuple(made)
-
-
-def _grouped(found: Sequence[Operation]) -> list[int]:
-    """Return all operators in topological order; among those that can run, the one that shares the
-    longest prefix with the last one.
-    """
-    missing = [len(one.needs) for one in found]
-    followers: list[list[int]] = [[] for _ in found]
-    for number, one in enumerate(found):
-        for need in one.needs:
-            followers[need].append(number)
-    ready = [number for number, count in enumerate(missing) if not count]
-    order: list[int] = []
-    nodes: set[int] = set()
-    while ready:
-        chosen = max(
-            ready, key=lambda n: (sum(p.tokens for p in found[n].path if p.node in nodes), -n)
-        )
-        ready.remove(chosen)
-        order.append(chosen)
-        nodes = {piece.node for piece in (*found[chosen].path, *found[chosen].trail)}
-        for follower in followers[chosen]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                ready.append(follower)
-    return order

@@ -19,7 +19,6 @@ import msgspec
 
 from weft_gateway.workflows.calls import PlannedCall, build_tree, dependencies
 from weft_gateway.workflows.costs import Replica, Worker
-from weft_gateway.workflows.leaders import Leader, leaders
 from weft_gateway.workflows.orders import Lane, Order, lanes, orders
 from weft_gateway.workflows.placing import Share, eligible, place_rows
 from weft_gateway.workflows.predict import Prediction, predict
@@ -28,7 +27,7 @@ from weft_gateway.workflows.radix import BLOCK_TOKENS, Tokenizer, estimate_token
 
 # Calls that a prediction plays on each replica: a quarter of the batch within these limits. Further
 # rows are extrapolated.
-_SAMPLE_CALLS: Final = (352, 2048)
+_SAMPLE_CALLS: Final = (264, 2048)
 # With at most this many rows a replica, a row more on one of them is worth avoiding.
 _FEW: Final = 32
 # A replica gets this many calls for each slot, so that its next call never waits for the network.
@@ -43,9 +42,8 @@ class Plan:
 
     operators: their names. rows: their number. row_order: columns to sort the rows by, so that rows
     that share a prefix are neighbours; a row's rank is its place in this order. shares: the
-    replicas of operators. lanes: the order on each replica. leaders: static prefixes to compute
-    before the calls that share them. windows: calls that each replica gets at once. seconds,
-    hit_rate: as predicted.
+    replicas of operators. lanes: the order on each replica. windows: calls that each replica gets
+    at once. seconds, hit_rate: as predicted.
     """
 
     operators: tuple[str, ...]
@@ -54,7 +52,6 @@ class Plan:
     replicas: tuple[str, ...]
     shares: tuple[Share, ...]
     lanes: tuple[Lane, ...]
-    leaders: tuple[Leader, ...]
     windows: tuple[int, ...]
     order: str
     seconds: float
@@ -125,6 +122,18 @@ def plan(
     replicas, for a model that no replica serves, for rows below 1, and for dependencies that are
     not in topological order.
     """
+    return min(candidates(calls, rows, replicas, distinct, seed, tokenizer), key=_by_seconds)
+
+
+def candidates(
+    calls: Sequence[PlannedCall],
+    rows: int,
+    replicas: Sequence[Replica],
+    distinct: Mapping[str, int] | None = None,
+    seed: int = 0,
+    tokenizer: Tokenizer = estimate_tokens,
+) -> list[Plan]:
+    """Return the plans from which `plan` chooses, with its arguments and errors."""
     if rows < 1:
         raise ValueError(f"a plan needs at least 1 row, got {rows}")
     if not replicas:
@@ -148,40 +157,42 @@ def plan(
         replicas=tuple(one.name for one in replicas),
         shares=shares,
         lanes=(),
-        leaders=(),
         windows=windows,
         order="",
         seconds=inf,
         hit_rate=0.0,
     )
-    best, candidates = empty, orders(calls, worker, found, block)
-    for candidate in candidates:
-        best = _faster(best, replace(empty, shares=shares), candidate, found, replicas, values)
+    listed = [one for one in orders(calls, worker, found, block) if one.block < rows]
+    made = [_ordered(empty, one, found, replicas, values) for one in listed]
     divided = place_rows(found, rows, replicas, able, first, whole=False)
     differs = {one.bounds for one in divided} != {one.bounds for one in shares}
     if rows <= _FEW * len(replicas) and differs:
-        chosen = next(one for one in candidates if one.name == best.order)
-        best = _faster(best, replace(empty, shares=divided), chosen, found, replicas, values)
-    return replace(best, leaders=leaders(found, best.shares, rows, replicas, windows))
+        best = min(made, key=_by_seconds)
+        chosen = next(one for one in listed if one.name == best.order)
+        made.append(_ordered(replace(empty, shares=divided), chosen, found, replicas, values))
+    return made
 
 
-def _faster(
-    best: Plan,
+def _by_seconds(made: Plan) -> float:
+    return made.seconds
+
+
+def _ordered(
     empty: Plan,
     order: Order,
     found: Sequence[Operation],
     replicas: Sequence[Replica],
     distinct: Mapping[str, int],
 ) -> Plan:
-    """Return a plan with this order, or the best one if it is as fast as predicted."""
-    if order.block >= empty.rows:
-        return best
+    """Return a plan with this order and its predicted time."""
     made = replace(empty, lanes=lanes(order, empty.shares, empty.rows, len(replicas)))
     predicted = predicted_plan(made, found, replicas, distinct)
-    seconds = round(predicted.seconds, 6)
-    if seconds >= best.seconds:
-        return best
-    return replace(made, order=order.name, seconds=seconds, hit_rate=round(predicted.hit_rate, 6))
+    return replace(
+        made,
+        order=order.name,
+        seconds=round(predicted.seconds, 6),
+        hit_rate=round(predicted.hit_rate, 6),
+    )
 
 
 def row_order(found: Sequence[Operation], distinct: Mapping[str, int]) -> tuple[str, ...]:

@@ -107,8 +107,9 @@ def predict(
     """Play a batch. ranks: the rows to play; None for all.
 
     turn: as in `Turn`; a row's rank is its place in the plan's order. windows: calls that each
-    replica gets at once. Calls that start together share prefixes, as behind leader calls. Time and
-    memory are linear in calls and path lengths.
+    replica gets at once. Calls that start together share prefixes, as in vLLM, which shares the
+    blocks of a prompt from the step in which it begins. Time and memory are linear in calls and
+    path lengths.
     """
     count = len(found)
     engines = [_Engine(one, max(1, w)) for one, w in zip(replicas, windows, strict=True)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import exp, log
 
-from weft_bench.studies.cells import Measured, Setting
+from weft_bench.studies.cells import Cell, Measured, Setting
 from weft_bench.studies.experiment import Series, Table
 
 # A column: maps the cells of a row, and of the row's group, to the row's value.
@@ -24,6 +25,15 @@ def over(figure: str, **baseline: Setting) -> Shown:
 def under(figure: str, **ours: Setting) -> Shown:
     """Return the ratio of the figure of one system in the group to the row's figure."""
     return lambda one, group: group.where(**ours).ratio(figure, one)
+
+
+def pooled(found: Measured, figure: str) -> Measured:
+    """Return one cell for each seed: the geometric mean of a figure over all settings."""
+    logs: dict[int, list[float]] = {}
+    for cell, values in found.values.items():
+        logs.setdefault(cell.seed, []).append(log(values[figure]))
+    means = {seed: exp(sum(ones) / len(ones)) for seed, ones in logs.items()}
+    return Measured({Cell((), seed): {figure: value} for seed, value in means.items()})
 
 
 def hit_rates(found: Measured, *systems: str) -> dict[str, float]:

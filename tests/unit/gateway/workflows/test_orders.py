@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.planning import chain
+from support.planning import call, chain, static
 from weft_gateway.workflows.calls import build_tree
 from weft_gateway.workflows.costs import Worker
 from weft_gateway.workflows.orders import Lane, Order, lanes, orders
@@ -30,14 +30,34 @@ def test_turns_are_the_order_of_nested_sequences(lengths: list[int], block: int,
     assert len(set(turns.values())) == len(turns)
 
 
-def test_candidates_are_helium_levels_and_rows() -> None:
+def test_candidates_are_heliums_and_two_by_remaining_path() -> None:
     calls = chain()
     found = operations(calls, build_tree(calls))
     made = {one.name: one for one in orders(calls, Worker(8192), found, 16)}
-    assert list(made) == ["prefix", "prefix, blocks of 8", "depth", "depth, blocks of 8", "row"]
+    assert list(made) == [
+        "prefix",
+        "prefix, blocks of 8",
+        "path",
+        "levels",
+        "levels, blocks of 8",
+    ]
     assert made["prefix"].sequences == ((0,), (1,), (2,))
-    assert made["depth"].sequences == ((0, 1), (2,))
-    assert made["row"].sequences == ((0, 1, 2),)
+    assert made["levels"].sequences == ((0, 1), (2,))
+
+
+def test_operators_with_the_longest_answers_ahead_come_first() -> None:
+    calls = (
+        call("short", static("s"), answer=10),
+        call("long", static("l"), answer=90),
+        call("early", static("e"), answer=50),
+        call("end", static("d"), answer=60, needs=("early",)),
+        call("last", static("x"), answer=5, needs=("long", "short", "end")),
+    )
+    found = operations(calls, build_tree(calls))
+    made = {one.name: one for one in orders(calls, Worker(8192), found, 16)}
+    # Tokens to an output: early 115, long 95, end 65, short 15, last 5.
+    assert made["path"].sequences == ((2,), (1,), (3,), (0,), (4,))
+    assert made["levels"].sequences == ((2,), (1, 3, 0), (4,))
 
 
 def test_lane_has_the_operators_of_its_replica() -> None:

@@ -1,0 +1,5 @@
+"""Batch workflows in virtual time: shapes of published workflows, ways to dispatch their calls, and
+exact solvers for small plans.
+
+The engines are those of `weft_bench.virtual`; the planner is the gateway's.
+"""

@@ -1,0 +1,67 @@
+"""The planner with one part left out, or with one that it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from weft_bench.workflows import dispatch
+from weft_bench.workflows.play import Dispatcher
+from weft_bench.workflows.systems import SYSTEMS, Scene, follow
+
+
+def dispatcher(scene: Scene, name: str) -> Dispatcher:
+    """Return the dispatcher of a system or of a changed planner. Raises KeyError."""
+    return {**SYSTEMS, **_PARTS}[name](scene)
+
+
+def _even_slices(scene: Scene) -> Dispatcher:
+    """As if all engines had the costs of the first one."""
+    equal = Scene(scene.batch, [scene.shapes[0]] * len(scene.shapes), scene.seed)
+    return follow(scene, equal.planned())
+
+
+def _random_order(scene: Scene) -> Dispatcher:
+    """The plan's replicas and windows, and turns in random order."""
+    made = scene.planned()
+    names, count = made.operators, len(made.operators)
+    turns = list(range(len(scene.tasks)))
+    scene.rng.shuffle(turns)
+    return dispatch.Planned(
+        scene.tasks,
+        dict(zip(made.replicas, made.windows, strict=True)),
+        lambda call, row: (made.turn(names[call], row)[0], turns[row * count + call]),
+    )
+
+
+def _random_rows(scene: Scene) -> Dispatcher:
+    """The plan's order and windows, and each row on a random replica."""
+    made = scene.planned()
+    names, worker = made.operators, list(range(scene.batch.rows))
+    scene.rng.shuffle(worker)
+    return dispatch.Planned(
+        scene.tasks,
+        dict(zip(made.replicas, made.windows, strict=True)),
+        lambda call, row: (
+            made.turn(names[call], worker[row])[0],
+            made.turn(names[call], row)[1],
+        ),
+    )
+
+
+def _no_window(scene: Scene) -> Dispatcher:
+    """All ready calls are sent at once."""
+    most = (len(scene.tasks),) * len(scene.replicas)
+    return follow(scene, replace(scene.planned(), windows=most))
+
+
+_PARTS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
+    "even slices": _even_slices,
+    "no order": _random_order,
+    "no rows": _random_rows,
+    "no window": _no_window,
+    "prefixes first": lambda scene: follow(
+        scene, scene.planned(), prefixes=dispatch.static_prefixes(scene.batch, scene.names)
+    ),
+}

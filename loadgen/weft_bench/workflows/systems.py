@@ -1,0 +1,168 @@
+"""The systems of Helium's evaluation by name, on scaled engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from weft_gateway.policies.costs import EngineCosts, StepCosts
+from weft_gateway.workflows.costs import Replica, Worker
+from weft_gateway.workflows.orders import Lane
+from weft_gateway.workflows.plan import Plan, plan
+from weft_gateway.workflows.schedule import schedule
+
+from weft_bench.costs.presets import EngineShape, preset
+from weft_bench.workflows import dispatch
+from weft_bench.workflows.play import Dispatcher, Played, Warm, play
+from weft_bench.workflows.tasks import Batch, Task, tasks
+from weft_bench.workloads.streams import stream
+
+# An engine with one eighth of the slots, the cache, the tokens of a step and the fixed time of a
+# step takes as long for an eighth of the rows as the whole engine divided by eight: work per slot
+# and waiting keep their ratio. Static prefixes do not shrink, so they weigh more.
+SCALE: Final = 8
+
+
+def engines(
+    name: str = "8b-a100", replicas: int = 2, slow: Sequence[float] = ()
+) -> list[EngineShape]:
+    """Return scaled engines. slow: factors on the costs of each, 1 for missing ones."""
+    whole = preset(name)
+    found = []
+    for at in range(replicas):
+        factor = slow[at] if at < len(slow) else 1.0
+        cost = whole.cost
+        scaled = replace(
+            cost,
+            step_s=cost.step_s / SCALE * factor,
+            weights_s=cost.weights_s / SCALE * factor,
+            prefill_token_s=cost.prefill_token_s * factor,
+            decode_sequence_s=cost.decode_sequence_s * factor,
+            context_token_s=cost.context_token_s * factor,
+        )
+        found.append(
+            replace(
+                whole,
+                cost=scaled,
+                slots=whole.slots // SCALE,
+                step_tokens=whole.step_tokens // SCALE,
+                kv_blocks=whole.kv_blocks // SCALE,
+            )
+        )
+    return found
+
+
+def replicas_of(shapes: Sequence[EngineShape]) -> list[Replica]:
+    """Return engines as the planner sees them: with the costs that they would report."""
+    return [
+        Replica(
+            f"replica-{number}",
+            EngineCosts(
+                StepCosts(
+                    one.cost.step_s,
+                    one.cost.weights_s,
+                    one.cost.prefill_token_s,
+                    one.cost.decode_sequence_s,
+                    one.cost.context_token_s,
+                    one.slots,
+                ),
+                one.kv_blocks * one.block_tokens,
+            ),
+            block=one.block_tokens,
+        )
+        for number, one in enumerate(shapes)
+    ]
+
+
+class Scene:
+    """A batch on engines. seed: of the answers' lengths and of random orders."""
+
+    def __init__(self, batch: Batch, shapes: Sequence[EngineShape], seed: int) -> None:
+        self.batch, self.shapes, self.seed = batch, shapes, seed
+        self.tasks: Sequence[Task] = tasks(batch, seed)
+        self.replicas = replicas_of(shapes)
+        self.names = [one.name for one in self.replicas]
+        self.rng = stream(seed, "dispatch")
+
+    def run(self, dispatcher: Dispatcher) -> Played:
+        """Play the batch."""
+        return play(self.tasks, self.shapes, dispatcher)
+
+    def planned(self) -> Plan:
+        """Return the plan of this batch."""
+        return plan(
+            self.batch.calls, self.batch.rows, self.replicas, self.batch.distinct, self.seed
+        )
+
+
+def _free(scene: Scene) -> Dispatcher:
+    return dispatch.Free(scene.tasks, scene.names, scene.rng)
+
+
+def _kvflow(scene: Scene) -> Dispatcher:
+    return dispatch.Warmed(scene.tasks, scene.names, scene.rng, scene.batch)
+
+
+def _parrot(scene: Scene) -> Dispatcher:
+    return dispatch.ByPrefix(scene.tasks, scene.names, scene.rng)
+
+
+def _query_wise(scene: Scene) -> Dispatcher:
+    steps = dispatch.query_wise(scene.tasks)
+    return dispatch.InTurn(scene.tasks, scene.names, scene.rng, steps)
+
+
+def _operator_wise(scene: Scene) -> Dispatcher:
+    steps = dispatch.operator_wise(scene.tasks, len(scene.batch.calls))
+    return dispatch.InTurn(scene.tasks, scene.names, scene.rng, steps)
+
+
+def _longest(scene: Scene) -> Dispatcher:
+    shape = min(scene.shapes, key=lambda one: one.slots)
+    room = shape.kv_blocks * shape.block_tokens
+    return dispatch.Longest(scene.tasks, scene.names, scene.rng, shape.slots, room)
+
+
+def _helium(scene: Scene, warm: bool = True) -> Dispatcher:
+    """Algorithm 1 with rows sliced evenly and static prefixes sent first."""
+    batch, count = scene.batch, len(scene.names)
+    worker = Worker(min(one.kv_tokens for one in scene.replicas))
+    names = [call.name for call in batch.calls]
+    nested = schedule(batch.calls, {"all": worker})["all"]
+    width = -(-batch.rows // count)
+    lane = Lane.of([[names.index(one) for one in found] for found in nested], 0, width)
+
+    def turn(call: int, row: int) -> tuple[str, int]:
+        return scene.names[row // width], lane.turn(call, row % width)
+
+    prefixes = dispatch.static_prefixes(batch, scene.names) if warm else ()
+    windows = {one.name: 2 * one.slots for one in scene.replicas}
+    return dispatch.Planned(scene.tasks, windows, turn, False, prefixes)
+
+
+def follow(
+    scene: Scene, made: Plan, shared: bool = True, prefixes: Sequence[Warm] = ()
+) -> dispatch.Planned:
+    """Return the dispatcher of a plan. shared, prefixes: as in `Planned`."""
+    names = made.operators
+
+    def turn(call: int, row: int) -> tuple[str, int]:
+        return made.turn(names[call], row)
+
+    windows = dict(zip(made.replicas, made.windows, strict=True))
+    return dispatch.Planned(scene.tasks, windows, turn, shared, prefixes)
+
+
+SYSTEMS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
+    "query-wise": _query_wise,
+    "operator-wise": _operator_wise,
+    "random": _free,
+    "longest prefix": _longest,
+    "parrot": _parrot,
+    "kvflow": _kvflow,
+    "helium": _helium,
+    "helium, schedule only": lambda scene: _helium(scene, warm=False),
+    "weft": lambda scene: follow(scene, scene.planned()),
+    "weft, schedule only": lambda scene: follow(scene, scene.planned(), shared=False),
+}

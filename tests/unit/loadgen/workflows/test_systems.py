@@ -1,0 +1,110 @@
+"""Systems on simulated engines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from weft_bench.workflows.dispatch import Free, Planned
+from weft_bench.workflows.parts import dispatcher
+from weft_bench.workflows.shapes import SHAPES
+from weft_bench.workflows.systems import SYSTEMS, Scene, engines, follow
+from weft_gateway.workflows.calls import build_tree
+from weft_gateway.workflows.plan import predicted_plan
+from weft_gateway.workflows.problem import operations
+
+pytest.importorskip("vllm")
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_system_plays_every_call(system: str) -> None:
+    scene = Scene(SHAPES["debate-context"](6), engines(), 0)
+    found = scene.run(SYSTEMS[system](scene))
+    assert found.seconds > 0
+    assert 0 < found.hit_rate < 1
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_query_wise_is_the_slowest() -> None:
+    seconds = {}
+    for system in ("query-wise", "operator-wise", "random"):
+        scene = Scene(SHAPES["map-reduce"](6), engines(), 0)
+        seconds[system] = scene.run(SYSTEMS[system](scene)).seconds
+    assert seconds["query-wise"] > 2 * seconds["operator-wise"]
+    assert seconds["operator-wise"] > seconds["random"]
+
+
+def test_calls_that_are_never_sent_are_an_error() -> None:
+    class Silent(Free):
+        def send(self, state: object, fresh: object) -> tuple[()]:  # type: ignore[override]
+            return ()
+
+    scene = Scene(SHAPES["reflect"](2), engines(), 0)
+    with pytest.raises(RuntimeError, match="8 calls of 8 were never sent"):
+        scene.run(Silent(scene.tasks, scene.names, scene.rng))
+
+
+def test_plan_gives_a_slow_engine_fewer_calls() -> None:
+    scene = Scene(SHAPES["map-reduce"](18), engines(slow=(1.0, 2.0)), 0)
+    found = scene.run(SYSTEMS["weft"](scene))
+    assert found.shares["replica-0"] == pytest.approx(2 / 3, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["even slices", "no rows", "no order", "no window", "prefixes first"],
+)
+def test_planner_with_a_change_plays_every_call(part: str) -> None:
+    scene = Scene(SHAPES["reflect"](6), engines(slow=(1.0, 2.0)), 0)
+    assert scene.run(dispatcher(scene, part)).seconds > 0
+
+
+def test_engine_without_calls_gets_those_of_the_other_one() -> None:
+    """All turns are on one engine, whose window is smaller than the calls."""
+    found = {}
+    for shared in (True, False):
+        scene = Scene(SHAPES["map-reduce"](6), engines(), 0)
+        windows = dict.fromkeys(scene.names, 4)
+        turns = Planned(
+            scene.tasks, windows, lambda call, row: ("replica-0", 100 * row + call), shared
+        )
+        found[shared] = scene.run(turns)
+    assert found[False].shares["replica-1"] == 0
+    assert found[True].shares["replica-1"] > 0.3
+    assert found[True].seconds < found[False].seconds
+
+
+def test_prefixes_that_are_sent_first_are_not_computed_again() -> None:
+    fresh = {}
+    for system in ("random", "kvflow"):
+        scene = Scene(SHAPES["map-reduce"](6), engines(), 0)
+        fresh[system] = scene.run(SYSTEMS[system](scene)).fresh_tokens
+    # Each engine computes the prefixes once in both, and the last block of a prefix twice.
+    assert fresh["kvflow"] == pytest.approx(fresh["random"], rel=0.02)
+
+
+@pytest.mark.parametrize("shape", ["map-reduce", "debate-context", "reflect"])
+def test_prediction_is_within_15_percent_of_the_engines(shape: str) -> None:
+    scene = Scene(SHAPES[shape](18), engines(slow=(1.0, 1.5)), 1)
+    made = scene.planned()
+    assert made.seconds == pytest.approx(scene.run(follow(scene, made)).seconds, rel=0.15)
+
+
+def test_predictions_rank_plans_as_the_engines_do() -> None:
+    scene = Scene(SHAPES["reflect"](18), engines(slow=(1.0, 2.0)), 1)
+    made = scene.planned()
+    even = Scene(scene.batch, engines(), 1).planned()
+    plans = [
+        made,
+        replace(even, windows=made.windows),
+        replace(made, windows=(8, 8)),
+        replace(made, windows=(2, 2)),
+    ]
+    found = operations(scene.batch.calls, build_tree(scene.batch.calls))
+    predicted = [
+        predicted_plan(one, found, scene.replicas, scene.batch.distinct).seconds for one in plans
+    ]
+    played = [scene.run(follow(scene, one, shared=False)).seconds for one in plans]
+    by_time = range(len(plans))
+    assert sorted(by_time, key=predicted.__getitem__) == sorted(by_time, key=played.__getitem__)

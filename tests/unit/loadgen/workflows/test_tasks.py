@@ -1,0 +1,50 @@
+"""The calls of a batch."""
+
+from __future__ import annotations
+
+import pytest
+from weft_bench.workflows.shapes import SHAPES
+from weft_bench.workflows.tasks import first_statics, tasks
+from weft_gateway.workflows.calls import build_tree
+from weft_gateway.workflows.problem import operations
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_are_complete(name: str) -> None:
+    batch = SHAPES[name](12)
+    found = tasks(batch, 0)
+    assert len(found) == 12 * len(batch.calls)
+    assert tasks(batch, 0) == found
+    assert tasks(batch, 1) != found
+    assert all(need < task.number for task in found for need in task.needs)
+    # A name is either text or an answer, never both.
+    calls = {call.name for call in batch.calls}
+    assert not calls & {part for parts in first_statics(batch.calls) for part in parts}
+
+
+def test_shapes_are_those_of_the_paper() -> None:
+    counts = {name: len(shape(1).calls) for name, shape in SHAPES.items()}
+    assert counts["trading"] == 88
+    assert counts["map-reduce"] == 14 + 1
+    assert counts["debate"] == 3 * 2 + 1
+    assert counts["reflect"] == 1 + 2 + 1
+    assert counts["iterative"] == 6
+    assert counts["parallel"] == 7 * 6 + 1
+
+
+def test_answer_returns_under_the_name_that_the_engine_caches() -> None:
+    found = {task.name: task for task in tasks(SHAPES["reflect"](6), 0)}
+    part = next(part for part in found["final/3"].parts if part.name == "answer/draft/3")
+    assert part.tokens == found["draft/3"].answer
+
+
+def test_rows_with_one_context_share_it() -> None:
+    found = {task.name: task for task in tasks(SHAPES["reflect"](12), 0)}
+    parts = [found[f"draft/{row}"].parts[1] for row in range(12)]
+    assert len(set(parts)) == 2
+
+
+def test_operators_have_the_paths_of_their_calls() -> None:
+    batch = SHAPES["trading"](1)
+    found = operations(batch.calls, build_tree(batch.calls))
+    assert [one.prompt for one in found] == [call.prompt_tokens for call in batch.calls]
