@@ -17,7 +17,7 @@ import orjson
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.runs.retry import may_pass, pause
 from weft_gateway.workflows.commands import Failure, Usage, Work
-from weft_gateway.workflows.requests import LlmRequest
+from weft_gateway.workflows.requests import ChatRequest, LlmRequest
 
 # An answer of a call is some tokens; a larger one is an error of the server.
 _MAX_BYTES: Final = 16_777_216
@@ -40,10 +40,13 @@ class Server(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer of a call. usage: 0 tokens if the server reports none."""
+    """The answer of a call. usage: 0 tokens if the server reports none. whole: the JSON of the
+    answer to a `ChatRequest`; its text is empty.
+    """
 
     text: str
     usage: Usage
+    whole: Any = None
 
 
 class Caller(Protocol):
@@ -168,7 +171,7 @@ class HttpCaller:
             async with next(self._next).stream("POST", url, content=raw, headers=headers) as answer:
                 body = await _body(answer)
                 if answer.status_code == 200:
-                    return read_answer(body)
+                    return read_answer(body, whole=isinstance(work.request, ChatRequest))
                 raise _Refused(
                     f"http_{answer.status_code}",
                     _message(body) or answer.reason_phrase,
@@ -204,22 +207,28 @@ def _server(replica: dict[str, Any], program: str) -> Server:
 
 def body_of(request: LlmRequest) -> dict[str, Any]:
     """Return the body of a Chat Completions request."""
-    messages = [{"role": role, "content": text} for role, text in request.messages]
+    if isinstance(request, ChatRequest):
+        messages = [orjson.loads(text) for _, text in request.messages]
+    else:
+        messages = [{"role": role, "content": text} for role, text in request.messages]
     return {**request.parameters, "model": request.model, "messages": messages}
 
 
-def read_answer(body: bytes) -> Answer:
-    """Read the answer of a Chat Completions request. Raises CallFailed if it contains no text."""
+def read_answer(body: bytes, *, whole: bool = False) -> Answer:
+    """Read the answer of a Chat Completions request. Raises CallFailed if it contains no text.
+    whole: the caller wants all of it, and it may contain only tool calls.
+    """
     try:
         parsed = orjson.loads(body)
         message = parsed["choices"][0]["message"]
-        text = message.get("content")
+        text = "" if whole else message.get("content")
         if text is None:
             raise CallFailed(Failure("no_content", "the answer contains no text"))
         usage = parsed.get("usage") or {}
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         tokens = [usage.get("prompt_tokens"), cached, usage.get("completion_tokens")]
-        return Answer(str(text), Usage(*(int(count or 0) for count in tokens)))
+        found = Usage(*(int(count or 0) for count in tokens))
+        return Answer(str(text), found, parsed if whole else None)
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         what = "the answer is not a chat completion"
         raise CallFailed(Failure("bad_answer", what)) from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import ceil
@@ -11,16 +13,21 @@ from typing import Final, NamedTuple
 from weft_gateway.runs.budget import Budget
 from weft_gateway.runs.caller import HttpCaller, Server
 from weft_gateway.runs.errors import JobError
-from weft_gateway.runs.job import Job, Opened, check_tools, makes_calls, needs_model
+from weft_gateway.runs.job import Job, Opened, bodies, check_tools, makes_calls, needs_model
 from weft_gateway.runs.journal import JournalError
 from weft_gateway.runs.rows import RowsError
 from weft_gateway.runs.runner import Outcome, Runner
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.commands import ANY
 from weft_gateway.workflows.dispatch import Counts, Dispatch
+from weft_gateway.workflows.graph import LangGraph, Workflow
 from weft_gateway.workflows.groups import Grouped
 from weft_gateway.workflows.rewrite import rewrite
 
+# Tools that run at once.
+TOOLS: Final = 8
+# Rows of a graph that run at once for each call that may be in flight: some rows compute.
+_GRAPHS_PER_CALL: Final = 2
 # Calls in flight for a replica with an unknown number of slots.
 CALLS_PER_REPLICA: Final = 64
 # Calls in flight for each slot: the next call never waits for the network.
@@ -76,8 +83,8 @@ async def run(
                 journal.pin("model", workflow.model)
         _, failed, used = journal.counts()
         budget = Budget(options.tokens, options.errors, used, failed)
-        plan = Grouped(workflow, windows, serves)
-        machine = Dispatch(workflow, windows, serves=serves, plan=plan, gate=budget)
+        plan, at_once = Grouped(workflow, windows, serves), _tools(workflow, windows)
+        machine = Dispatch(workflow, windows, tools=at_once, serves=serves, plan=plan, gate=budget)
         runner = Runner(machine, opened.rows(), journal, caller, tools, windows)
         with watch(runner, opened.stop - opened.start):
             outcome = await runner.run()
@@ -94,6 +101,18 @@ async def run(
     finally:
         await tools.aclose()
         await caller.aclose()
+
+
+def _tools(workflow: Workflow, windows: Mapping[str, int]) -> int:
+    """Return the number of tools that may run at once. Graphs mostly wait for calls, some of them
+    in threads of the loop.
+    """
+    if not any(isinstance(body, LangGraph) for _, body in bodies(workflow.operators)):
+        return TOOLS
+    count = TOOLS + _GRAPHS_PER_CALL * sum(windows.values())
+    threads = ThreadPoolExecutor(count, "graph")
+    asyncio.get_running_loop().set_default_executor(threads)
+    return count
 
 
 def windows_of(servers: Sequence[Server], calls: int | None) -> dict[str, int]:

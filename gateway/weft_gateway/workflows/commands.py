@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from weft_gateway.workflows.evaluate import Row
-from weft_gateway.workflows.requests import HttpRequest, LlmRequest, PythonRequest, SqlRequest
+from weft_gateway.workflows.requests import (
+    GraphRequest,
+    HttpRequest,
+    LlmRequest,
+    PythonRequest,
+    SqlRequest,
+)
 
 # The window of calls for which the plan prefers no replica.
 ANY: Final = ""
@@ -40,7 +46,7 @@ class Usage(NamedTuple):
 
 NO_USAGE: Final = Usage()
 
-ToolRequest = PythonRequest | SqlRequest | HttpRequest
+ToolRequest = PythonRequest | SqlRequest | HttpRequest | GraphRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,17 @@ class RunTool:
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """The end of a call that a tool asked for; see `Dispatch.asked`. failure: None if it has a
+    value.
+    """
+
+    ask: int
+    value: Any = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """No operator needs this call any more: abort it, and report a failure."""
 
@@ -115,7 +132,7 @@ class Finish:
     reason: str
 
 
-Command = Send | RunTool | Abort | Read | WriteRow | Finish
+Command = Send | RunTool | Reply | Abort | Read | WriteRow | Finish
 
 
 class Plan(Protocol):

@@ -3,101 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import os
 import re
 import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from support.runs import ROWS, WINDOW, Answers, Runs
 from weft.examples import workflows
 from weft_bench.mapred.plays import Servers, langgraph, weft_run
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-WINDOW = 8
-ROWS = 60
-WORKFLOW = """
+GUIDE = Path(__file__).parents[3] / "docs/guides/batch-workflows.md"
+DOCUMENTS = """
 weft: 1
-name: digest
+name: answers
 model: tiny
-inputs: {docs: list, question: str}
+inputs: {doc: str, question: str}
 ops:
-  facts:
-    for_each: docs
-    llm: {user: "{{ question }} {{ item }}", max_tokens: 16}
-  vote: {llm: {user: "{{ facts }}", temperature: 1, max_tokens: 16}}
-  sure:
-    loop: {max: 3, until: "{{ 'a' in check }}"}
-    body:
-      check: {llm: {user: "{{ vote }} {{ round }} {{ previous }}", max_tokens: 16}}
-outputs: {vote: vote, sure: sure}
+  answer: {llm: {system: "{{ doc }}", user: "{{ question }}", max_tokens: 16}}
+outputs: {answer: answer}
 """
-
-
-class Answers:
-    """An engine script: the answer is a hash of the messages. hold: answer nothing more."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.hold = asyncio.Event()
-        self.hold.set()
-        self.after: tuple[int, Callable[[], None]] | None = None
-        self.status = "200 OK"
-
-    async def __call__(self, wire: Any, request: Any) -> None:
-        self.count += 1
-        if self.after is not None and self.count == self.after[0]:
-            self.after[1]()
-        await self.hold.wait()
-        text = hashlib.sha256(
-            json.dumps(request.json["messages"], sort_keys=True).encode()
-        ).hexdigest()[:12]
-        message = {"role": "assistant", "content": text}
-        usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        body = {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny"}
-        if "poison" in str(request.json["messages"]):
-            error = {"message": "poison is not allowed", "type": "x", "code": 400}
-            await wire.plain({"error": error}, "400 Bad Request")
-            return
-        await wire.plain(body | {"choices": [choice], "usage": usage}, self.status)
-
-
-class Runs:
-    """Starts `weft run` in a folder."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder = folder
-        self.url = url
-        (folder / "wf.yaml").write_text(WORKFLOW)
-        self.rows([{"docs": [f"d{n % 9}", f"e{n}"], "question": f"q{n}"} for n in range(ROWS)])
-
-    def rows(self, rows: list[dict[str, Any]]) -> None:
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (self.folder / "in.jsonl").write_text(text)
-
-    async def start(self, output: str, *options: str) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "weft_gateway.cli", "run", "wf.yaml", "--input", "in.jsonl"),
-            *("--output", output, "--gateway", self.url, "--in-flight", str(WINDOW), *options),
-            cwd=self.folder,
-            env=os.environ | {"NO_COLOR": "1"},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-
-    async def run(self, output: str, *options: str) -> tuple[int, str]:
-        process = await self.start(output, *options)
-        async with asyncio.timeout(120):
-            _, errors = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, errors.decode()
 
 
 async def test_killed_runs_resume_with_the_same_output(engine, weft, tmp_path):
@@ -295,6 +224,30 @@ async def test_shards_are_parts_of_the_rows(engine, weft, tmp_path):
             assert (await runs.run(f"part-{number}.jsonl", "--shard", f"{number}/3"))[0] == 0
             parts += (tmp_path / f"part-{number}.jsonl").read_bytes()
         assert parts == (tmp_path / "whole.jsonl").read_bytes()
+
+
+async def test_shards_keep_rows_with_the_same_beginning_together(engine, weft, tmp_path):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        (tmp_path / "wf.yaml").write_text(DOCUMENTS)
+        runs.rows([{"doc": f"doc {n % 7}", "question": f"q{n}"} for n in range(35)])
+        assert (await runs.run("whole.jsonl"))[0] == 0
+        documents = []
+        for number in (1, 2, 3):
+            before = len(stub.requests)
+            assert (await runs.run(f"part-{number}.jsonl", "--shard", f"{number}/3"))[0] == 0
+            asked = [one.json["messages"][0]["content"] for one in stub.requests[before:]]
+            documents.append(set(asked))
+        # A cut moves by a tenth of a part at most, so two of the seven documents are cut.
+        assert sum(map(len, documents)) <= 7 + 2
+        # The command of the guide.
+        command = "sort -m -t: -k2,2n part-*.jsonl"
+        assert command in GUIDE.read_text()
+        process = await asyncio.create_subprocess_shell(
+            command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+        )
+        merged, _ = await process.communicate()
+        assert merged == (tmp_path / "whole.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize(
