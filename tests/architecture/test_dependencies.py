@@ -37,7 +37,10 @@ ENGINE = declared(*EXTRAS["engine-cpu"])
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        ("gateway/weft_gateway", BASE | OF_FASTAPI | declared(*EXTRAS["parquet"])),
+        (
+            "gateway/weft_gateway",
+            BASE | OF_FASTAPI | declared(*EXTRAS["parquet"], *EXTRAS["langgraph"]),
+        ),
         ("gateway/weft", BASE | declared(*EXTRAS["test"])),
         ("engine_patches", BASE | ENGINE | OF_VLLM),
         ("kernels", ENGINE | OF_VLLM),
