@@ -163,7 +163,7 @@ class Grouped:
 
 
 def _models(workflow: Workflow) -> Iterator[tuple[str, str]]:
-    """Yield the name and the model of each LLM operator, as units have them."""
+    """Yield the name in units and the model of each LLM operator."""
 
     def inside(operators: tuple[Operator, ...], prefix: str) -> Iterator[tuple[str, str]]:
         for one in operators:
