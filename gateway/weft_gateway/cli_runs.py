@@ -45,7 +45,9 @@ def run(
     ] = None,
     in_flight: Annotated[
         int | None,
-        typer.Option(min=1, help="calls in flight  [default: 64 per healthy replica]"),
+        typer.Option(
+            min=1, help="calls in flight  [default: 1.25 per slot of the healthy replicas]"
+        ),
     ] = None,
     shard: Annotated[
         str, typer.Option(help="I/N: run part I of N of the rows, for several machines")

@@ -25,6 +25,7 @@ from weft_gateway.workflows.graph import (
     Sql,
     Workflow,
 )
+from weft_gateway.workflows.shards import group_columns, group_numbers, part_of
 
 # Columns of the output beside those of the workflow.
 OWN_COLUMNS: Final = ("row", "error")
@@ -32,7 +33,9 @@ OWN_COLUMNS: Final = ("row", "error")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run to do. shard: number from 1, and count: the part of the rows to run."""
+    """A run to do. shard: number from 1, and count: the part of the rows to run, which
+    `weft_gateway.workflows.shards` chooses.
+    """
 
     workflow: Workflow
     input: Path
@@ -61,9 +64,13 @@ class Opened:
         self._input = Input(job.input, types)
         found = self._input.scan()
         number, count = job.shard
-        # Neighbours stay together: they often share a prefix.
-        self.start = found.number * (number - 1) // count
-        self.stop = found.number * number // count
+        self.start, self.stop = 0, found.number
+        self._mine: bytearray | None = None
+        if count > 1:
+            columns = group_columns(job.workflow)
+            rows = (row for _, row in self._input.read(0, found.number))
+            self._mine = part_of(group_numbers(rows, columns), number, count)
+            self.stop = sum(self._mine)
         about = {
             "workflow": job.workflow.signature(),
             "input": found.digest,
@@ -74,8 +81,10 @@ class Opened:
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the rows that have not ended yet."""
-        for number, row in self._input.read(self.start, self.stop):
-            if not self.journal.finished(number):
+        last = self.stop if self._mine is None else len(self._mine)
+        for number, row in self._input.read(0, last):
+            mine = self._mine is None or self._mine[number]
+            if mine and not self.journal.finished(number):
                 yield number, row
 
     def write(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -138,6 +138,14 @@ Command = Send | RunTool | Reply | Abort | Read | WriteRow | Finish
 class Plan(Protocol):
     """The order and placement of calls. operator: its path, as `report` or `loop.draft`."""
 
+    def begin(self, row: int, columns: Mapping[str, Any]) -> None:
+        """A row begins; its calls follow."""
+        ...
+
+    def ended(self, row: int) -> None:
+        """A row has ended; no call of it follows."""
+        ...
+
     def turn(self, operator: str, row: int) -> float:
         """Return the turn: calls with lower turns are sent first. Equal turns are sent by row,
         then in the order of the graph.
@@ -154,6 +162,12 @@ class RowMajor:
 
     def __init__(self, windows: Sequence[str] = (ANY,)) -> None:
         self._windows = tuple(windows)
+
+    def begin(self, row: int, columns: Mapping[str, Any]) -> None:
+        """Rows need no preparation."""
+
+    def ended(self, row: int) -> None:
+        """Nothing to release."""
 
     def turn(self, operator: str, row: int) -> float:
         """All turns are equal."""

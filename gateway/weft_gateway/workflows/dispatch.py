@@ -74,18 +74,20 @@ class Dispatch:
         workflow: Workflow,
         windows: Mapping[str, int],
         *,
+        serves: Mapping[str, frozenset[str]] | None = None,
         tools: int = 8,
         open_rows: int = 0,
         plan: Plan | None = None,
         gate: Gate | None = None,
         cache_bytes: int = _CACHE_BYTES,
     ) -> None:
-        """windows: calls that may be in flight, by replica; `ANY` if replicas are not known. tools:
-        tools that may run at once. open_rows: rows in memory, 0 for four times the windows.
+        """windows: calls that may be in flight, by replica; `ANY` if replicas are not known.
+        serves: models of replicas; one without an entry serves all. tools: tools that may run at
+        once. open_rows: rows in memory, 0 for four times the windows.
         """
         self._workflow = workflow
         self._written = written(workflow)
-        self._windows = Windows(windows)
+        self._windows = Windows(windows, serves)
         self._tools: list[Entry] = []
         self._tool_slots, self._tools_running = tools, 0
         self._most_rows = open_rows or max(16, _ROWS_PER_CALL * sum(windows.values()))
@@ -111,6 +113,7 @@ class Dispatch:
         for number, columns in rows:
             self._asked -= 1
             if not self._over:
+                self._plan.begin(number, columns)
                 self._wave.begin(number, columns)
         if last:
             self._input_over, self._asked = True, 0
@@ -221,6 +224,7 @@ class Dispatch:
         for unit in dropped:
             self._drop(unit)
         for number, row in ended:
+            self._plan.ended(number)
             self._out.append(WriteRow(number, row))
             if row.error is not None:
                 self._gate.row_failed()
@@ -254,8 +258,8 @@ class Dispatch:
 
     def _send_next(self) -> bool:
         """Make progress with one call. False if no call can proceed."""
-        for name, waiting in self._windows.sources():
-            entry = heapq.heappop(waiting)
+        for name, waiting, late in self._windows.sources():
+            entry = waiting.pop() if late else heapq.heappop(waiting)
             if entry[-1].dropped:
                 return True
             work = self._resolve(entry[-1])
