@@ -161,7 +161,7 @@ class Folder:
             sys.executable,
             *command,
             cwd=self.path,
-            env=os.environ | {"NO_COLOR": "1", "BASE": self._url},
+            env=os.environ | {"NO_COLOR": "1", "COLUMNS": "160", "BASE": self._url},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
