@@ -8,6 +8,7 @@ the contexts of such calls would exceed the memory that residents leave, unless 
 from __future__ import annotations
 
 import math
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, Protocol
@@ -301,7 +302,7 @@ class Residents:
         left = self._blocks - self.kept_blocks - self._held_by_guests()
         running, admitted, looked_up = self._memory.running_count(), 0, 0
         ahead: set[str] = set()
-        for sequence in sorted(waiting, key=self._calls.rank):
+        for sequence in self._in_turn(waiting):
             if self._program(sequence) not in residents:
                 blocks = self._blocks_of(sequence)
                 if blocks > left and looked_up < _LOOKED_UP:
@@ -326,3 +327,30 @@ class Residents:
             if any(name not in self._deferred for name in names):
                 # Calls further back may fit. They are next once the queue is sorted.
                 self.due = math.nextafter(now, math.inf)
+
+    def _in_turn(self, waiting: list[str]) -> list[str]:
+        """Return waiting sequences in the order in which they get the memory that residents leave:
+        by rank. Contending tenants take turns as for residents, the one with the fewest blocks per
+        weight first, so that none gets the memory of others by the deadlines that it states.
+        """
+        ordered = sorted(waiting, key=self._calls.rank)
+        shares, residents = self._calls.shares, self._sets.residents
+        if not shares.contended:
+            return ordered
+        held: dict[str, float] = defaultdict(float)
+        for sequence, blocks in self._guests.items():
+            tenant = shares.tenant_of(sequence)
+            held[tenant] += blocks / shares.weight(tenant)
+        queues: dict[str, deque[str]] = defaultdict(deque)
+        for sequence in ordered:
+            queues[shares.tenant_of(sequence)].append(sequence)
+        charge = {tenant: shares.charge(tenant) for tenant in queues}
+        found = []
+        while queues:
+            tenant = min(queues, key=lambda name: (held[name], charge[name], name))
+            found.append(sequence := queues[tenant].popleft())
+            if self._program(sequence) not in residents:
+                held[tenant] += self._blocks_of(sequence) / shares.weight(tenant)
+            if not queues[tenant]:
+                del queues[tenant]
+        return found

@@ -35,6 +35,7 @@ from weft_gateway.workflows.graph import (
     Simple,
     Sql,
 )
+from weft_gateway.workflows.langgraph import from_graph
 from weft_gateway.workflows.spec_models import HttpSpec, LlmSpec, LoopSpec, OperatorSpec, SqlSpec
 
 from weft.workflow_graph import Graph, Result, build
@@ -50,6 +51,7 @@ __all__ = [
     "build",
     "case",
     "format",
+    "from_langgraph",
     "http",
     "input",
     "llm",
@@ -83,6 +85,16 @@ class LlmNode(Node):
             raise WorkflowError("a call with for_each or on_error='value' has no single answer")
         before = (*self.messages, ("assistant", text_of(self, {})))
         return _llm(before, user, name, {**self.request, **more})
+
+
+def from_langgraph(graph: str, *, inputs: Sequence[str]) -> Graph:
+    """A LangGraph graph as a workflow: each row runs the graph, and the run makes the calls of its
+    nodes. The result has the column `state`, as `graph.invoke` returns it.
+
+    graph: `module:name` of a StateGraph, compiled or not. inputs: the columns that are its input.
+    Raises WorkflowError. Guide: docs/guides/langgraph.md.
+    """
+    return Graph(from_graph(graph, inputs))
 
 
 def input(name: str, type: str = "any") -> Input:

@@ -28,7 +28,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def run(
-    workflow: Annotated[Path, typer.Argument(help="the workflow, YAML")],
+    workflow: Annotated[
+        Path, typer.Argument(help="the workflow, YAML, or a LangGraph graph as module:name")
+    ],
     input_: Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")],
     output: Annotated[Path, typer.Option(help="results: .jsonl, .ndjson or .parquet")],
     gateway: Annotated[str, typer.Option(help="base URL of the gateway")] = _GATEWAY,
@@ -43,7 +45,9 @@ def run(
     ] = None,
     in_flight: Annotated[
         int | None,
-        typer.Option(min=1, help="calls in flight  [default: 64 per healthy replica]"),
+        typer.Option(
+            min=1, help="calls in flight  [default: 1.25 per slot of the healthy replicas]"
+        ),
     ] = None,
     shard: Annotated[
         str, typer.Option(help="I/N: run part I of N of the rows, for several machines")
@@ -72,25 +76,24 @@ def run(
     """
     from weft_gateway.runs import local
     from weft_gateway.runs.errors import JobError
+    from weft_gateway.runs.graphs import workflow_of
     from weft_gateway.runs.job import Job, Opened
     from weft_gateway.runs.journal import JournalError
     from weft_gateway.runs.local import Options
     from weft_gateway.runs.rows import RowsError
     from weft_gateway.workflows.check import WorkflowError
-    from weft_gateway.workflows.spec import load
 
     try:
-        text = workflow.read_text(encoding="utf-8")
+        # Functions are found beside the workflow and in the current folder.
+        sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
         job = Job(
-            load(text, str(workflow)),
+            workflow_of(str(workflow), input_),
             input_,
             output,
             _shard(shard),
             dict(_connection(one) for one in connection or ()),
             tuple(allow_host or ()),
         )
-        # Functions are found beside the workflow and in the current folder.
-        sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
         if explain:
             _explain(job)
             raise typer.Exit(_EXIT_OK)

@@ -15,7 +15,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def explain(
-    workflow: Annotated[Path, typer.Argument(help="the workflow, YAML")],
+    workflow: Annotated[
+        Path, typer.Argument(help="the workflow, YAML, or a LangGraph graph as module:name")
+    ],
     input_: Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")],
     replica: Annotated[
         list[str] | None,
@@ -34,13 +36,14 @@ def explain(
 
     from weft_gateway.runs.errors import JobError
     from weft_gateway.runs.explaining import explained, replicas_of
+    from weft_gateway.runs.graphs import workflow_of
     from weft_gateway.runs.rows import RowsError
     from weft_gateway.workflows.check import WorkflowError
     from weft_gateway.workflows.explain_text import text
-    from weft_gateway.workflows.spec import load
 
     try:
-        graph = load(workflow.read_text(encoding="utf-8"), str(workflow))
+        sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
+        graph = workflow_of(str(workflow), input_)
         found = explained(graph, input_, sample=sample, replicas=replicas_of(replica or ()))
     except (OSError, UnicodeError) as error:
         _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}")

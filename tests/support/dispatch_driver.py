@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -33,6 +34,12 @@ class Placing:
 
     def __init__(self, random: Random) -> None:
         self._seed = random.randint(0, 1000)
+
+    def begin(self, row: int, columns: Mapping[str, Any]) -> None:
+        """Rows need no preparation."""
+
+    def ended(self, row: int) -> None:
+        """Nothing to release."""
 
     def turn(self, operator: str, row: int) -> float:
         return Random(f"{self._seed} {operator} {row}").random()

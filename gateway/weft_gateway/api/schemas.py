@@ -142,6 +142,7 @@ class ReplicaState(BaseModel):
     models: list[str]
     max_model_len: dict[str, int] = Field(description="tokens, by model, if the engine reports it")
     refuses: list[str] = Field(description="credentials of the gateway that the replica refuses")
+    slots: int = Field(description="calls that it runs at once; 0 if it does not report them")
     calls_in_flight: int
 
 

@@ -42,6 +42,7 @@ def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, 
         "models": sorted(replica.served),
         "max_model_len": lengths,
         "refuses": sorted(replica.refuses),
+        "slots": replica.slots,
         "calls_in_flight": in_flight,
     }
 

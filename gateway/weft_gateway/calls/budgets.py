@@ -14,7 +14,7 @@ from weft_gateway.calls.usage import usage_of
 from weft_gateway.model import Outcome, Program, ProgramKey
 from weft_gateway.model.slo import NO_GOAL, NO_PLAN, CallBudget, Goal, Plan, Scope, Slos
 from weft_gateway.policies import stages
-from weft_gateway.policies.budget import budget, is_late
+from weft_gateway.policies.budget import split
 from weft_gateway.policies.costs import Costs, Shape
 from weft_gateway.policies.forecast import MAX_CALLS, PathLengths
 from weft_gateway.policies.misses import Overruns
@@ -234,19 +234,20 @@ class Budgets:
             path = f"{goal.scope.value}\n{kinds}"
             remaining, p90, rest_s, rest_p90_s = self._lengths.ahead(path, position)
         left_s = target_s - now_s
+        budget_s, late, path_s = split(left_s, cost_s, remaining, later_s)
         return CallBudget(
             goal.slo,
             goal.scope,
             goal.deadline_s,
             target_s,
             left_s,
-            budget(left_s, cost_s, remaining, later_s),
+            budget_s,
             cost_s,
             found.prefill_s,
             found.answer_s,
             remaining,
-            is_late(left_s, cost_s, remaining, later_s),
-            cost_s + remaining * later_s,
+            late,
+            path_s,
             cost_s + (rest_s or remaining * later_s),
             (found.p90_s or cost_s) + (rest_p90_s or p90 * later_s),
             self._classes[goal.slo].weight if goal.slo in self._classes else 1.0,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from time import perf_counter, time
-from typing import Final
+from typing import Any, Final
 
 import httpx
 from weft_engine.wire import CALL_HEADER, CallContext, CallReport
@@ -168,7 +168,7 @@ class Engines:
             service_s, path_s = service_s * share, path_s * share
         tenant = call.identity.key.tenant
         # Building it twice would cost each call with a target several microseconds.
-        target: dict[str, float | None] = {}
+        target: dict[str, Any] = {}
         if budget is not None:
             target = {
                 "budget_s": budget.budget_s,

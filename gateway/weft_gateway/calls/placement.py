@@ -1,9 +1,9 @@
 """Chooses the replica of a call. No other module does.
 
-The router proposes a replica by filters and scorers. The replica of a prefill or of a plan takes
-precedence. For a program without a home, so does a replica that received the same prompt prefix.
-The process table makes the final choice in the round trip that opens the call: the home of a
-program wins, so that several gateways agree.
+The router proposes a replica by filters and scorers. The replica of a prefill, of a plan or of the
+client's hint takes precedence. For a program without a home, so does a replica that received the
+same prompt prefix. The process table makes the final choice in the round trip that opens the call:
+the home of a program wins, so that several gateways agree.
 """
 
 from __future__ import annotations
@@ -122,6 +122,9 @@ class Placement:
         plan = call.plan
         if plan is not None and plan.replica in decision.eligible:
             return Placed(plan.replica, False, decision, tokens, "planned there", None)
+        asked = call.hints.replica
+        if asked in decision.eligible:
+            return Placed(asked, False, decision, tokens, "the client asks for it", None)
         prefix = None
         if decision.new_home and call.endpoint.is_text and not call.skimmed:
             decision, prefix = self._home(call, question, decision)

@@ -36,6 +36,17 @@ def is_late(left_s: float, cost_s: float, remaining: int, later_s: float) -> boo
     return left_s <= 0 or left_s < cost_s + remaining * later_s
 
 
+def split(
+    left_s: float, cost_s: float, remaining: int, later_s: float
+) -> tuple[float, bool, float]:
+    """Return `budget_s`, `late` and `path_s` of a `CallBudget`. Arguments: as of `budget`."""
+    return (
+        budget(left_s, cost_s, remaining, later_s),
+        is_late(left_s, cost_s, remaining, later_s),
+        cost_s + remaining * later_s,
+    )
+
+
 def fits_without(found: CallBudget, held_s: float) -> bool:
     """Whether the predicted path had fitted if the call had not been held for these seconds."""
     return held_s > 0 and not is_late(found.left_s + held_s, found.path_s, 0, 0.0)

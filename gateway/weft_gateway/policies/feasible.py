@@ -19,12 +19,20 @@ class Verdict(StrEnum):
     REFUSE = "refuse"
 
 
+def path_s(found: CallBudget, wait_s: float) -> float:
+    """Return the seconds that a program's path may take after this wait: the median, with a margin
+    up to the 90th percentile. The margin is at most the wait. Later calls wait as well, which no
+    forecast includes. Without a wait, a refusal would help no other program, so the median counts.
+    """
+    return found.whole_s + min(wait_s, max(0.0, found.whole_p90_s - found.whole_s))
+
+
 def verdict(late: Late, found: CallBudget, wait_s: float) -> Verdict:
     """Decide about a program. late: of its class. wait_s: predicted wait for the calls before it.
 
     A program whose cost is unknown is served: nothing shows that it cannot meet its target.
     """
-    if late is Late.SERVE or not found.cost_s or wait_s + found.whole_s <= found.left_s:
+    if late is Late.SERVE or not found.cost_s or wait_s + path_s(found, wait_s) <= found.left_s:
         return Verdict.SERVE
     return Verdict.HOLD if late is Late.HOLD else Verdict.REFUSE
 
@@ -33,5 +41,5 @@ def retry_after_s(found: CallBudget, wait_s: float) -> int:
     """Return the seconds until the wait has become short enough for the target. If the path alone
     takes longer, a retry does not help either, and this is the wait.
     """
-    excess_s = wait_s + found.whole_s - found.left_s
+    excess_s = wait_s + path_s(found, wait_s) - found.left_s
     return min(max(1, ceil(min(excess_s, wait_s))), _MOST_RETRY_S)

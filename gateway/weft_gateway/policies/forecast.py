@@ -17,6 +17,7 @@ MAX_CALLS: Final = 512
 _GROWTH: Final = 17 / 16
 # The mean service at a position follows about as many calls.
 _RECENT: Final = 64
+_EXACT: Final = 1e-9
 
 
 class RemainingCalls(NamedTuple):
@@ -140,8 +141,14 @@ def _ahead(path: _Path, every: _Path, position: int) -> RemainingCalls:
 def _residual(path: _Path, every: _Path, position: int) -> tuple[int, int]:
     """Return the median and the 90th percentile of the calls after `position`. every: used at
     positions that few units of the kind have reached.
+
+    For the percentile, one more unit counts at each position, and goes on: with n ended units this
+    is the order statistic of conformal prediction (see `recent.upper`). At positions that no unit
+    has reached, the probability of an end is the mean of all other positions.
     """
-    survival, calls, median = 1.0, 0, -1
+    survival = wide = 1.0
+    calls, median = 0, -1
+    ends = _ending(path if path.events >= MIN_SAMPLES else every)
     for at in range(position, MAX_CALLS):
         went_on = ended = 0
         for counts in (path.counts, every.counts):
@@ -152,7 +159,16 @@ def _residual(path: _Path, every: _Path, position: int) -> tuple[int, int]:
         survival *= went_on / (went_on + ended) if went_on else 0.0
         if median < 0 and survival <= 0.5:
             median = calls
-        if survival <= 1 - P90:
+        reached = went_on + ended
+        wide *= (went_on + 1) / (reached + 1) if reached else 1 - ends
+        # The products of fractions are not exact.
+        if wide <= 1 - P90 + _EXACT:
             break
         calls += 1
     return (calls if median < 0 else median), calls
+
+
+def _ending(path: _Path) -> float:
+    """Return the probability that a unit ends with a call, over all positions."""
+    ended = sum([count[1] for count in path.counts])
+    return max(ended, 1) / (path.events + 1)

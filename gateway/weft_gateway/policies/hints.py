@@ -42,6 +42,7 @@ _ROWS: Final = (
     _Row(("weft", "stage"), "stage", values.name),
     _Row(("weft", "stages_left"), "stages_left", values.stages_left),
     _Row(("weft", "prefill_next"), "prefill_next", values.flag),
+    _Row(("weft", "replica"), "replica", values.replica),
     _Row(b"x-weft-priority", "priority", values.sooner),
     _Row(b"x-weft-reuse-priority", "reuse_priority", values.tier),
     _Row(b"x-weft-retain-s", "retain_s", values.retention),
@@ -52,6 +53,7 @@ _ROWS: Final = (
     _Row(b"x-weft-stage", "stage", values.name),
     _Row(b"x-weft-stages-left", "stages_left", values.stages_left),
     _Row(b"x-weft-prefill-next", "prefill_next", values.flag),
+    _Row(b"x-weft-replica", "replica", values.replica),
     _Row(("vllm_xargs", "agentic_context", "priority"), "priority", values.sooner),
     _Row(("vllm_xargs", "agentic_context", "deadline_seconds"), "deadline_s", values.deadline),
     _Row(
@@ -87,11 +89,13 @@ WHOLE: Final = "applied to the whole prompt"
 BY_DEADLINE: Final = "applied: the orders for deadlines use it"
 AS_CLASS: Final = "applied as the class of the program"
 AS_TARGET: Final = "applied as the target of the program"
+IF_ABLE: Final = "applied if the replica takes the call"
 IN_FORECASTS: Final = "applied: forecasts of calls with a deadline use it"
 _FATES: Final = {
     "kind": IN_FORECASTS,
     "stage": IN_FORECASTS,
     "stages_left": IN_FORECASTS,
+    "replica": IF_ABLE,
     "deadline_s": BY_DEADLINE,
     "slo": AS_CLASS,
     "program_deadline_s": AS_TARGET,

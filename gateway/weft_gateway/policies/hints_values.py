@@ -22,6 +22,8 @@ MAX_RETAIN_S: Final = 3600.0
 MAX_DEADLINE_S: Final = 86_400.0
 MAX_STAGES_LEFT: Final = 64
 MAX_TAGS: Final = 64
+# Characters of a replica's name: a name is at most a URL.
+_REPLICA: Final = 2048
 # The highest tag for clients. PARTIAL_PREFILL is for prefills that the gateway requested.
 MAX_TAG: Final = Tag.SYSTEM_PROMPT
 # Above the length of any prompt.
@@ -129,6 +131,15 @@ def name(value: Any) -> tuple[str, bool]:
         value = value.decode("latin-1").strip()
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError("must be 1 to 64 letters, digits, spaces or . _ : / -")
+    return value, False
+
+
+def replica(value: Any) -> tuple[str, bool]:
+    """Read the name of a replica. Names that no replica has are no error: replicas come and go."""
+    if isinstance(value, bytes):
+        value = value.decode("latin-1").strip()
+    if not isinstance(value, str) or not 0 < len(value) <= _REPLICA:
+        raise ValueError("must be the name of a replica")
     return value, False
 
 

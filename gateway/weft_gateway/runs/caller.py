@@ -17,7 +17,7 @@ import orjson
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.runs.retry import may_pass, pause
 from weft_gateway.workflows.commands import Failure, Usage, Work
-from weft_gateway.workflows.requests import LlmRequest
+from weft_gateway.workflows.requests import ChatRequest, LlmRequest
 
 # An answer of a call is some tokens; a larger one is an error of the server.
 _MAX_BYTES: Final = 16_777_216
@@ -27,11 +27,26 @@ _POOLS: Final = 8
 _REFUSED_FOR_S: Final = 1800.0
 
 
+class Server(NamedTuple):
+    """A replica of the gateway, and the program of the run's calls to it. replica: its name, "" for
+    a server that is no gateway. slots: calls that it runs at once, 0 if unknown. models: those that
+    it serves, None if unknown.
+    """
+
+    program: str
+    replica: str = ""
+    slots: int = 0
+    models: frozenset[str] | None = None
+
+
 class Answer(NamedTuple):
-    """The answer of a call. usage: 0 tokens if the server reports none."""
+    """The answer of a call. usage: 0 tokens if the server reports none. whole: the JSON of the
+    answer to a `ChatRequest`; its text is empty.
+    """
 
     text: str
     usage: Usage
+    whole: Any = None
 
 
 class Caller(Protocol):
@@ -59,10 +74,9 @@ class _Refused(Exception):
 
 
 class HttpCaller:
-    """Calls a gateway. All calls are of one program, so that the scheduler treats the run as one
-    job beside other programs, and each row is a thread. With several replicas, each has a program
-    and a window: the long calls of a program all go to its home (Agentix 4.3), so one program would
-    use one replica.
+    """Calls a gateway. All calls to a replica are of one program, so that the scheduler treats the
+    run as one job beside other programs, and each row is a thread. Each program has a window, and
+    its calls ask for its replica.
     """
 
     def __init__(
@@ -70,7 +84,8 @@ class HttpCaller:
     ) -> None:
         """gateway: base URL, with or without /v1. timeout_s: of one attempt."""
         self._base = gateway.rstrip("/").removesuffix("/v1")
-        self._program, self._programs = program, [program]
+        self._program = program
+        self._servers = {program: Server(program)}
         self._random = Random()
         headers = {"content-type": "application/json"}
         if api_key:
@@ -98,16 +113,23 @@ class HttpCaller:
             raise JobError(f"the workflow names no model, and {self._base} serves: {known}")
         return names[0]
 
-    async def programs(self) -> list[str]:
-        """Return a program for each healthy replica; they are the windows of the calls. One for a
-        server that is no gateway. Raises JobError if the server does not answer.
+    async def servers(self) -> list[Server]:
+        """Return the healthy replicas that take new programs; their programs are the windows of
+        the calls. One for a server that is no gateway. Raises JobError if the server does not
+        answer.
         """
-        found = (await self._get("/health")).get("replicas")
-        listed = found if isinstance(found, list) else []
-        count = sum(isinstance(one, dict) and one.get("healthy") is True for one in listed)
-        more = [f"{self._program}-{number}" for number in range(2, count + 1)]
-        self._programs = [self._program, *more]
-        return self._programs
+        listed = (await self._get("/health")).get("replicas")
+        able = [
+            one for one in (listed if isinstance(listed, list) else ())
+            if isinstance(one, dict) and one.get("healthy") is True and not one.get("draining")
+        ]  # fmt: skip
+        found = [_server(one, self._name(number)) for number, one in enumerate(able)]
+        found = found or [Server(self._program)]
+        self._servers = {one.program: one for one in found}
+        return found
+
+    def _name(self, number: int) -> str:
+        return f"{self._program}-{number + 1}" if number else self._program
 
     async def _get(self, path: str) -> dict[str, Any]:
         try:
@@ -141,13 +163,15 @@ class HttpCaller:
 
     async def _once(self, raw: bytes, work: Work) -> Answer:
         url = f"{self._base}/v1/chat/completions"
-        program = work.window or self._program
-        headers = {"x-weft-program": program, "x-weft-thread": f"row-{work.row}"}
+        server = self._servers.get(work.window) or Server(self._program)
+        headers = {"x-weft-program": server.program, "x-weft-thread": f"row-{work.row}"}
+        if server.replica:
+            headers["x-weft-replica"] = server.replica
         try:
             async with next(self._next).stream("POST", url, content=raw, headers=headers) as answer:
                 body = await _body(answer)
                 if answer.status_code == 200:
-                    return read_answer(body)
+                    return read_answer(body, whole=isinstance(work.request, ChatRequest))
                 raise _Refused(
                     f"http_{answer.status_code}",
                     _message(body) or answer.reason_phrase,
@@ -161,7 +185,7 @@ class HttpCaller:
 
     async def aclose(self) -> None:
         """End the programs, so that engines drop their contexts, and close all connections."""
-        for program in self._programs:
+        for program in self._servers:
             url = f"{self._base}/v1/sessions/{quote(program, safe='')}"
             # Without this, the gateway ends a program once it is idle.
             with contextlib.suppress(httpx.HTTPError):
@@ -170,24 +194,41 @@ class HttpCaller:
             await client.aclose()
 
 
+def _server(replica: dict[str, Any], program: str) -> Server:
+    """Read a replica of the gateway's health."""
+    name, slots, models = (replica.get(key) for key in ("name", "slots", "models"))
+    return Server(
+        program,
+        name if isinstance(name, str) else "",
+        slots if isinstance(slots, int) and slots > 0 else 0,
+        frozenset(map(str, models)) if isinstance(models, list) and models else None,
+    )
+
+
 def body_of(request: LlmRequest) -> dict[str, Any]:
     """Return the body of a Chat Completions request."""
-    messages = [{"role": role, "content": text} for role, text in request.messages]
+    if isinstance(request, ChatRequest):
+        messages = [orjson.loads(text) for _, text in request.messages]
+    else:
+        messages = [{"role": role, "content": text} for role, text in request.messages]
     return {**request.parameters, "model": request.model, "messages": messages}
 
 
-def read_answer(body: bytes) -> Answer:
-    """Read the answer of a Chat Completions request. Raises CallFailed if it contains no text."""
+def read_answer(body: bytes, *, whole: bool = False) -> Answer:
+    """Read the answer of a Chat Completions request. Raises CallFailed if it contains no text.
+    whole: the caller wants all of it, and it may contain only tool calls.
+    """
     try:
         parsed = orjson.loads(body)
         message = parsed["choices"][0]["message"]
-        text = message.get("content")
+        text = "" if whole else message.get("content")
         if text is None:
             raise CallFailed(Failure("no_content", "the answer contains no text"))
         usage = parsed.get("usage") or {}
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         tokens = [usage.get("prompt_tokens"), cached, usage.get("completion_tokens")]
-        return Answer(str(text), Usage(*(int(count or 0) for count in tokens)))
+        found = Usage(*(int(count or 0) for count in tokens))
+        return Answer(str(text), found, parsed if whole else None)
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         what = "the answer is not a chat completion"
         raise CallFailed(Failure("bad_answer", what)) from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.journal import Journal
 from weft_gateway.runs.rows import Input, RowsError, check_output, write_output
@@ -16,6 +17,7 @@ from weft_gateway.workflows.graph import (
     Body,
     Branch,
     Http,
+    LangGraph,
     Llm,
     Loop,
     Operator,
@@ -23,6 +25,7 @@ from weft_gateway.workflows.graph import (
     Sql,
     Workflow,
 )
+from weft_gateway.workflows.shards import group_columns, group_numbers, part_of
 
 # Columns of the output beside those of the workflow.
 OWN_COLUMNS: Final = ("row", "error")
@@ -30,7 +33,9 @@ OWN_COLUMNS: Final = ("row", "error")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run to do. shard: number from 1, and count: the part of the rows to run."""
+    """A run to do. shard: number from 1, and count: the part of the rows to run, which
+    `weft_gateway.workflows.shards` chooses.
+    """
 
     workflow: Workflow
     input: Path
@@ -59,9 +64,13 @@ class Opened:
         self._input = Input(job.input, types)
         found = self._input.scan()
         number, count = job.shard
-        # Neighbours stay together: they often share a prefix.
-        self.start = found.number * (number - 1) // count
-        self.stop = found.number * number // count
+        self.start, self.stop = 0, found.number
+        self._mine: bytearray | None = None
+        if count > 1:
+            columns = group_columns(job.workflow)
+            rows = (row for _, row in self._input.read(0, found.number))
+            self._mine = part_of(group_numbers(rows, columns), number, count)
+            self.stop = sum(self._mine)
         about = {
             "workflow": job.workflow.signature(),
             "input": found.digest,
@@ -72,8 +81,10 @@ class Opened:
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the rows that have not ended yet."""
-        for number, row in self._input.read(self.start, self.stop):
-            if not self.journal.finished(number):
+        last = self.stop if self._mine is None else len(self._mine)
+        for number, row in self._input.read(0, last):
+            mine = self._mine is None or self._mine[number]
+            if mine and not self.journal.finished(number):
                 yield number, row
 
     def write(self) -> None:
@@ -94,6 +105,11 @@ def check_tools(workflow: Workflow, tools: Tools) -> None:
                 tools.load(body.function)
             except ValueError as error:
                 errors.append(f"operator {one.name!r}: {error}")
+        elif isinstance(body, LangGraph):
+            try:
+                graphs.load(body.graph)
+            except ValueError as error:
+                errors.append(str(error))
         elif isinstance(body, Sql) and body.connection not in tools.connections:
             known = ", ".join(sorted(tools.connections)) or "none"
             errors.append(
@@ -107,8 +123,8 @@ def check_tools(workflow: Workflow, tools: Tools) -> None:
 
 
 def makes_calls(workflow: Workflow) -> bool:
-    """Whether a workflow has LLM operators."""
-    return any(isinstance(body, Llm) for _, body in bodies(workflow.operators))
+    """Whether a workflow has LLM operators, or graphs whose nodes may make calls."""
+    return any(isinstance(body, Llm | LangGraph) for _, body in bodies(workflow.operators))
 
 
 def needs_model(workflow: Workflow) -> bool:

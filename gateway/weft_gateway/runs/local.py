@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final, NamedTuple
 
 from weft_gateway.runs.budget import Budget
-from weft_gateway.runs.caller import HttpCaller
+from weft_gateway.runs.caller import HttpCaller, Server
 from weft_gateway.runs.errors import JobError
-from weft_gateway.runs.job import Job, Opened, check_tools, makes_calls, needs_model
+from weft_gateway.runs.job import Job, Opened, bodies, check_tools, makes_calls, needs_model
 from weft_gateway.runs.journal import JournalError
 from weft_gateway.runs.rows import RowsError
 from weft_gateway.runs.runner import Outcome, Runner
 from weft_gateway.runs.tools import Tools
-from weft_gateway.workflows.commands import ANY, RowMajor
+from weft_gateway.workflows.commands import ANY
 from weft_gateway.workflows.dispatch import Counts, Dispatch
+from weft_gateway.workflows.graph import LangGraph, Workflow
+from weft_gateway.workflows.groups import Grouped
 from weft_gateway.workflows.rewrite import rewrite
 
-# Calls in flight for each healthy replica, if the number of its slots is not known.
+# Tools that run at once.
+TOOLS: Final = 8
+# Rows of a graph that run at once for each call that may be in flight: some rows compute.
+_GRAPHS_PER_CALL: Final = 2
+# Calls in flight for a replica with an unknown number of slots.
 CALLS_PER_REPLICA: Final = 64
+# Calls in flight for each slot: the next call never waits for the network.
+_PER_SLOT: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +73,18 @@ async def run(
     try:
         workflow = rewrite(job.workflow).workflow
         check_tools(workflow, tools)
-        windows = {ANY: 1}
+        windows, serves = {ANY: 1}, {}
         if makes_calls(workflow):
-            windows = windows_of(await caller.programs(), options.in_flight)
+            servers = await caller.servers()
+            windows = windows_of(servers, options.in_flight)
+            serves = {one.program: one.models for one in servers if one.models is not None}
             if needs_model(workflow):
                 workflow = replace(workflow, model=await caller.only_model())
                 journal.pin("model", workflow.model)
         _, failed, used = journal.counts()
         budget = Budget(options.tokens, options.errors, used, failed)
-        machine = Dispatch(workflow, windows, plan=RowMajor(list(windows)), gate=budget)
+        plan, at_once = Grouped(workflow, windows, serves), _tools(workflow, windows)
+        machine = Dispatch(workflow, windows, tools=at_once, serves=serves, plan=plan, gate=budget)
         runner = Runner(machine, opened.rows(), journal, caller, tools, windows)
         with watch(runner, opened.stop - opened.start):
             outcome = await runner.run()
@@ -89,8 +103,21 @@ async def run(
         await caller.aclose()
 
 
-def windows_of(programs: list[str], calls: int | None) -> dict[str, int]:
+def _tools(workflow: Workflow, windows: Mapping[str, int]) -> int:
+    """Return the number of tools that may run at once. Graphs mostly wait for calls, some of them
+    in threads of the loop.
+    """
+    if not any(isinstance(body, LangGraph) for _, body in bodies(workflow.operators)):
+        return TOOLS
+    count = TOOLS + _GRAPHS_PER_CALL * sum(windows.values())
+    threads = ThreadPoolExecutor(count, "graph")
+    asyncio.get_running_loop().set_default_executor(threads)
+    return count
+
+
+def windows_of(servers: Sequence[Server], calls: int | None) -> dict[str, int]:
     """Return the calls in flight of each program. calls: of all, None for the default."""
-    most = calls or CALLS_PER_REPLICA * len(programs)
-    used = programs[:most]
-    return {name: (most + at) // len(used) for at, name in enumerate(used)}
+    if calls is None:
+        return {one.program: ceil(_PER_SLOT * one.slots) or CALLS_PER_REPLICA for one in servers}
+    used = servers[:calls]
+    return {one.program: (calls + at) // len(used) for at, one in enumerate(used)}

@@ -61,6 +61,14 @@ class Input:
             raise RowsError("\n".join(errors))
         return Rows(count, _digest(self._path))
 
+    def columns(self) -> list[str]:
+        """Return the columns of the first row, none without a valid one. Raises RowsError."""
+        try:
+            first = next(self._all(), (0, ""))[1]
+        except OSError as error:
+            raise RowsError(f"{self._path}: {error.strerror or error}") from None
+        return [] if isinstance(first, str) else list(first)
+
     def read(self, start: int, stop: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (number, columns) of the rows from `start` to before `stop`. Numbers begin at 0."""
         for number, row in self._all():

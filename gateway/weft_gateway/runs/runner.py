@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextvars import copy_context
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +27,7 @@ from weft_gateway.workflows.commands import (
     Failure,
     Finish,
     Read,
+    Reply,
     RunTool,
     Send,
     Usage,
@@ -33,7 +36,7 @@ from weft_gateway.workflows.commands import (
 )
 from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.evaluate import Row
-from weft_gateway.workflows.requests import LlmRequest
+from weft_gateway.workflows.requests import ChatRequest, LlmRequest
 
 # Finished rows that may wait for the journal.
 _MOST_WRITES: Final = 4096
@@ -80,6 +83,9 @@ class Runner:
         self._works: dict[int, asyncio.Task[None]] = {}
         self._unsafe: set[int] = set()
         self._others: set[asyncio.Task[None]] = set()
+        self._asks: dict[int, Future[Any]] = {}
+        self._numbers = count()
+        self._context = copy_context()
         self._closing = False
         self._error: BaseException | None = None
         self._over: asyncio.Future[str] | None = None
@@ -99,6 +105,8 @@ class Runner:
                 # The result of a tool that must not run twice belongs into the journal.
                 if number not in self._unsafe:
                     task.cancel()
+            for ask in self._asks.values():
+                ask.cancel()
             await asyncio.gather(*self._works.values(), *self._others, return_exceptions=True)
         # The last rows are written after the machine has finished.
         if self._error is not None:
@@ -119,14 +127,45 @@ class Runner:
                 case Abort(number):
                     if number in self._works:
                         self._works[number].cancel()
-                case Read(count):
-                    self._start(self._read(count))
+                case Reply(number, value, failure):
+                    self._replied(self._asks.pop(number), value, failure)
+                case Read(number):
+                    self._start(self._read(number))
                 case WriteRow(number, row):
                     self._start(self._write(number, row))
                 case Finish(reason):
                     assert self._over is not None
                     if not self._over.done():
                         self._over.set_result(reason)
+
+    def _ask(
+        self, loop: asyncio.AbstractEventLoop, tool: int, part: str, request: ChatRequest
+    ) -> Future[Any]:
+        """Make a call for a tool that runs; any thread may do so. The result is the answer, or
+        CallFailed.
+        """
+        found: Future[Any] = Future()
+        # The context of the tool's code must not reach other rows.
+        asked = partial(self._asked, found, tool, part, request)
+        loop.call_soon_threadsafe(asked, context=self._context)
+        return found
+
+    def _asked(self, found: Future[Any], tool: int, part: str, request: ChatRequest) -> None:
+        if self._closing:
+            found.cancel()
+            return
+        number = next(self._numbers)
+        self._asks[number] = found
+        self._carry_out(self._machine.asked(tool, number, part, request))
+
+    @staticmethod
+    def _replied(ask: Future[Any], value: Any, failure: Failure | None) -> None:
+        # The tool may have cancelled it.
+        if ask.set_running_or_notify_cancel():
+            if failure is None:
+                ask.set_result(value)
+            else:
+                ask.set_exception(CallFailed(failure))
 
     def _refused(self, window: str) -> None:
         self._resize(window, self._pace.refused(window, monotonic()))
@@ -204,11 +243,13 @@ class Runner:
         try:
             if isinstance(work.request, LlmRequest):
                 answer = await self._caller.call(work, partial(self._refused, work.window))
-                value, usage, repeatable = answer.text, answer.usage, True
+                value = answer.text if answer.whole is None else answer.whole
+                usage, repeatable = answer.usage, True
                 self.tokens += usage.total
                 self._resize(work.window, self._pace.answered(work.window))
             else:
-                value, repeatable = await self._tools.run(work.request, work.attempts)
+                ask = partial(self._ask, asyncio.get_running_loop(), work.number)
+                value, repeatable = await self._tools.run(work.request, work.attempts, ask)
                 usage = Usage()
         except CallFailed as error:
             if not work.safe:

@@ -17,11 +17,13 @@ from typing import Any, Final, NamedTuple
 import httpx
 import orjson
 
+from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import CallFailed
+from weft_gateway.runs.redirect import Ask
 from weft_gateway.runs.retry import may_pass, pause
 from weft_gateway.runs.sql import Databases, SqlFailed
 from weft_gateway.workflows.commands import Failure, ToolRequest
-from weft_gateway.workflows.requests import HttpRequest, PythonRequest, SqlRequest
+from weft_gateway.workflows.requests import GraphRequest, HttpRequest, PythonRequest, SqlRequest
 
 _MAX_BYTES: Final = 16_777_216
 _MESSAGE: Final = 500
@@ -88,15 +90,15 @@ class Tools:
         """The hosts that requests may reach."""
         return self._hosts
 
-    async def run(self, request: ToolRequest, attempts: int) -> Result:
-        """Run a tool; an error that may pass is repeated if `attempts` allows it. Raises
-        CallFailed.
+    async def run(self, request: ToolRequest, attempts: int, ask: Ask | None = None) -> Result:
+        """Run a tool; an error that may pass is repeated if `attempts` allows it. ask: makes the
+        calls of graphs. Raises CallFailed.
         """
         made = 0
         while True:
             made += 1
             try:
-                return _checked(await self._once(request))
+                return _checked(await self._once(request, ask))
             except _Refused as error:
                 if not error.passes or made >= attempts:
                     failure = Failure(error.code, str(error), made, certain=not error.passes)
@@ -104,7 +106,7 @@ class Tools:
                 wait_s = pause(made, error.retry_after, time(), self._random)
             await asyncio.sleep(wait_s)
 
-    async def _once(self, request: ToolRequest) -> Result:
+    async def _once(self, request: ToolRequest, ask: Ask | None) -> Result:
         if isinstance(request, HttpRequest):
             return Result(await self._http(request))
         if isinstance(request, SqlRequest):
@@ -113,7 +115,17 @@ class Tools:
             except SqlFailed as error:
                 raise _Refused("sql", str(error), error.passes) from None
             return Result(found.rows, found.repeatable)
+        if isinstance(request, GraphRequest):
+            return Result(await self._graph(request, ask))
         return Result(await self._call(request))
+
+    async def _graph(self, request: GraphRequest, ask: Ask | None) -> Any:
+        if not self._python or ask is None:
+            raise _Refused("not_allowed", "LangGraph graphs are not allowed here")
+        try:
+            return await graphs.invoke(graphs.load(request.graph), request.state, ask)
+        except Exception as error:
+            raise _Refused("python", f"{type(error).__name__}: {error}") from None
 
     async def _call(self, request: PythonRequest) -> Any:
         if not self._python:

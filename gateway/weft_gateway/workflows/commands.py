@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from weft_gateway.workflows.evaluate import Row
-from weft_gateway.workflows.requests import HttpRequest, LlmRequest, PythonRequest, SqlRequest
+from weft_gateway.workflows.requests import (
+    GraphRequest,
+    HttpRequest,
+    LlmRequest,
+    PythonRequest,
+    SqlRequest,
+)
 
 # The window of calls for which the plan prefers no replica.
 ANY: Final = ""
@@ -40,7 +46,7 @@ class Usage(NamedTuple):
 
 NO_USAGE: Final = Usage()
 
-ToolRequest = PythonRequest | SqlRequest | HttpRequest
+ToolRequest = PythonRequest | SqlRequest | HttpRequest | GraphRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,17 @@ class RunTool:
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """The end of a call that a tool asked for; see `Dispatch.asked`. failure: None if it has a
+    value.
+    """
+
+    ask: int
+    value: Any = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """No operator needs this call any more: abort it, and report a failure."""
 
@@ -115,11 +132,19 @@ class Finish:
     reason: str
 
 
-Command = Send | RunTool | Abort | Read | WriteRow | Finish
+Command = Send | RunTool | Reply | Abort | Read | WriteRow | Finish
 
 
 class Plan(Protocol):
     """The order and placement of calls. operator: its path, as `report` or `loop.draft`."""
+
+    def begin(self, row: int, columns: Mapping[str, Any]) -> None:
+        """A row begins; its calls follow."""
+        ...
+
+    def ended(self, row: int) -> None:
+        """A row has ended; no call of it follows."""
+        ...
 
     def turn(self, operator: str, row: int) -> float:
         """Return the turn: calls with lower turns are sent first. Equal turns are sent by row,
@@ -137,6 +162,12 @@ class RowMajor:
 
     def __init__(self, windows: Sequence[str] = (ANY,)) -> None:
         self._windows = tuple(windows)
+
+    def begin(self, row: int, columns: Mapping[str, Any]) -> None:
+        """Rows need no preparation."""
+
+    def ended(self, row: int) -> None:
+        """Nothing to release."""
 
     def turn(self, operator: str, row: int) -> float:
         """All turns are equal."""

@@ -28,6 +28,7 @@ from weft_gateway.workflows.commands import (
     NoLimits,
     Plan,
     Read,
+    Reply,
     RowMajor,
     RunTool,
     Send,
@@ -36,14 +37,15 @@ from weft_gateway.workflows.commands import (
     Work,
     WriteRow,
 )
-from weft_gateway.workflows.frames import Unit
+from weft_gateway.workflows.frames import Ask, Flight, Unit
 from weft_gateway.workflows.graph import Llm, Workflow
 from weft_gateway.workflows.merging import is_safe, shared_key, written
-from weft_gateway.workflows.requests import LlmRequest, Text, rendered
+from weft_gateway.workflows.requests import ChatRequest, LlmRequest, Text
 from weft_gateway.workflows.templates import TemplateError
 from weft_gateway.workflows.wavefront import Wavefront, template_failure
 from weft_gateway.workflows.windows import Entry, Windows
 
+_NOT_NEEDED: Final = Failure("aborted", "no operator needs the call")
 _CACHE_BYTES: Final = 67_108_864
 # Open rows per call that may be in flight: the next rows must be ready when calls end.
 _ROWS_PER_CALL: Final = 4
@@ -64,14 +66,6 @@ class Counts:
     usage: Usage = NO_USAGE
 
 
-@dataclass(slots=True, eq=False)
-class _Flight:
-    """A request in flight. waiters: the units that need its answer; the first one caused it."""
-
-    work: Work
-    waiters: list[Unit]
-
-
 class Dispatch:
     """The machine. One instance runs one workflow over one input."""
 
@@ -80,18 +74,20 @@ class Dispatch:
         workflow: Workflow,
         windows: Mapping[str, int],
         *,
+        serves: Mapping[str, frozenset[str]] | None = None,
         tools: int = 8,
         open_rows: int = 0,
         plan: Plan | None = None,
         gate: Gate | None = None,
         cache_bytes: int = _CACHE_BYTES,
     ) -> None:
-        """windows: calls that may be in flight, by replica; `ANY` if replicas are not known. tools:
-        tools that may run at once. open_rows: rows in memory, 0 for four times the windows.
+        """windows: calls that may be in flight, by replica; `ANY` if replicas are not known.
+        serves: models of replicas; one without an entry serves all. tools: tools that may run at
+        once. open_rows: rows in memory, 0 for four times the windows.
         """
         self._workflow = workflow
         self._written = written(workflow)
-        self._windows = Windows(windows)
+        self._windows = Windows(windows, serves)
         self._tools: list[Entry] = []
         self._tool_slots, self._tools_running = tools, 0
         self._most_rows = open_rows or max(16, _ROWS_PER_CALL * sum(windows.values()))
@@ -99,9 +95,9 @@ class Dispatch:
         self._gate: Gate = gate or NoLimits()
         self._wave = Wavefront(workflow)
         self._answers = Answers(cache_bytes)
-        self._flights: dict[int, _Flight] = {}
-        self._by_key: dict[str, _Flight] = {}
-        self._by_unit: dict[Unit, _Flight] = {}
+        self._flights: dict[int, Flight] = {}
+        self._by_key: dict[str, Flight] = {}
+        self._by_unit: dict[Unit, Flight] = {}
         self._alone: set[Unit] = set()
         self._out: list[Command] = []
         self._number = 0
@@ -117,6 +113,7 @@ class Dispatch:
         for number, columns in rows:
             self._asked -= 1
             if not self._over:
+                self._plan.begin(number, columns)
                 self._wave.begin(number, columns)
         if last:
             self._input_over, self._asked = True, 0
@@ -158,6 +155,19 @@ class Dispatch:
         for unit in flight.waiters[len(some) :]:
             if not unit.dropped:
                 self._wait(unit)
+        return self._commands()
+
+    def asked(self, number: int, ask: int, part: str, request: ChatRequest) -> list[Command]:
+        """A tool needs a call while it runs; a `Reply` has its end. number: of the tool's work.
+        ask: identifies the call. part: of the tool, for the counts.
+        """
+        flight = self._flights.get(number)
+        if self._over or flight is None or not flight.waiters:
+            return [Reply(ask, failure=_NOT_NEEDED)]
+        unit = Ask.of(flight.waiters[0], part, request, flight.equal)
+        unit.tool, unit.number = number, ask
+        flight.asks.add(unit)
+        self._wait(unit)
         return self._commands()
 
     def credit(self, window: str, slots: int) -> list[Command]:
@@ -214,6 +224,7 @@ class Dispatch:
         for unit in dropped:
             self._drop(unit)
         for number, row in ended:
+            self._plan.ended(number)
             self._out.append(WriteRow(number, row))
             if row.error is not None:
                 self._gate.row_failed()
@@ -247,8 +258,8 @@ class Dispatch:
 
     def _send_next(self) -> bool:
         """Make progress with one call. False if no call can proceed."""
-        for name, waiting in self._windows.sources():
-            entry = heapq.heappop(waiting)
+        for name, waiting, late in self._windows.sources():
+            entry = waiting.pop() if late else heapq.heappop(waiting)
             if entry[-1].dropped:
                 return True
             work = self._resolve(entry[-1])
@@ -282,7 +293,7 @@ class Dispatch:
     def _resolve(self, unit: Unit) -> tuple[LlmRequest | ToolRequest, str | None] | None:
         """Return the request of a unit and its key, None if it needs no separate request."""
         try:
-            request = rendered(unit.body, unit.scope(), self._workflow.model)
+            request = unit.rendered(self._workflow.model)
         except TemplateError as error:
             self._failed(unit, template_failure(error))
             return None
@@ -316,17 +327,17 @@ class Dispatch:
             operator=unit.operator,
             key=key or unit.place,
             shared=key is not None,
-            attempts=1 + unit.declared.retries if safe else 1,
+            attempts=1 + unit.retries if safe else 1,
             safe=safe,
             request=request,
             window=window,
         )
-        flight = self._flights[work.number] = self._by_unit[unit] = _Flight(work, [unit])
+        flight = self._flights[work.number] = self._by_unit[unit] = Flight(work, [unit])
         if key is not None:
             self._by_key[key] = flight
         self._out.append(Send(work) if work.is_call else RunTool(work))
 
-    def _ended(self, number: int, usage: Usage) -> _Flight | None:
+    def _ended(self, number: int, usage: Usage) -> Flight | None:
         """A request is not in flight any more. None if the run is over."""
         flight = self._flights.pop(number)
         work = flight.work
@@ -341,15 +352,31 @@ class Dispatch:
             del self._by_key[work.key]
         for unit in flight.waiters:
             del self._by_unit[unit]
+        # A node may still wait in a thread.
+        for ask in flight.asks:
+            ask.dropped = True
+            self._drop(ask)
+            self._out.append(Reply(ask.number, failure=_NOT_NEEDED))
         return None if self._over else flight
 
     def _done(self, unit: Unit, value: Any) -> None:
         self._count(unit.operator).done += 1
-        self._wave.done(unit, value)
+        if isinstance(unit, Ask):
+            self._reply(unit, Reply(unit.number, value))
+        else:
+            self._wave.done(unit, value)
 
     def _failed(self, unit: Unit, failure: Failure) -> None:
         self._count(unit.operator).failed += 1
-        self._wave.failed(unit, failure)
+        if isinstance(unit, Ask):
+            self._reply(unit, Reply(unit.number, failure=failure))
+        else:
+            self._wave.failed(unit, failure)
+
+    def _reply(self, unit: Ask, reply: Reply) -> None:
+        if not unit.dropped:
+            self._flights[unit.tool].asks.discard(unit)
+            self._out.append(reply)
 
     def _count(self, operator: str) -> Counts:
         return self.counts.setdefault(operator, Counts())

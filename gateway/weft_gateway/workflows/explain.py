@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from weft_gateway.workflows.calls import PlannedCall, Profile, planned_calls
 from weft_gateway.workflows.costs import Replica, call_seconds
-from weft_gateway.workflows.graph import Loop, Operator, Workflow
+from weft_gateway.workflows.graph import LangGraph, Loop, Operator, Workflow
 from weft_gateway.workflows.jinja import shown
 from weft_gateway.workflows.radix import BLOCK_TOKENS, Chat, Slot, cut, estimate_tokens
 from weft_gateway.workflows.rewrite import Kind, Rewrite, rewrite
@@ -152,6 +152,8 @@ def _notes(workflow: Workflow, after: Trial, rows: int, sample: int) -> Iterator
     if sample < rows:
         yield f"figures of {sample} rows, scaled to {rows}"
     for one in workflow.operators:
+        if isinstance(one.body, LangGraph):
+            yield f"{one.name}: the calls of a graph's nodes are not known before the run"
         if isinstance(one.body, Loop):
             yield f"{one.name}: the rounds depend on answers; at most {one.body.max}"
     for message, count in after.errors.most_common(_MOST_ERRORS):

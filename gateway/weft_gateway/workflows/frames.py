@@ -7,18 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from weft_gateway.workflows.commands import Failure
+from weft_gateway.workflows.commands import Failure, Work
 from weft_gateway.workflows.graph import (
     Body,
     Branch,
     Http,
+    Llm,
     Loop,
     Operator,
     Python,
     Simple,
     Sql,
+    default_retries,
+    digest,
     templates,
 )
+from weft_gateway.workflows.requests import ChatRequest, Request, rendered
 
 # Positions in the order of execution compare like texts: operator, item, round, operator, ...
 Order = tuple[int, ...]
@@ -118,6 +122,15 @@ class Unit:
         return self.frame.steps.operators[self.index]
 
     @property
+    def retries(self) -> int:
+        """Repetitions after an error that may pass."""
+        return self.declared.retries
+
+    def rendered(self, model: str) -> Request:
+        """Return the request. model: the workflow's. Raises TemplateError."""
+        return rendered(self.body, self.scope(), model)
+
+    @property
     def row(self) -> int:
         """The number of its row."""
         return self.frame.row
@@ -125,6 +138,57 @@ class Unit:
     def scope(self) -> Mapping[str, Any]:
         """Return the values that the body may read."""
         return self.frame.scope(self.index, self.item)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Ask(Unit):
+    """A call that a tool needs while it runs. tool: the number of its work. number: of the call, as
+    the tool knows it.
+    """
+
+    request: ChatRequest
+    tool: int = 0
+    number: int = 0
+
+    @classmethod
+    def of(cls, tool: Unit, part: str, request: ChatRequest, equal: Counter[str]) -> Ask:
+        """Return a call of a tool. part: of the tool, for the counts. equal: the tool's earlier
+        calls by request; this one is added.
+        """
+        key = digest(request)
+        equal[key] += 1
+        return cls(
+            frame=tool.frame,
+            index=tool.index,
+            item=tool.item,
+            body=Llm((), request.model, request.parameters),
+            order=(*tool.order, equal.total()),
+            # The same after a crash, in any order of the calls.
+            place=f"{tool.place}/{key}/{equal[key]}",
+            operator=f"{tool.operator}.{part}",
+            request=request,
+        )
+
+    @property
+    def retries(self) -> int:
+        """Repetitions of the call after an error that may pass."""
+        return default_retries(self.body, False)
+
+    def rendered(self, model: str) -> Request:
+        """Return the call."""
+        return self.request
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A request in flight. waiters: the units that need its answer; the first one caused it. asks:
+    open calls of a tool; equal: the number of all its calls, by request.
+    """
+
+    work: Work
+    waiters: list[Unit]
+    asks: set[Ask] = field(default_factory=set)
+    equal: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True, eq=False)

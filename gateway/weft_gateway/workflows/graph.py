@@ -10,6 +10,7 @@ The value of an operator depends on its body:
   rows, each a mapping. `Http`: the JSON of the answer, or its text.
 - `Loop`: a mapping from the names of its body to their values in the last round.
 - `Branch`: the value of its first case whose condition holds, None without one.
+- `LangGraph`: the state that the graph returns.
 - With `for_each`, a list with one value per item; None if the list is None.
 - None if `when` does not hold. With `for_each`, `when` is evaluated per item.
 - With `on_error="value"`, `{"value": ..., "error": ...}`; one of the two is None. In an operator
@@ -138,7 +139,17 @@ class Branch:
     cases: tuple[Case, ...]
 
 
-Simple = Llm | Format | Python | Sql | Http
+@dataclass(frozen=True, slots=True)
+class LangGraph:
+    """A run of a LangGraph graph. graph: `module:name`. state: its input, by key. The chat calls of
+    its nodes are calls of the run, so it may run again after a crash; it is never merged.
+    """
+
+    graph: str
+    state: Mapping[str, Tree]
+
+
+Simple = Llm | Format | Python | Sql | Http | LangGraph
 Body = Simple | Loop | Branch
 
 
@@ -258,6 +269,8 @@ def templates(body: Body) -> Iterator[Template]:
         case Python():
             yield from leaves(body.arguments)
             yield from leaves(body.named)
+        case LangGraph():
+            yield from leaves(body.state)
         case Sql():
             yield body.query
             yield from leaves(body.parameters)

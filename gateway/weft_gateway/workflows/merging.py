@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft_gateway.workflows.frames import Unit
-from weft_gateway.workflows.graph import Body, Branch, Llm, Loop, Sql, Workflow
+from weft_gateway.workflows.graph import Body, Branch, LangGraph, Llm, Loop, Sql, Workflow
 from weft_gateway.workflows.requests import Request, SqlRequest
 from weft_gateway.workflows.signature import signature
 
@@ -30,7 +30,7 @@ def is_safe(unit: Unit) -> bool:
     body = unit.body
     if isinstance(body, Sql) and not body.write:
         return True
-    return isinstance(body, Llm) or unit.declared.idempotent
+    return isinstance(body, Llm | LangGraph) or unit.declared.idempotent
 
 
 def _bodies(body: Body) -> Iterator[Body]:

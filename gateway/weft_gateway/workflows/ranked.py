@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from weft_gateway.workflows.commands import ANY
 
@@ -37,6 +38,12 @@ class Ranked:
         self._plan = plan
         self._first = first
         self.windows = dict(zip(plan.replicas, plan.windows, strict=True))
+
+    def begin(self, row: int, columns: Mapping[str, Any]) -> None:
+        """The plan has all rows already."""
+
+    def ended(self, row: int) -> None:
+        """Nothing to release."""
 
     def turn(self, operator: str, row: int) -> float:
         """Return the turn of a call on its replica."""

@@ -12,6 +12,7 @@ from weft_gateway.workflows.graph import (
     Case,
     Format,
     Http,
+    LangGraph,
     Llm,
     Loop,
     Message,
@@ -69,6 +70,9 @@ class Changes:
             case Python():
                 named = {name: self._tree(one) for name, one in body.named.items()}
                 return Python(body.function, tuple(map(self._tree, body.arguments)), named)
+            case LangGraph():
+                state = {name: self._tree(one) for name, one in body.state.items()}
+                return LangGraph(body.graph, state)
             case Sql():
                 parameters = {name: self._tree(one) for name, one in body.parameters.items()}
                 return Sql(body.connection, self.text(body.query), parameters, body.write)

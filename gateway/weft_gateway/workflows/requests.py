@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft_gateway.workflows.graph import Format, Http, Llm, Python, Simple, Sql
+from weft_gateway.workflows.graph import Format, Http, LangGraph, Llm, Python, Simple, Sql
 from weft_gateway.workflows.templates import evaluated
 
 
@@ -20,6 +20,14 @@ class LlmRequest:
     messages: tuple[tuple[str, str], ...]
     model: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ChatRequest(LlmRequest):
+    """A chat completion that the code of a tool made. The contents of its messages are whole
+    messages, JSON, and its value is the whole answer.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +60,21 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphRequest:
+    """One run of a LangGraph graph, `module:name`. state: its input, JSON."""
+
+    graph: str
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """A text that a `Format` made: its execution returns `text`."""
 
     text: str
 
 
-Request = LlmRequest | PythonRequest | SqlRequest | HttpRequest | Text
+Request = LlmRequest | PythonRequest | SqlRequest | HttpRequest | GraphRequest | Text
 
 
 def rendered(body: Simple, scope: Mapping[str, Any], model: str) -> Request:
@@ -72,6 +88,8 @@ def rendered(body: Simple, scope: Mapping[str, Any], model: str) -> Request:
         case Python():
             arguments = tuple(evaluated(body.arguments, scope))
             return PythonRequest(body.function, arguments, evaluated(body.named, scope))
+        case LangGraph():
+            return GraphRequest(body.graph, evaluated(body.state, scope))
         case Sql():
             parameters = evaluated(body.parameters, scope)
             return SqlRequest(body.connection, body.query.text(scope), parameters, body.write)

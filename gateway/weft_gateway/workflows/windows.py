@@ -23,9 +23,14 @@ class _Window:
 class Windows:
     """Windows by replica, with the calls that wait for each; `ANY` has those for any replica."""
 
-    def __init__(self, slots: Mapping[str, int]) -> None:
-        """slots: calls that may be in flight."""
+    def __init__(
+        self, slots: Mapping[str, int], serves: Mapping[str, frozenset[str]] | None = None
+    ) -> None:
+        """slots: calls that may be in flight. serves: models by window; windows help only those
+        with the same models.
+        """
         self._windows = {name: _Window(count) for name, count in slots.items()}
+        self._serves = dict(serves or {})
         self._any = self._windows.setdefault(ANY, _Window(0))
 
     @property
@@ -41,21 +46,29 @@ class Windows:
         """Let a call wait for a replica; for an unknown one, for any."""
         heapq.heappush(self._windows.get(name, self._any).waiting, entry)
 
-    def sources(self) -> Iterator[tuple[str, list[Entry]]]:
-        """Yield each window with a free slot, and the heap from which it takes its next call: its
-        own, that for any replica, or else the longest heap of a full window, because an idle
-        replica helps no plan.
+    def sources(self) -> Iterator[tuple[str, list[Entry], bool]]:
+        """Yield each window with a free slot, the heap from which it takes its next call, and
+        whether it takes the heap's last entry instead of the first.
+
+        The heap is its own, that for any replica, or else the longest of a full window, because an
+        idle replica helps no plan. It takes the last entry there, which is one of the latest turns:
+        the owner is busy with the first ones, and has their prefixes.
         """
         for name, window in self._windows.items():
             if window.in_flight >= window.slots:
                 continue
             if window.waiting or self._any.waiting:
-                yield name, window.waiting or self._any.waiting
+                yield name, window.waiting or self._any.waiting, False
                 continue
-            full = [one.waiting for one in self._windows.values() if one.in_flight >= one.slots]
+            models = self._serves.get(name)
+            full = [
+                one.waiting
+                for other, one in self._windows.items()
+                if one.in_flight >= one.slots and self._serves.get(other) == models
+            ]
             longest = max(full, key=len, default=[])
             if longest:
-                yield name, longest
+                yield name, longest, True
 
     def take(self, name: str) -> None:
         """A call was sent."""

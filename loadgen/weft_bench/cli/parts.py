@@ -1,12 +1,13 @@
 """The commands that measure one part of Weft: `weft bench swap`, `scheduler`, `tags`, `placing`,
-`deadlines`, `lineage`, `receipts`, `batches`, `tenants`, `attack`.
+`deadlines`, `replaying`, `forecasts`, `lineage`, `receipts`, `batches`, `workflows`, `tenants`,
+`attack`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -21,6 +22,7 @@ from weft_bench.cli.options import (
     command,
     counts,
 )
+from weft_bench.cli.peers import EMULATED
 
 parts = typer.Typer()
 
@@ -91,6 +93,41 @@ class DeadlinesOptions:
     json_file: JsonFile = ""
 
 
+@command(parts, "replaying", "weft_bench.micro.replaying")
+@dataclass(frozen=True, slots=True)
+class ReplayingOptions:
+    """Measure the latency of a gateway with mock engines while a tuner's replay runs beside it.
+
+    Exit status 1: a call failed, or no replay ended.
+    """
+
+    calls: Annotated[int, Option(min=40, max=10_000, help="calls of each replay")] = 2000
+    every_ms: Annotated[float, Option(min=0.5, max=1000, help="time between two calls, ms")] = 4.0
+    seconds: Annotated[float, Option(min=0.5, max=60, help="length of a window, seconds")] = 10.0
+    rounds: Annotated[int, Option(min=1, max=50, help="windows of each kind")] = 5
+    json_file: JsonFile = ""
+
+
+@command(parts, "forecasts", "weft_bench.micro.forecasts")
+@dataclass(frozen=True, slots=True)
+class ForecastsOptions:
+    """Compare the gateway's forecasts of answers and remaining calls with recorded programs."""
+
+    data: Annotated[str, Option(help="folder of the recorded programs")] = ""
+    sets: Annotated[Names, Option(help="workloads, or files in --data, comma-separated")] = (
+        "tau_airline",
+        "coding_sessions",
+        "agent_calls/miniswe.jsonl.xz",
+        "agent_calls/magagent.jsonl.xz",
+        "text2sql-3",
+    )
+    programs: Annotated[int, Option(min=1, max=100_000, help="programs of each set")] = 400
+    at_once: Annotated[int, Option(min=1, max=1000, help="active programs")] = 16
+    seeds: Annotated[int, Option(min=1, max=100, help="number of seeds")] = 3
+    first_seed: Annotated[int, Option(min=0, help="the first seed")] = 0
+    json_file: JsonFile = ""
+
+
 @command(parts, "lineage", "weft_bench.micro.lineage.command")
 @dataclass(frozen=True, slots=True)
 class LineageOptions:
@@ -116,7 +153,8 @@ class ReceiptsOptions:
 @command(parts, "batches", "weft_bench.micro.batches")
 @dataclass(frozen=True, slots=True)
 class BatchesOptions:
-    """Measure processor time and memory of a gateway that runs a batch on a mock engine.
+    """Measure processor time and memory of a gateway that runs a batch on a mock engine. With
+    --beside: measure chats beside many rows on emulated engines instead.
 
     Exit status 1: a request has no result.
     """
@@ -124,7 +162,62 @@ class BatchesOptions:
     requests: Annotated[int, Option(min=1, max=50_000, help="requests of the batch")] = 50_000
     characters: Annotated[int, Option(min=2, max=100_000, help="of each prompt")] = 3000
     topics: Annotated[int, Option(min=1, max=10_000, help="common beginnings of prompts")] = 100
+    beside: Annotated[
+        int, Option(min=0, max=50_000, help="rows beside chats; the following options are for it")
+    ] = 0
+    chats: Annotated[
+        float, Option(min=0.01, max=1000, help="chats per replica and engine second")
+    ] = 4.0
+    preset: Annotated[str, Option(help="preset of the emulated engines")] = "8b-a100"
+    replicas: Annotated[int, Option(min=1, max=16, help="emulated engines")] = 2
+    slots: Annotated[int, Option(min=1, max=1024, help="of each engine")] = 16
+    dilate: Annotated[float, Option(min=1, max=100, help="factor of all times of engines")] = 2.0
+    seed: Annotated[int, Option(min=0, help="seed of prompts and arrivals")] = 1
     json_file: JsonFile = ""
+
+
+GROUPED: Final = "grouped"
+SHUFFLED: Final = "shuffled"
+ORDERS_OF_ROWS: Final = (GROUPED, SHUFFLED)
+
+
+@command(parts, "workflows", "weft_bench.mapred.command")
+@dataclass(frozen=True, slots=True)
+class WorkflowsOptions:
+    """Compare `weft run` with LangGraph on a map-reduce workflow over TAT-QA, on two replicas.
+
+    Needs langgraph and langchain-openai. Exit status 1: a goal is missed, answers differ, or the
+    machine was too slow for emulated engines.
+    """
+
+    data: Annotated[str, Option(help="folder of the recorded workloads")]
+    engines: Annotated[
+        str,
+        choice("weft_bench.cli.peers:ENGINES"),
+        Option(help="emulated, or real: vLLM with the demo model on a CPU"),
+    ] = EMULATED
+    base_url: BaseUrl = ""
+    rows: Annotated[
+        tuple[str, ...],
+        choice("weft_bench.cli.parts:ORDERS_OF_ROWS", several=True),
+        Option(help="orders of the rows: grouped, shuffled, or both, comma-separated"),
+    ] = ORDERS_OF_ROWS
+    contexts: Annotated[int, Option(min=1, max=250, help="contexts, of six questions each")] = 14
+    tokens: Annotated[int, Option(min=1, max=1024, help="tokens of an answer")] = 32
+    seeds: Annotated[int, Option(min=1, max=100, help="draws of the contexts")] = 1
+    first_seed: Annotated[int, Option(min=0, help="the first of them")] = 0
+    slots: Annotated[int, Option(min=1, help="calls that a replica runs at once")] = 16
+    kv_blocks: Annotated[int, Option(min=64, help="KV blocks of a replica")] = 2000
+    preset: Annotated[str, Option(help="emulated: engine, such as 8b-a100")] = "8b-a100"
+    dilate: Annotated[
+        float, Option(min=0.001, help="emulated: factor on all times of the engines")
+    ] = 4.0
+    json_file: JsonFile = ""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the engines are emulated."""
+        return self.engines == EMULATED
 
 
 @command(parts, "tenants", "weft_bench.tenants.command")

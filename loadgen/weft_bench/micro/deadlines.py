@@ -19,7 +19,7 @@ from weft_gateway.calls.observers import Observers
 from weft_gateway.calls.outlook import Outlook
 from weft_gateway.calls.placement import Placement, PromptCounter
 from weft_gateway.calls.turns import Turns
-from weft_gateway.config import Settings
+from weft_gateway.config import load
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.engine.estimate import PromptEstimator
@@ -132,7 +132,7 @@ class _Gateway:
         predicts = bool(slos.classes)
         outlook = Outlook(budgets, self._table, variant.balancer == "soonest") if predicts else None
         self._placement = Placement(router, registry, self._table, counter, 1, outlook)
-        tenants, metrics = make_tenants(Settings()), Metrics()
+        tenants, metrics = make_tenants(load()), Metrics()
         self._engines = Engines(
             registry, client, counter, tenants, Turns(), budgets, tag_prompts=False
         )

@@ -43,10 +43,19 @@ _LIES: Final[Mapping[str, tuple[float, int | None]]] = {
 }
 _LIAR: Final = "tenant-0"
 # The liar has a tenth of the queries, so its figures need more seeds.
-_LIAR_SEEDS: Final = 6
+_LIAR_SEEDS: Final = 4
 _TEN: Final = 10
-_LIES_TO: Final = (REPRODUCTION, OURS)
-_HONEST: Final = ("vllm", "vtc", REPRODUCTION, OURS)
+_FEW: Final = (OURS, REPRODUCTION, "vtc", "vllm")
+# The systems of each lie. Those that do not read deadlines cannot be lied to.
+_LIED_TO: Final[Mapping[str, Sequence[str]]] = {
+    "none": _FEW,
+    "half of the deadline": (OURS, REPRODUCTION),
+    "a quarter of the deadline": (OURS,),
+    "30 later calls": (OURS,),
+}
+_LIED: Final = (OURS, REPRODUCTION)
+# The scene with two tenants that all systems play.
+_ALL: Final = "burst"
 _QUERIES: Final[Mapping[str, Setting]] = {"trace": "text2sql-3", "pool": "hetero-1"}
 # Settings of each scene with two tenants.
 _TWO: Final[Mapping[str, Mapping[str, Setting]]] = {
@@ -65,18 +74,10 @@ def _cells(quick: bool) -> Sequence[Cell]:
             for lie in list(_LIES)[:2]
             for cell in cells(SEEDS, case="ten", lie=lie, system=OURS, **few)
         ]
-    two = [
-        cell
-        for case, scene in _TWO.items()
-        for system in SYSTEMS
-        for cell in cells(
-            SEEDS, case=case, tenants=2, lie="none", system=system, **_QUERIES, **scene
-        )
-    ]
     ten = [
         cell
         for lie in _LIES
-        for system in (_HONEST if lie == "none" else _LIES_TO)
+        for system in _LIED_TO[lie]
         for cell in cells(
             _LIAR_SEEDS,
             case="ten",
@@ -87,7 +88,15 @@ def _cells(quick: bool) -> Sequence[Cell]:
             **_TEN_SCENE,
         )
     ]
-    return [*two, *ten]
+    two = [
+        cell
+        for case, scene in _TWO.items()
+        for system in (SYSTEMS if case == _ALL else _FEW)
+        for cell in cells(
+            SEEDS, case=case, tenants=2, lie="none", system=system, **_QUERIES, **scene
+        )
+    ]
+    return [*ten, *two]
 
 
 def measure(cell: Cell) -> Values:
@@ -172,7 +181,7 @@ def _tables(found: Measured) -> Sequence[Table]:
         "over that without a lie": over("others_slowdown", lie="none"),
         "others attained": mean("others_attained"),
     }
-    lied = Measured({c: v for c, v in _ten(found).values.items() if c["system"] in _LIES_TO})
+    lied = Measured({c: v for c, v in _ten(found).values.items() if c["system"] in _LIED})
     title = (
         "ten tenants, of which one lies; honest over lying: the liar's mean slowdown without the "
         "lie over that with it, above 1 is a gain"

@@ -1,4 +1,4 @@
-"""What is known about the client of a simulated program: its tenant, and what it states."""
+"""The client of a simulated program: its tenant, and the facts that it states."""
 
 from __future__ import annotations
 

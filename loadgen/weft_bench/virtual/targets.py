@@ -26,7 +26,7 @@ from weft_gateway.model import (
 )
 from weft_gateway.model.hint import Hints
 from weft_gateway.model.slo import Ask, CallBudget, Goal, Late, Scope
-from weft_gateway.policies.budget import budget, is_late
+from weft_gateway.policies.budget import split
 from weft_gateway.policies.costs import Shape
 from weft_gateway.policies.feasible import Verdict, verdict
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
@@ -70,17 +70,20 @@ class _KnownBudgets(Budgets):
         usual = super().expected(call, prompt)
         if usual is None or call.id not in self.known:
             return found
-        truth, left_s = self.known[call.id], found.left_s
+        truth = self.known[call.id]
         answer_s = found.answer_s * truth.answer / max(1.0, usual.answer)
         cost_s = found.prefill_s + answer_s
+        budget_s, late, path_s = split(found.left_s, cost_s, truth.later, truth.later_s)
         return replace(
             found,
-            budget_s=budget(left_s, cost_s, truth.later, truth.later_s),
+            budget_s=budget_s,
             cost_s=cost_s,
             answer_s=answer_s,
             remaining=truth.later,
-            late=is_late(left_s, cost_s, truth.later, truth.later_s),
-            path_s=cost_s + truth.later * truth.later_s,
+            late=late,
+            path_s=path_s,
+            whole_s=path_s,
+            whole_p90_s=path_s,
         )
 
 

@@ -374,19 +374,14 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
         tree, balancer = PrefixTree(room), "least_used"
     rng = stream(setup.seed, "router")
     return Front(
-        list(replicas),
-        balancer,
-        rng,
-        setup.threshold_tokens,
-        tree,
-        sent,
+        list(replicas), balancer, rng, setup.threshold_tokens, tree, sent,
         deadlines=setup.deadlines,
         alpha=setup.alpha,
         forecast_error=setup.forecast_error,
         clients=setup.clients,
         refuse=setup.refuse,
         states={name: replica.scheduler.speed for name, replica in replicas.items()},
-    )
+    )  # fmt: skip
 
 
 @contextmanager

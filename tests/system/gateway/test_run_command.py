@@ -3,96 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import os
+import re
 import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from support.runs import ROWS, WINDOW, Answers, Runs
 from weft.examples import workflows
+from weft_bench.mapred.plays import Servers, langgraph, weft_run
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-WINDOW = 8
-ROWS = 60
-WORKFLOW = """
+GUIDE = Path(__file__).parents[3] / "docs/guides/batch-workflows.md"
+DOCUMENTS = """
 weft: 1
-name: digest
+name: answers
 model: tiny
-inputs: {docs: list, question: str}
+inputs: {doc: str, question: str}
 ops:
-  facts:
-    for_each: docs
-    llm: {user: "{{ question }} {{ item }}", max_tokens: 16}
-  vote: {llm: {user: "{{ facts }}", temperature: 1, max_tokens: 16}}
-  sure:
-    loop: {max: 3, until: "{{ 'a' in check }}"}
-    body:
-      check: {llm: {user: "{{ vote }} {{ round }} {{ previous }}", max_tokens: 16}}
-outputs: {vote: vote, sure: sure}
+  answer: {llm: {system: "{{ doc }}", user: "{{ question }}", max_tokens: 16}}
+outputs: {answer: answer}
 """
-
-
-class Answers:
-    """An engine script: the answer is a hash of the messages. hold: answer nothing more."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.hold = asyncio.Event()
-        self.hold.set()
-        self.after: tuple[int, Callable[[], None]] | None = None
-        self.status = "200 OK"
-
-    async def __call__(self, wire: Any, request: Any) -> None:
-        self.count += 1
-        if self.after is not None and self.count == self.after[0]:
-            self.after[1]()
-        await self.hold.wait()
-        text = hashlib.sha256(json.dumps(request.json["messages"]).encode()).hexdigest()[:12]
-        message = {"role": "assistant", "content": text}
-        usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        body = {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny"}
-        if "poison" in str(request.json["messages"]):
-            error = {"message": "poison is not allowed", "type": "x", "code": 400}
-            await wire.plain({"error": error}, "400 Bad Request")
-            return
-        await wire.plain(body | {"choices": [choice], "usage": usage}, self.status)
-
-
-class Runs:
-    """Starts `weft run` in a folder."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder = folder
-        self.url = url
-        (folder / "wf.yaml").write_text(WORKFLOW)
-        self.rows([{"docs": [f"d{n % 9}", f"e{n}"], "question": f"q{n}"} for n in range(ROWS)])
-
-    def rows(self, rows: list[dict[str, Any]]) -> None:
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (self.folder / "in.jsonl").write_text(text)
-
-    async def start(self, output: str, *options: str) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "weft_gateway.cli", "run", "wf.yaml", "--input", "in.jsonl"),
-            *("--output", output, "--gateway", self.url, "--in-flight", str(WINDOW), *options),
-            cwd=self.folder,
-            env=os.environ | {"NO_COLOR": "1"},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-
-    async def run(self, output: str, *options: str) -> tuple[int, str]:
-        process = await self.start(output, *options)
-        async with asyncio.timeout(120):
-            _, errors = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, errors.decode()
 
 
 async def test_killed_runs_resume_with_the_same_output(engine, weft, tmp_path):
@@ -185,6 +119,80 @@ async def test_long_calls_use_all_replicas(engine, weft, tmp_path):
         assert min(len(a.requests), len(b.requests)) >= ROWS // 4
 
 
+def asked(stub: Any) -> set[int]:
+    """Return the numbers of the contexts that an engine has been asked about."""
+    texts = [str(request.json["messages"]) for request in stub.requests]
+    return {int(one) for text in texts for one in re.findall(r"context-(\d+)", text)}
+
+
+GROUPED = """
+weft: 1
+model: tiny
+inputs: {context: str, question: str}
+ops:
+  one: {llm: {system: You are the first., user: "{{ context }} {{ question }}", max_tokens: 8}}
+  two: {llm: {system: You are the second., user: "{{ context }} {{ question }}", max_tokens: 8}}
+  end: {llm: {user: "{{ one }} {{ two }}", max_tokens: 8}}
+outputs: {end: end}
+"""
+
+
+async def test_rows_that_begin_alike_run_on_one_replica(engine, weft, tmp_path):
+    async with (
+        engine(script=Answers()) as a,
+        engine(script=Answers()) as b,
+        weft(a, b, balancer="locality") as gateway,
+    ):
+        runs = Runs(tmp_path, gateway.url)
+        contexts = [n for n in range(ROWS // 3) for _ in range(3)]
+        Random(3).shuffle(contexts)
+        rows = [{"context": f"context-{n}", "question": f"q{i}"} for i, n in enumerate(contexts)]
+        runs.rows(rows)
+        (tmp_path / "wf.yaml").write_text(GROUPED)
+        status, errors = await runs.run("out.jsonl", "--in-flight", "40")
+        assert status == 0, errors
+        # An idle replica takes calls from a busy one at the end.
+        assert len(asked(a) & asked(b)) <= 4
+        assert min(len(asked(a)), len(asked(b))) >= 5
+
+
+async def test_langgraph_has_the_answers_of_weft_run(engine, weft, tmp_path):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        servers = Servers(gateway.url, (stub.url,), "tiny")
+        rows = [{"context": f"c{n // 3}", "question": f"q{n}"} for n in range(9)]
+        ours, theirs, direct = [
+            await asyncio.to_thread(one, servers, rows, 8, tmp_path)
+            for one in (weft_run, langgraph(direct=False), langgraph(direct=True))
+        ]
+        assert ours[1] == theirs[1] == direct[1]
+        assert len(set(ours[1])) == 9
+        assert len(stub.requests) == 3 * 9 * 8
+
+
+async def test_a_run_outlives_one_of_its_replicas(engine, weft, tmp_path, until):
+    answers, blocked = Answers(), Answers()
+    soon = {"health_interval_s": 0.05, "lost_after_s": 0.2}
+    async with (
+        engine(script=answers) as a,
+        engine(script=blocked) as b,
+        weft(a, b, balancer="locality", **soon) as gateway,
+    ):
+        runs = Runs(tmp_path, gateway.url)
+        assert (await runs.run("whole.jsonl"))[0] == 0
+        process = await runs.start("out.jsonl")
+        at = blocked.count
+        blocked.after = (at + 30, blocked.hold.clear)
+        # Calls are in the replica when it disappears.
+        await until(lambda: blocked.count >= at + 30 + 2, "the replica is busy")
+        b.refuse()
+        _, errors = await process.communicate()
+        assert process.returncode == 0, errors
+        blocked.hold.set()
+        found = [json.loads(line) for line in (tmp_path / "out.jsonl").open()]
+        whole = [json.loads(line) for line in (tmp_path / "whole.jsonl").open()]
+        assert found == whole
+
+
 async def test_a_limit_of_the_tenant_slows_the_run_and_fails_no_row(engine, weft, tmp_path):
     answers = Answers()
 
@@ -216,6 +224,30 @@ async def test_shards_are_parts_of_the_rows(engine, weft, tmp_path):
             assert (await runs.run(f"part-{number}.jsonl", "--shard", f"{number}/3"))[0] == 0
             parts += (tmp_path / f"part-{number}.jsonl").read_bytes()
         assert parts == (tmp_path / "whole.jsonl").read_bytes()
+
+
+async def test_shards_keep_rows_with_the_same_beginning_together(engine, weft, tmp_path):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        (tmp_path / "wf.yaml").write_text(DOCUMENTS)
+        runs.rows([{"doc": f"doc {n % 7}", "question": f"q{n}"} for n in range(35)])
+        assert (await runs.run("whole.jsonl"))[0] == 0
+        documents = []
+        for number in (1, 2, 3):
+            before = len(stub.requests)
+            assert (await runs.run(f"part-{number}.jsonl", "--shard", f"{number}/3"))[0] == 0
+            asked = [one.json["messages"][0]["content"] for one in stub.requests[before:]]
+            documents.append(set(asked))
+        # A cut moves by a tenth of a part at most, so two of the seven documents are cut.
+        assert sum(map(len, documents)) <= 7 + 2
+        # The command of the guide.
+        command = "sort -m -t: -k2,2n part-*.jsonl"
+        assert command in GUIDE.read_text()
+        process = await asyncio.create_subprocess_shell(
+            command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+        )
+        merged, _ = await process.communicate()
+        assert merged == (tmp_path / "whole.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -311,6 +311,24 @@ def test_a_short_single_call_never_waits_for_memory():
     assert engine.admit_only(engine.come("small", 1, 3.0, call="small"))
 
 
+def test_tenants_take_turns_for_the_memory_that_residents_leave():
+    """The calls of one tenant have the first ranks, as those with the tightest deadlines do. None
+    of the programs fits as a resident, and one at a time fits as a guest.
+    """
+    engine = Engine()
+    tight = [engine.come(name, 95, 1.0, tenant="tight") for name in "abc"]
+    loose = [engine.come(name, 95, 2.0, tenant="loose") for name in "de"]
+    admitted = []
+    while engine.waiting:
+        (name,) = engine.admit()
+        assert not engine.resident
+        engine.calls.serve({name: 1}, 1.0, engine.now)
+        engine.end(name)
+        engine.residents.ended(name.partition("/")[0])
+        admitted.append(name)
+    assert admitted == [loose[0], tight[0], loose[1], tight[1], tight[2]]
+
+
 def test_residents_delay_calls_of_other_tenants_no_longer_than_a_prefill():
     engine = Engine()
     engine.come("a", 80, 0.0, tenant="one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,32 @@ def test_invalid_input_is_an_error(
     shown = runner.invoke(app, ["explain", files[0], "--input", files[1]])
     assert shown.exit_code == 2
     assert reason in shown.output
+
+
+GRAPHS = """
+from langgraph.graph import START, MessagesState, StateGraph
+
+builder = StateGraph(MessagesState)
+builder.add_node("judge", lambda state: {})
+builder.add_edge(START, "judge")
+paused = builder.compile(interrupt_before=["judge"])
+"""
+
+
+@pytest.mark.slow
+def test_langgraph_graphs_are_explained_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "graphs_of_cli.py").write_text(GRAPHS)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    shown = runner.invoke(app, ["explain", "graphs_of_cli:builder", "--input", str(rows)])
+    assert shown.exit_code == 0, shown.output
+    assert "graph  langgraph  requests 1" in shown.output
+    assert "not known before the run" in shown.output
+    files = ["--input", str(rows), "--output", "out.jsonl"]
+    refused = runner.invoke(app, ["run", "graphs_of_cli:paused", *files])
+    assert refused.exit_code == 2
+    assert "without interrupt_before and interrupt_after (judge)" in refused.output

@@ -18,7 +18,7 @@ from weft_gateway.calls.observers import CallObserver
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome
 from weft_gateway.model.slo import CallBudget, Late, Slos
-from weft_gateway.policies.feasible import Verdict, retry_after_s, verdict
+from weft_gateway.policies.feasible import Verdict, path_s, retry_after_s, verdict
 from weft_gateway.programs.table import ProcessTable
 
 # How often the first held call of a replica looks whether it is idle. Other gateways use it, too.
@@ -93,6 +93,6 @@ def _refusal(found: CallBudget, wait_s: float) -> errors.ApiError:
         retry_after_s=retry_after_s(found, wait_s),
         name=found.slo,
         left_s=found.left_s,
-        path_s=found.whole_s,
+        path_s=path_s(found, wait_s),
         wait_s=wait_s,
     )

@@ -250,7 +250,7 @@ def test_stages_of_the_session_replace_learned_paths_and_costs() -> None:
 
 def test_stages_left_replace_the_learned_path() -> None:
     budgets = Budgets()
-    for number in range(MIN_SAMPLES):
+    for number in range(2 * MIN_SAMPLES):
         play(budgets, f"p{number}", 4)
     parts = {}
     for left in (None, 0, 64):

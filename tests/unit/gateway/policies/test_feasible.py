@@ -9,11 +9,13 @@ from weft_gateway.model.slo import CallBudget, Late, Scope
 from weft_gateway.policies.feasible import Verdict, retry_after_s, verdict
 
 
-def path(left_s: float, path_s: float) -> CallBudget:
-    """A first call whose own stage makes the path look short."""
+def path(left_s: float, path_s: float, p90_s: float = 0.0) -> CallBudget:
+    """A first call, with the median and the 90th percentile of its program's path. Its own stage
+    makes the path look short.
+    """
     return CallBudget(
         "report", Scope.PROGRAM, 90.0, 1e9, left_s, left_s, path_s, 0.0, path_s, 0, False,
-        path_s / 2, path_s, 2 * path_s,
+        path_s / 2, path_s, max(p90_s, path_s),
     )  # fmt: skip
 
 
@@ -24,6 +26,23 @@ def path(left_s: float, path_s: float) -> CallBudget:
 def test_class_decides_about_a_program_that_cannot_meet_its_target(late, expected):
     assert verdict(late, path(10.0, 6.0), 4.1) is expected
     assert verdict(late, path(10.0, 6.0), 4.0) is Verdict.SERVE
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "left_s", "expected"),
+    [
+        # On an idle replica, a refusal would help no other program.
+        (0.0, 6.0, Verdict.SERVE),
+        (0.0, 5.9, Verdict.REFUSE),
+        # The margin grows with the wait, up to the 90th percentile.
+        (1.0, 7.9, Verdict.REFUSE),
+        (1.0, 8.0, Verdict.SERVE),
+        (20.0, 29.9, Verdict.REFUSE),
+        (20.0, 30.0, Verdict.SERVE),
+    ],
+)
+def test_margin_of_a_path_is_at_most_the_wait(wait_s, left_s, expected):
+    assert verdict(Late.REFUSE, path(left_s, 6.0, 10.0), wait_s) is expected
 
 
 def test_program_of_unknown_cost_is_served():

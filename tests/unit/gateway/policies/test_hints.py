@@ -43,6 +43,8 @@ def test_call_without_hints_is_not_parsed() -> None:
         ({}, {b"x-weft-priority": b"2", b"x-weft-retain-s": b" 1.5 "},
          {"priority": 2, "retain_s": 1.5}),
         ({}, {b"x-weft-prefill-next": b"True"}, {"prefill_next": True}),
+        ({}, {b"x-weft-replica": b"gpu1:8001"}, {"replica": "gpu1:8001"}),
+        ({"weft": {"replica": "a"}}, {b"x-weft-replica": b"b"}, {"replica": "a"}),
         ({"nvext": {"agent_hints": {"priority": 5, "speculative_prefill": True}}}, {},
          {"priority": 5, "prefill_next": True}),
         ({"nvext": {"agent_hints": {"priority": 5, "strict_priority": 1}}}, {}, {"priority": 1}),

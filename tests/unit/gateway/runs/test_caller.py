@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.scripted_server import Asked, scripted
-from weft_gateway.runs.caller import HttpCaller, read_answer
+from weft_gateway.runs.caller import HttpCaller, Server, read_answer
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.workflows.commands import ANY, Usage, Work
 from weft_gateway.workflows.requests import LlmRequest
@@ -121,23 +121,33 @@ async def test_the_only_model_is_the_default() -> None:
         names.append("n")
         with pytest.raises(JobError, match="serves: m, n"):
             await caller.only_model()
-        assert await caller.programs() == ["run-1"]
+        assert await caller.servers() == [Server("run-1")]
         await caller.aclose()
 
 
-async def test_each_replica_has_a_program() -> None:
-    replicas = [{"name": name, "healthy": name != "c"} for name in "abc"]
+async def test_each_replica_has_a_program_whose_calls_ask_for_it() -> None:
+    replicas = [
+        {"name": "a", "healthy": True, "slots": 16, "models": ["m"]},
+        {"name": "b", "healthy": True, "slots": 0, "models": []},
+        {"name": "c", "healthy": False},
+        {"name": "d", "healthy": True, "draining": True},
+    ]
 
     def script(asked: Asked) -> tuple[int, Any]:
         return 200, {"replicas": replicas} if asked.path == "/health" else ANSWER
 
     with scripted(script) as server:
         caller = HttpCaller(server.url, "run-1")
-        for row, program in enumerate([*await caller.programs(), ANY]):
+        found = await caller.servers()
+        assert found == [Server("run-1", "a", 16, frozenset("m")), Server("run-1-2", "b")]
+        for row, program in enumerate([*(one.program for one in found), ANY]):
             await caller.call(work(row, program), lambda: None)
         await caller.aclose()
-    posts = [one.headers["x-weft-program"] for one in server.asked if one.method == "POST"]
-    assert posts == ["run-1", "run-1-2", "run-1"]
+    posts = [
+        (one.headers["x-weft-program"], one.headers.get("x-weft-replica"))
+        for one in server.asked if one.method == "POST"
+    ]  # fmt: skip
+    assert posts == [("run-1", "a"), ("run-1-2", "b"), ("run-1", None)]
     ended = [one.path for one in server.asked if one.method == "DELETE"]
     assert ended == ["/v1/sessions/run-1", "/v1/sessions/run-1-2"]
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from weft_gateway.runs.caller import Server
 from weft_gateway.runs.local import windows_of
 
 
+def servers(*slots: int) -> list[Server]:
+    return [Server(name, name, count) for name, count in zip("abc", slots, strict=False)]
+
+
+def test_windows_are_a_quarter_more_than_the_slots() -> None:
+    assert windows_of(servers(16, 2, 0), None) == {"a": 20, "b": 3, "c": 64}
+
+
 def test_calls_in_flight_are_divided_among_programs() -> None:
-    assert windows_of(["a", "b"], None) == {"a": 64, "b": 64}
-    assert windows_of(["a", "b", "c"], 8) == {"a": 2, "b": 3, "c": 3}
-    assert windows_of(["a", "b", "c"], 2) == {"a": 1, "b": 1}
+    assert windows_of(servers(1, 1, 1), 8) == {"a": 2, "b": 3, "c": 3}
+    assert windows_of(servers(1, 1, 1), 2) == {"a": 1, "b": 1}

@@ -109,7 +109,7 @@ def test_rows_do_not_wait_for_each_other() -> None:
 
 
 def test_calls_are_sent_by_turn_within_the_window() -> None:
-    class Backwards:
+    class Backwards(RowMajor):
         def turn(self, operator: str, row: int) -> float:
             return -row
 
@@ -124,7 +124,7 @@ def test_calls_are_sent_by_turn_within_the_window() -> None:
 
 
 def test_calls_prefer_their_replica_and_idle_replicas_take_others() -> None:
-    class Odd:
+    class Odd(RowMajor):
         def turn(self, operator: str, row: int) -> float:
             return 0.0
 

@@ -13,7 +13,16 @@ from weft_bench.report.page import document as experiment_document
 from weft_bench.report.page import write
 from weft_bench.report.results.site import write_site
 from weft_bench.studies.cells import Cell, Estimate, Measured, Values, cells, measured
-from weft_bench.studies.experiment import Claim, Experiment, Headline, Plot, Table, less, more
+from weft_bench.studies.experiment import (
+    Claim,
+    Experiment,
+    Goal,
+    Headline,
+    Plot,
+    Table,
+    less,
+    more,
+)
 from weft_bench.studies.show import lines
 
 
@@ -43,6 +52,7 @@ _ONE = Experiment(
     headline=_headline,
     claims=_claims,
     first_seed=100,
+    goals=lambda found: [Goal("x over its:", Estimate(1.5, 1.4, 1.6), 0.7)] if found else [],
 )
 # Worse in each seed, by nearly the same factor.
 _CELLS = measured(
@@ -106,6 +116,9 @@ def test_losses_are_listed_with_figures(docs: Path) -> None:
     assert "[One thing's title](results/one.md), simulated: x over its; less is better" in text
     assert "**field (its)** 50% more: 1.50" in text
     assert "[Tenants](results/tenants.md): too slow" in text
+    goal = "x over its: 1.50 (1.40 to 1.60), goal at most 0.7"
+    assert f"[One thing's title](results/one.md): {goal}" in text
+    assert f"missed: {goal}" in (docs / "results" / "one.md").read_text()
 
 
 def test_claims_stand_beside_published_figures(docs: Path) -> None:

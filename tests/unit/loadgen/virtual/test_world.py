@@ -243,3 +243,16 @@ def test_delays_are_random_and_part_of_the_response():
     late = [play(chain, 0.25, seed).programs[0].response_s for seed in range(20)]
     assert all(at_once.response_s < one < at_once.response_s + 9 * 0.5 for one in late)
     assert mean(late) == pytest.approx(at_once.response_s + 9 * 0.25, rel=0.05)
+
+
+def test_a_refused_program_makes_no_call_and_never_ends():
+    programs = chats(1, 12)
+    deadlines = {program.id: 1000.0 for program in programs} | {programs[-1].id: 0.001}
+    arrivals = [100.0 * number for number in range(len(programs))]
+    setup = Setup([engine()], EngineSettings("slack"), "soonest", deadlines=deadlines, refuse=True)
+    played = simulate(programs, arrivals, setup)
+    *served, refused = played.programs
+    assert all(program.calls and program.end_s < 10_000 for program in served)
+    assert (refused.calls, refused.response_s) == (0, float("inf"))
+    assert programs[-1].id not in {call.program for call in played.calls}
+    assert played.violations == ()

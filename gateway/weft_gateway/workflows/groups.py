@@ -1,0 +1,192 @@
+"""The plan of `weft run`: rows whose prompts begin alike run on one replica, one after another.
+
+The columns with which most prompts begin, in their order, form a path: rows that agree in the first
+k columns share a prefix. A row follows the row with the longest common path to its replica, unless
+that replica has much more open work than another one; other rows go to the replica with the least
+open work for its window. Open work ends sooner on a fast replica, so it also gets more rows. Rows
+of a group are sent next to each other, in the order of the groups' first rows. Decisions need no
+knowledge of the whole input, so memory does not grow with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+
+from weft_gateway.workflows.commands import ANY
+from weft_gateway.workflows.graph import Branch, Llm, Loop, Operator, Workflow
+from weft_gateway.workflows.templates import Placeholder, Template
+
+# Groups that are remembered after their last row; the KV cache of an engine has fewer prefixes.
+_GROUPS: Final = 65_536
+# Columns of a path.
+_DEPTH: Final = 4
+
+
+def leading_columns(workflow: Workflow) -> tuple[str, ...]:
+    """Return the columns with which the prompts of most LLM operators begin, in their order. Empty
+    if most begin with answers, or have no column.
+    """
+    found = Counter(_columns(one, body, workflow) for one, body in _calls(workflow.operators))
+    return max(found, key=lambda path: found[path]) if found else ()
+
+
+def _calls(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, Llm]]:
+    for one in operators:
+        if isinstance(one.body, Llm):
+            yield one, one.body
+        elif isinstance(one.body, Branch):
+            yield from ((one, case.body) for case in one.body.cases if isinstance(case.body, Llm))
+        elif isinstance(one.body, Loop):
+            yield from _calls(one.body.body)
+
+
+def _columns(one: Operator, body: Llm, workflow: Workflow) -> tuple[str, ...]:
+    """Return the columns that a prompt reads before anything else that differs between rows."""
+    found: dict[str, None] = {}
+    for message in body.messages:
+        for names in _placeholders(message.content):
+            read = {one.for_each or "" if name in ("item", "index") else name for name in names}
+            if not read <= workflow.inputs.keys():
+                return tuple(found)[:_DEPTH]
+            found.update(dict.fromkeys(sorted(read)))
+    return tuple(found)[:_DEPTH]
+
+
+def _placeholders(template: Template) -> Iterator[tuple[str, ...]]:
+    """Yield the names that each placeholder of a template reads."""
+    for part in template.parts:
+        if isinstance(part, Placeholder):
+            yield Template(part.source, (part,), template.bindings).names
+
+
+@dataclass(slots=True)
+class _Group:
+    """Rows with the same beginning. homes: a window for each set of models, by its number. turn: of
+    its calls. open: rows in progress.
+    """
+
+    homes: list[str]
+    turn: int
+    open: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    homes: tuple[str, ...]
+    turn: int
+    group: _Group
+
+
+class Grouped:
+    """The plan of a run. See `commands.Plan`."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        windows: Mapping[str, int],
+        serves: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        """windows: calls that may be in flight, by window. serves: the models of a window; a window
+        without an entry serves all.
+        """
+        self._windows = dict(windows)
+        self._path = leading_columns(workflow)
+        able = {
+            name: tuple(
+                window for window in windows if model in (serves or {}).get(window, {model})
+            )
+            for name, model in _models(workflow)
+        }
+        self._pools = tuple(dict.fromkeys(pool for pool in able.values() if pool))
+        self._pool = {name: self._pools.index(pool) for name, pool in able.items() if pool}
+        self._open = dict.fromkeys(windows, 0)
+        self._groups: OrderedDict[bytes, _Group] = OrderedDict()
+        self._rows: dict[int, _Row] = {}
+        self._turns = 0
+
+    def begin(self, row: int, columns: Mapping[str, Any]) -> None:
+        """A row begins: choose its replicas and its turn."""
+        keys = _keys([columns.get(name) for name in self._path])
+        # The last column of a path usually differs in each row.
+        level = keys[max(0, len(keys) - 2)] if keys else b""
+        known = next((self._groups[key] for key in reversed(keys) if key in self._groups), None)
+        homes = [self._home(number, known) for number in range(len(self._pools))]
+        for key in keys or [level]:
+            group = self._groups.get(key)
+            if group is None or not group.open:
+                self._turns += 1
+                self._groups[key] = _Group(homes, self._turns)
+            else:
+                group.homes = homes
+            self._groups.move_to_end(key)
+        group = self._groups[level]
+        group.open += 1
+        for home in homes:
+            self._open[home] += 1
+        self._rows[row] = _Row(tuple(homes), group.turn, group)
+        while len(self._groups) > _GROUPS:
+            self._groups.popitem(last=False)
+
+    def ended(self, row: int) -> None:
+        """A row has ended."""
+        one = self._rows.pop(row)
+        one.group.open -= 1
+        for home in one.homes:
+            self._open[home] -= 1
+
+    def turn(self, operator: str, row: int) -> float:
+        """Return the turn of the row's group."""
+        return self._rows[row].turn
+
+    def replica(self, operator: str, row: int) -> str:
+        """Return the replica of a call, `ANY` if no replica serves its model."""
+        number = self._pool.get(operator)
+        return ANY if number is None else self._rows[row].homes[number]
+
+    def _home(self, number: int, known: _Group | None) -> str:
+        """Return the window of a row within a pool. known: the group that it follows."""
+        pool = self._pools[number]
+        least = min(pool, key=lambda name: self._open[name] / self._windows[name])
+        if known is None:
+            return least
+        home = known.homes[number]
+        # A window of rows more than elsewhere is more than the shared prefix is worth: the replica
+        # with less work computes it once, too.
+        ahead = self._open[home] - self._open[least] * self._windows[home] / self._windows[least]
+        return least if ahead > self._windows[home] else home
+
+
+def _models(workflow: Workflow) -> Iterator[tuple[str, str]]:
+    """Yield the name in units and the model of each LLM operator."""
+
+    def inside(operators: tuple[Operator, ...], prefix: str) -> Iterator[tuple[str, str]]:
+        for one in operators:
+            body, name = one.body, prefix + one.name
+            if isinstance(body, Llm):
+                yield name, body.model or workflow.model
+            elif isinstance(body, Branch):
+                for number, case in enumerate(body.cases):
+                    if isinstance(case.body, Llm):
+                        at = f"{name}[{number}]" if number else name
+                        yield at, case.body.model or workflow.model
+            elif isinstance(body, Loop):
+                yield from inside(body.body, f"{name}.")
+
+    return inside(workflow.operators, "")
+
+
+def _keys(values: list[Any]) -> list[bytes]:
+    """Return a digest of each beginning of a path."""
+    found, digest = [], blake2b(digest_size=16)
+    for value in values:
+        text = value if isinstance(value, str) else orjson.dumps(value).decode()
+        digest.update(f"{len(text)}:".encode())
+        digest.update(text.encode("utf-8", "surrogatepass"))
+        found.append(digest.digest())
+    return found

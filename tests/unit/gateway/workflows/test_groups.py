@@ -1,0 +1,144 @@
+"""The plan of `weft run`: groups of rows by the beginning of their prompts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from random import Random
+
+import pytest
+from weft_gateway.workflows import groups
+from weft_gateway.workflows.commands import ANY
+from weft_gateway.workflows.graph import Workflow
+from weft_gateway.workflows.groups import Grouped, leading_columns
+from weft_gateway.workflows.spec import load
+
+WINDOWS = {"r0": 8, "r1": 8}
+EXPERTS = {
+    name: {"llm": {"system": f"You are {name}.", "user": "{{ context }}\n{{ question }}"}}
+    for name in ("a", "b", "c")
+}
+JUDGE = {"judge": {"llm": {"user": "{{ question }} {{ a }} {{ b }} {{ c }}"}}}
+
+
+def workflow(ops: dict[str, object], **inputs: str) -> Workflow:
+    inputs = inputs or {"context": "str", "question": "str"}
+    text = {"weft": 1, "model": "m", "inputs": inputs, "ops": ops}
+    return load(json.dumps({**text, "outputs": {"out": list(ops)[-1]}}))
+
+
+MAP_REDUCE = workflow(EXPERTS | JUDGE)
+
+
+@pytest.mark.parametrize(
+    ("ops", "path"),
+    [
+        (EXPERTS | JUDGE, ("context", "question")),
+        ({"a": {"llm": {"user": "Answer: {{ question }} {{ context }}"}}}, ("question", "context")),
+        ({"a": {"llm": {"user": "Say hello."}}}, ()),
+        ({"a": {"format": "{{ context }}"}}, ()),
+        ({"a": {"format": "{{ context }}"}, "b": {"llm": {"user": "{{ a }} {{ question }}"}}}, ()),
+        (
+            {"a": {"loop": {"max": 2, "until": "{{ b }}"},
+                   "body": {"b": {"llm": {"user": "{{ context }} {{ previous }}"}}}}},
+            ("context",),
+        ),
+    ],
+)  # fmt: skip
+def test_paths_are_the_columns_with_which_most_prompts_begin(ops, path) -> None:
+    assert leading_columns(workflow(ops)) == path
+
+
+def test_items_of_a_column_are_that_column() -> None:
+    ops = {"a": {"for_each": "docs", "llm": {"user": "{{ item }} {{ q }}"}}}
+    assert leading_columns(workflow(ops, docs="list", q="str")) == ("docs", "q")
+
+
+def play(plan: Grouped, rows: list[tuple[str, str]]) -> list[tuple[str, float]]:
+    for number, (context, question) in enumerate(rows):
+        plan.begin(number, {"context": context, "question": question})
+    return [(plan.replica("a", n), plan.turn("a", n)) for n in range(len(rows))]
+
+
+def test_rows_of_a_group_share_replica_and_turn_in_any_order_of_the_input() -> None:
+    rows = [(f"context {n}", f"question {q}") for n in range(8) for q in range(3)]
+    Random(5).shuffle(rows)
+    found = play(Grouped(MAP_REDUCE, WINDOWS), rows)
+    of: dict[str, set[tuple[str, float]]] = {}
+    for (context, _), where in zip(rows, found, strict=True):
+        of.setdefault(context, set()).add(where)
+    assert all(len(one) == 1 for one in of.values())
+    turns = list(dict.fromkeys(turn for _, turn in found))
+    assert turns == sorted(turns)
+    assert len(turns) == 8
+    counts = Counter(replica for replica, _ in found)
+    assert abs(counts["r0"] - counts["r1"]) <= 3
+
+
+def test_a_beginning_that_all_rows_share_does_not_fill_one_replica() -> None:
+    found = play(Grouped(MAP_REDUCE, WINDOWS), [("same", f"q{n}") for n in range(64)])
+    counts = Counter(replica for replica, _ in found)
+    assert abs(counts["r0"] - counts["r1"]) <= WINDOWS["r0"] + 1
+
+
+def test_longer_common_beginnings_come_first() -> None:
+    ops = {"a": {"llm": {"user": "{{ title }} {{ context }} {{ question }}"}}}
+    plan = Grouped(workflow(ops, title="str", context="str", question="str"), {"r0": 2, "r1": 2})
+    number = 0
+    homes: dict[int, set[str]] = {}
+    for _ in range(3):
+        for context in range(12):
+            columns = {"title": "all", "context": context, "question": number}
+            plan.begin(number, columns)
+            homes.setdefault(context, set()).add(plan.replica("a", number))
+            plan.ended(number)
+            number += 1
+        # Nothing is open: the second and third round follow the first.
+    assert all(len(one) == 1 for one in homes.values())
+
+
+def test_larger_windows_and_faster_replicas_get_more_rows() -> None:
+    plan = Grouped(MAP_REDUCE, {"r0": 30, "r1": 10})
+    counts = Counter(replica for replica, _ in play(plan, [(f"c{n}", "q") for n in range(40)]))
+    assert counts == {"r0": 30, "r1": 10}
+    plan = Grouped(MAP_REDUCE, WINDOWS)
+    homes: dict[str, list[int]] = {"r0": [], "r1": []}
+    ends = Counter({"r0": 0, "r1": 0})
+    for number in range(300):
+        plan.begin(number, {"context": f"c{number}", "question": "q"})
+        homes[plan.replica("a", number)].append(number)
+        if number % 3 == 2 and number > 30:
+            # r0 ends two rows for each one that r1 ends.
+            for name in ("r0", "r0", "r1"):
+                plan.ended(homes[name][ends[name]])
+                ends[name] += 1
+    assert len(homes["r0"]) > 1.7 * len(homes["r1"])
+
+
+def test_calls_go_to_replicas_that_serve_their_model() -> None:
+    ops = {
+        "a": {"llm": {"user": "{{ context }}", "model": "small"}},
+        "b": {"llm": {"user": "{{ context }}", "model": "large"}},
+        "c": {"llm": {"user": "{{ context }}", "model": "unknown"}},
+    }
+    serves = {"s0": frozenset({"small"}), "s1": frozenset({"small"}), "l0": frozenset({"large"})}
+    plan = Grouped(workflow(ops), dict.fromkeys(serves, 4), serves)
+    small = set()
+    for number in range(6):
+        plan.begin(number, {"context": f"c{number}", "question": "q"})
+        small.add(plan.replica("a", number))
+        assert plan.replica("b", number) == "l0"
+        assert plan.replica("c", number) == ANY
+    assert small == {"s0", "s1"}
+
+
+def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_GROUPS", 10)
+    plan = Grouped(MAP_REDUCE, WINDOWS)
+    for number in range(100):
+        plan.begin(number, {"context": f"c{number}", "question": "q"})
+        plan.turn("a", number)
+        plan.ended(number)
+    assert len(plan._groups) <= 10
+    assert not plan._rows
+    assert set(plan._open.values()) == {0}

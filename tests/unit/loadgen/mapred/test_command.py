@@ -1,0 +1,98 @@
+"""`weft bench workflows`: its rows, its table and its goals."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+from weft_bench import cli
+from weft_bench.cli.parts import WorkflowsOptions
+from weft_bench.mapred.command import OURS, SYSTEMS, Cell, command_of, missed, stack_options, table
+from weft_bench.mapred.plays import Played
+from weft_bench.mapred.workload import EXPERTS, rows, workflow
+from weft_gateway.workflows.groups import leading_columns
+from weft_gateway.workflows.spec import load
+
+THEIRS = [name for name in SYSTEMS if name != OURS]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "prompts").mkdir()
+    with lzma.open(tmp_path / "prompts/tatqa_dev.jsonl.xz", "wt") as file:
+        for number in range(9):
+            questions = [f"{number}: question {n}?" for n in range(6 if number else 5)]
+            page = {"table": [["sales", str(number)]], "paragraphs": ["Text."]}
+            file.write(json.dumps({**page, "questions": questions}) + "\n")
+    return tmp_path
+
+
+def cells(seconds: float = 1.0, computed: int = 10, answer: str = "a") -> list[Cell]:
+    ours = Played(seconds, 100, 100 - computed, 8, 0.0, (answer,))
+    other = Played(2.0, 100, 70, 8, 0.0, ("a",))
+    found = [Cell("grouped", 0, name, other) for name in THEIRS]
+    return [*found, Cell("grouped", 0, OURS, ours)]
+
+
+def test_rows_are_six_questions_for_each_context(data: Path) -> None:
+    found = rows(data, 4, 7)
+    assert found == rows(data, 4, 7)
+    contexts = [row["context"] for row in found]
+    assert len(contexts) == 24
+    assert all(len(set(contexts[n : n + 6])) == 1 for n in range(0, 24, 6))
+    mixed = rows(data, 4, 7, shuffled=True)
+    assert mixed != found
+    assert sorted(map(str, mixed)) == sorted(map(str, found))
+    with pytest.raises(ValueError, match="has 8 contexts, not 9"):
+        rows(data, 9, 7)
+
+
+def test_the_workflow_begins_with_the_context() -> None:
+    made = load(workflow("m", 8))
+    assert leading_columns(made) == ("context", "question")
+    assert len(made.operators) == len(EXPERTS) + 1
+
+
+def test_goals_are_ratios_over_each_other_system() -> None:
+    assert missed(cells(), goals=True) == []
+    slow = missed(cells(seconds=1.9), goals=True)
+    assert slow == [f"grouped, over {name}: seconds 0.950, goal 0.75" for name in THEIRS]
+    many = missed(cells(computed=20), goals=True)
+    assert all("computed prompt tokens 0.667, goal 0.5" in one for one in many)
+    assert missed(cells(seconds=9), goals=False) == []
+
+
+def test_other_answers_and_late_engines_are_misses() -> None:
+    assert missed(cells(answer="b"), goals=False) == [
+        f"grouped, seed 0, {OURS}: 1 of 1 answers differ"
+    ]
+    late = Cell("grouped", 1, OURS, Played(1.0, 9, 1, 1, 0.2, ()))
+    assert missed([late], goals=False) == [
+        f"grouped, seed 1, {OURS}: the machine was too slow: 20.0% late"
+    ]
+
+
+def test_the_table_has_ratios_on_the_same_rows() -> None:
+    made = table(cells(), WorkflowsOptions("DATA"))
+    assert [row[:4] for row in made["rows"]] == [
+        *(["grouped", name, "2.0", "0.500"] for name in THEIRS),
+        ["grouped", OURS, "1.0", ""],
+    ]
+    assert made["rows"][0][5] == "0.333"
+
+
+def test_commands_name_what_they_ran() -> None:
+    options = WorkflowsOptions("secret/folder", engines="real", kv_blocks=500)
+    assert "--engines real" in command_of(options)
+    assert "secret" not in command_of(options)
+    assert stack_options(options)[-2:] == ["--num-gpu-blocks-override", "500"]
+    assert "--emulated" in stack_options(WorkflowsOptions("DATA"))
+
+
+def test_a_missing_data_set_is_an_error_before_engines_start(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli.bench, ["workflows", "--data", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "tatqa_dev" in done.output
