@@ -76,7 +76,7 @@ async def test_ids_are_no_paths(engine: Any, weft: Any) -> None:
         parts = ("", "/events", "/output", "/cancel", "/runs")
         for name, part, kind in product(names, parts, ("runs", "workflows")):
             method = "POST" if part in ("/cancel", "/runs") else "GET"
-            body = {"rows": [{}]} if part == "/runs" else None
+            body: Any = {"rows": [{}]} if part == "/runs" else None
             answer = await gateway.client.request(method, f"/v1/{kind}/{name}{part}", json=body)
             assert answer.status_code in (404, 405), (kind, name, part)
 
