@@ -61,8 +61,12 @@ class _Every(UserDict[str, float]):
 @_ALL
 @pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
 def test_experiment_has_a_headline(experiment: Experiment, quick: bool) -> None:
-    found = experiment.headline(measured((cell, _Every()) for cell in experiment.cells(quick)))
-    assert found.what
+    cells = measured((cell, _Every()) for cell in experiment.cells(quick))
+    found = experiment.headline(cells)
+    if not found.what:
+        # Without another system, the goals are the summary.
+        assert experiment.goals(cells)
+        return
     assert found.scores
     # All figures are equal, so no comparison is won.
     assert {score.outcome for score in found.scores} == {"open"}
