@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from importlib.metadata import version
-from pathlib import Path
 from time import time
 
 import httpx
@@ -18,7 +17,6 @@ from weft_gateway import slo as slo_file
 from weft_gateway.api import (
     admin,
     failures,
-    files,
     hints,
     models,
     replicas,
@@ -26,7 +24,6 @@ from weft_gateway.api import (
     status,
     stories,
 )
-from weft_gateway.api import batches as batch_routes
 from weft_gateway.api import tuning as tuning_api
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
@@ -36,6 +33,7 @@ from weft_gateway.api.openapi import ERRORS, complete_document
 from weft_gateway.api.passthrough import Passthrough
 from weft_gateway.api.web import Cors
 from weft_gateway.api.websocket import ResponsesSockets
+from weft_gateway.background import build_background
 from weft_gateway.calls.admission import Gates
 from weft_gateway.calls.background import BackgroundCalls
 from weft_gateway.calls.budgets import Budgets
@@ -84,11 +82,7 @@ from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
-from weft_gateway.runs.batch_files import BatchFiles
-from weft_gateway.runs.batch_input import InputReader
-from weft_gateway.runs.batch_runner import BatchRunner
-from weft_gateway.runs.batch_store import BatchStore
-from weft_gateway.runs.batches import Batches, Quota
+from weft_gateway.runs.sender import Sender
 from weft_gateway.stores import make_stores, make_table, make_tenants
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
@@ -237,15 +231,11 @@ class Gateway:
             auth, identifier, path, observers, disconnects, turns, answers, next_call, s
         )
 
-        def make_runner(store: BatchStore) -> BatchRunner:
-            reader = InputReader(turns, registry.knows, s.read_body_bytes)
-            parts = BatchFiles(store, reader, turns, s.file_keep_s)
-            return BatchRunner(
-                store, parts, calls.inside, registry, table, lifecycle, tenants, foreground,
-                metrics, s.batch_calls,
-            )  # fmt: skip
-
-        self.batches = batches = Batches(Path(s.data_folder(s.port)), _quota(s), make_runner)
+        sender = Sender(registry, table, tenants, foreground, s.batch_calls)
+        self.offline = offline = build_background(
+            s, calls.inside, sender, registry, lifecycle, turns, metrics, listeners
+        )
+        self.batches = offline.batches
         passthrough = Passthrough(
             auth, registry, chains, limits, disconnects, turns, s, budget, count_retry
         )
@@ -261,9 +251,7 @@ class Gateway:
             tuning_api.router(auth, tuning.values, tuning.tuner, s.balancer_alpha, s),
             replicas.router(auth, members, health, chains, s),
             stories.router(auth, table, receipts, listeners, turns),
-            files.router(auth, batches),
-            batch_routes.router(auth, batches, s),
-            batch_routes.messages_router(auth, batches, turns, s),
+            *offline.routers(auth, listeners, turns, s),
             hints.prefill_router(
                 auth,
                 identifier,
@@ -303,16 +291,16 @@ class Gateway:
             "members": self.members.run,
             "background_calls": self.background.run,
             **self.tuning.tasks,
-            "batches": self.batches.run,
+            **self.offline.tasks,
         }
-        self.batches.start()
+        self.offline.start()
         for name, work in background.items():
             self.tasks.start(name, work)
         try:
             yield
         finally:
             await self.tasks.stop()
-            await self.batches.aclose()
+            await self.offline.aclose()
             await self.prefills.aclose()
             self.registry.close()
             await self.spawner.settle(timeout_s=5.0)
@@ -376,16 +364,6 @@ def _fastapi(gateway: Gateway) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         lifespan=lambda _: gateway.running(),
         redirect_slashes=False,
-    )
-
-
-def _quota(settings: Settings) -> Quota:
-    return Quota(
-        settings.file_bytes_per_tenant,
-        settings.files_per_tenant,
-        settings.batches_per_tenant,
-        settings.file_bytes,
-        settings.file_keep_s,
     )
 
 

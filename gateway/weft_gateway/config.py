@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from weft_gateway import slo, tenants, urls
-from weft_gateway.config_batches import BatchSettings
+from weft_gateway.config_batches import BatchSettings, split
 from weft_gateway.model.options import Admission, Balancer, Tuning
 
 PREFIX: Final = "WEFT_"
@@ -26,16 +26,6 @@ _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 class SettingsError(ValueError):
     """Invalid settings. The message names each of them."""
-
-
-def _split(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    parts = tuple(part.strip() for part in value.split(",") if part.strip())
-    if value and not parts:
-        # Treated as an empty list, a typing error would disable a restriction.
-        raise ValueError(f"{value!r} contains no value")
-    return parts
 
 
 class Settings(BatchSettings):
@@ -296,7 +286,7 @@ class Settings(BatchSettings):
     @field_validator("replicas", "api_keys", "admin_hosts", "cors_origins", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
-        return _split(value)
+        return split(value)
 
     @field_validator("replicas")
     @classmethod

@@ -1,22 +1,39 @@
-"""The settings of files and batches, a part of `weft_gateway.config.Settings`."""
+"""The settings of files, batches and workflows, a part of `weft_gateway.config.Settings`."""
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final
 
-from pydantic import Field
-from pydantic_settings import BaseSettings
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode
 
 DAY_S: Final = 86_400.0
+_CONNECTION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_HOST: Final = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+# A host without a port means the ports of its two schemes.
+_PORTS: Final = (80, 443)
+
+
+def split(value: Any) -> Any:
+    """Split a comma-separated text. Raises ValueError if it contains only commas."""
+    if not isinstance(value, str):
+        return value
+    parts = tuple(part.strip() for part in value.split(",") if part.strip())
+    if value and not parts:
+        # Treated as an empty list, a typing error would disable a restriction.
+        raise ValueError(f"{value!r} contains no value")
+    return parts
 
 
 class BatchSettings(BaseSettings):
-    """Storage and limits of files and batches."""
+    """Storage and limits of files, batches and workflows."""
 
     data_dir: str = Field(
         "",
-        description="folder of files and batches on a local disk, which the gateways of a machine "
-        "may share; empty: `.weft/gateway-PORT` in the working folder",
+        description="folder of files, batches and workflows on a local disk, which the gateways of "
+        "a machine may share; empty: `.weft/gateway-PORT` in the working folder",
     )
     file_bytes: int = Field(
         209_715_200,
@@ -36,7 +53,7 @@ class BatchSettings(BaseSettings):
     file_keep_s: float = Field(
         30 * DAY_S,
         ge=1,
-        description="files and ended batches are deleted after this time, seconds",
+        description="files, ended batches and ended runs are deleted after this time, seconds",
     )
     batches_per_tenant: int = Field(
         100, ge=1, le=10_000, description="maximum unfinished batches of one tenant"
@@ -48,6 +65,94 @@ class BatchSettings(BaseSettings):
         description="calls of batches in flight at a replica that does not report its slots",
     )
 
+    workflow_bytes: int = Field(
+        262_144, ge=1024, le=4_194_304, description="maximum size of a workflow, bytes"
+    )
+    workflows_per_tenant: int = Field(
+        1000, ge=1, le=1_000_000, description="maximum stored workflows of one tenant"
+    )
+    workflow_runs_per_tenant: int = Field(
+        20, ge=1, le=10_000, description="maximum unfinished runs of one tenant"
+    )
+    workflow_runs: int = Field(
+        4,
+        ge=1,
+        le=256,
+        description="runs of workflows at once, each with a process; further ones wait",
+    )
+    workflow_rows: int = Field(1_000_000, ge=1, le=100_000_000, description="maximum rows of a run")
+    workflow_input_bytes: int = Field(
+        1_048_576,
+        ge=1024,
+        le=33_554_432,
+        description="maximum size of a request that contains the rows of a run; files may be "
+        "larger; bytes",
+    )
+    workflow_memory_bytes: int = Field(
+        1_073_741_824, ge=268_435_456, description="address space of a run's process, bytes"
+    )
+    workflow_stall_s: float = Field(
+        30.0,
+        ge=1,
+        le=3600,
+        description="a run whose process does not react for this time fails, seconds",
+    )
+    workflow_connections: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="SQLite databases for workflows from HTTP, comma-separated `NAME=FILE`; "
+        "read-only",
+    )
+    workflow_writable: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="names of the connections that workflows from HTTP may change, comma-separated",
+    )
+    workflow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="hosts that `http` operators of workflows from HTTP may reach, "
+        "comma-separated `HOST` (ports 80 and 443) or `HOST:PORT`",
+    )
+
+    @field_validator("workflow_connections", "workflow_writable", "workflow_hosts", mode="before")
+    @classmethod
+    def _lists(cls, value: Any) -> Any:
+        return split(value)
+
+    @field_validator("workflow_connections")
+    @classmethod
+    def _connections(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            name, _, file = one.partition("=")
+            if not _CONNECTION.fullmatch(name) or not file:
+                raise ValueError(f"{one!r} must be NAME=FILE")
+            if not Path(file).is_file():
+                raise ValueError(f"the file {file} does not exist")
+        return value
+
+    @field_validator("workflow_hosts")
+    @classmethod
+    def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            found = _HOST.fullmatch(one.lower())
+            if found is None or int(found[2] or 1) not in range(1, 65_536):
+                raise ValueError(f"{one!r} must be HOST or HOST:PORT")
+        return value
+
+    @property
+    def connection_files(self) -> dict[str, str]:
+        """The databases of workflows by connection name."""
+        pairs = [one.partition("=") for one in self.workflow_connections]
+        return {name: str(Path(file).resolve()) for name, _, file in pairs}
+
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        """The hosts of workflows as `host:port`."""
+        found = set()
+        for one in self.workflow_hosts:
+            host, port = _HOST.fullmatch(one.lower()).groups()  # type: ignore[union-attr]
+            name = host.strip("[]")
+            found |= {f"{name}:{number}" for number in ((port,) if port else _PORTS)}
+        return frozenset(found)
+
     def data_folder(self, port: int) -> str:
-        """Return the folder of files and batches for a gateway that listens on `port`."""
+        """Return the folder of this data for a gateway that listens on `port`."""
         return self.data_dir or f".weft/gateway-{port}"

@@ -19,8 +19,9 @@ class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_in
     time.
 
     queues, first_quantum_s, growth: see QueueLadder. beta, resident_factor: see Order.
-    default_budget_s: of calls without a budget. due_margin_s, due_share: see DueRules. margin_s:
-    see `srpt`. experiments: allows orders that need knowledge which no service has.
+    default_budget_s: of calls without a budget. due_margin_s, due_share: see DueRules, and for a
+    sweep docs/orders.md. margin_s: see `srpt`. experiments: allows orders that need knowledge
+    which no service has.
     """
 
     queues: Annotated[int, Field(ge=1)] = 8

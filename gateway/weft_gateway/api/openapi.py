@@ -148,6 +148,8 @@ def _illustrate(operation: dict[str, Any], example: dict[str, Any]) -> None:
         content = body.setdefault("content", {}).setdefault("application/json", {})
         content.setdefault("schema", {"type": "object"})
         content["example"] = example["request"]
+    if "yaml" in example:
+        operation["requestBody"]["content"]["application/yaml"]["example"] = example["yaml"]
     if "form" in example:
         operation["requestBody"]["content"]["multipart/form-data"]["example"] = example["form"]
     success = next(iter(operation["responses"].values()))

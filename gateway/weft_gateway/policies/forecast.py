@@ -143,8 +143,8 @@ def _residual(path: _Path, every: _Path, position: int) -> tuple[int, int]:
     positions that few units of the kind have reached.
 
     For the percentile, one more unit counts at each position, and goes on: with n ended units this
-    is the order statistic of conformal prediction (see `recent.upper`). At positions that no
-    unit has reached, a unit ends with the probability of all other positions.
+    is the order statistic of conformal prediction (see `recent.upper`). At positions that no unit
+    has reached, the probability of an end is the mean of all other positions.
     """
     survival = wide = 1.0
     calls, median = 0, -1

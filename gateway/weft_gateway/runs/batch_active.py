@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from typing import Final
 
 import msgspec
@@ -14,19 +13,12 @@ from weft_gateway.calls.client import Disconnect
 from weft_gateway.policies.batch_spans import Spans
 from weft_gateway.runs.batch_calls import Answered
 from weft_gateway.runs.batch_input import Index
+from weft_gateway.runs.batch_repeats import Repeats
 from weft_gateway.runs.batch_results import Results, checked, result_line
 from weft_gateway.runs.batch_store import Api, Batch
 
 # Attempts of a request that may itself cause the failure.
 _ATTEMPTS: Final = 4
-_FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 30.0
-# Errors of the gateway that have other causes than the request.
-_NOT_ITS_FAULT: Final = frozenset(
-    {"no_replica", "replica_unreachable", "rate_limit_exceeded", "table_unavailable",
-     "shutting_down"}
-)  # fmt: skip
-_TRY_AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
 # The assumed service of a call before the first report, seconds.
 _SERVICE_S: Final = 1.0
 
@@ -51,8 +43,8 @@ _anthropic: Final = msgspec.json.Decoder(_AnthropicLine).decode
 @dataclass(slots=True, eq=False)
 class Active:
     """A batch in progress. input: its open file. finished: a flag for each request. stop: why the
-    rest is not sent, "" if it is. in_flight: the running calls by request. paused_s: no request is
-    sent before this time on the monotonic clock. dirty: the record on disk is older.
+    rest is not sent, "" if it is. in_flight: the running calls by request. dirty: the record on
+    disk is older.
     """
 
     batch: Batch
@@ -64,18 +56,16 @@ class Active:
     stop: str = ""
     in_flight: dict[int, Disconnect] = field(default_factory=dict)
     bytes_in_flight: int = 0
-    paused_s: float = 0.0
     dirty: bool = False
     ending: bool = False
-    _attempts: dict[int, int] = field(default_factory=dict)
-    _again: list[tuple[float, int]] = field(default_factory=list)
+    repeats: Repeats = field(default_factory=Repeats)
     _service_s: float = 0.0
     _reports: int = 0
 
     @property
     def over(self) -> bool:
         """Whether no call is left to send or to wait for."""
-        waits = self.spans.left or self._again
+        waits = self.spans.left or self.repeats.waiting
         return not self.in_flight and (bool(self.stop) or not waits)
 
     @property
@@ -86,10 +76,11 @@ class Active:
 
     def take(self, replica: str, able: Collection[str], now_s: float) -> int | None:
         """Return the next request for a replica, None if none can be sent now."""
-        if self.stop or now_s < self.paused_s:
+        if self.stop or now_s < self.repeats.paused_s:
             return None
-        if self._again and self._again[0][0] <= now_s:
-            return heappop(self._again)[1]
+        due = self.repeats.due(now_s)
+        if due is not None:
+            return due
         position = self.spans.take(replica, able)
         return None if position is None else self.index.order[position]
 
@@ -119,7 +110,7 @@ class Active:
         if found.report is not None:
             self._reports += 1
             self._service_s += found.report.service_s
-        if answer.status in _TRY_AGAIN and self._try_again(request, found, now_s):
+        if self.repeats.repeat(request, found, now_s, _ATTEMPTS):
             return 0
         answer = checked(answer)
         batch = self.batch
@@ -140,27 +131,8 @@ class Active:
             else:
                 batch.failed += 1
         self.dirty = True
-        self._attempts.pop(request, None)
+        self.repeats.forget(request)
         return len(targets)
-
-    def again(self, request: int, at_s: float) -> None:
-        """Send a request at a later time, monotonic clock."""
-        heappush(self._again, (at_s, request))
-
-    def _try_again(self, request: int, found: Answered, now_s: float) -> bool:
-        error = found.error
-        if error is not None and error.code in _NOT_ITS_FAULT:
-            headers = dict(error.headers)
-            after = headers.get(b"retry-after", b"")
-            pause_s = float(after) if after.isdigit() else _FIRST_PAUSE_S
-            self.paused_s = max(self.paused_s, now_s + min(pause_s, _LONGEST_PAUSE_S))
-            self.again(request, self.paused_s)
-            return True
-        attempts = self._attempts[request] = self._attempts.get(request, 0) + 1
-        if attempts >= _ATTEMPTS:
-            return False
-        self.again(request, now_s + _FIRST_PAUSE_S * 2 ** (attempts - 1))
-        return True
 
     def close(self) -> None:
         """Close the files."""

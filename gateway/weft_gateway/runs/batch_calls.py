@@ -39,3 +39,8 @@ class Submit(Protocol):
     async def __call__(self, request: Request, client: Disconnect) -> Answered:
         """Wait for the whole answer."""
         ...
+
+
+def tokens_of(found: Answered) -> int:
+    """Return the tokens of a call, 0 if its engine sends no reports."""
+    return 0 if found.report is None else found.report.prompt_tokens + found.report.output_tokens

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Coroutine, MutableMapping, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, time
@@ -19,18 +18,14 @@ import msgspec
 
 from weft_gateway.calls.call import Plan
 from weft_gateway.calls.client import Disconnect
-from weft_gateway.calls.features.foreground import ForegroundObserver
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.engine.errors import ClientGone
-from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.engine.registry import Replica
 from weft_gateway.model import ProgramKey
-from weft_gateway.model.limits import TenantRules
 from weft_gateway.model.slo import Ask, Goal, Scope
-from weft_gateway.policies.batch_window import credit
-from weft_gateway.policies.token_bucket import MINUTE_S
-from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.runs.batch_active import Active
-from weft_gateway.runs.batch_calls import Request, Submit
+from weft_gateway.runs.batch_calls import Request, Submit, tokens_of
 from weft_gateway.runs.batch_files import BatchFiles
 from weft_gateway.runs.batch_input import InputError
 from weft_gateway.runs.batch_results import (
@@ -43,47 +38,34 @@ from weft_gateway.runs.batch_store import (
     LineError,
     Status,
 )
+from weft_gateway.runs.sender import Sender, abort
 from weft_gateway.telemetry.metrics import Metrics
-from weft_gateway.tenants import Tenants
 
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.1
 _SAVE_S: Final = 1.0
-# Bodies of running calls, bytes. A longer one is sent alone.
-_MOST_BYTES: Final = 64 << 20
 _STOP_S: Final = 5.0
 _DISK_PAUSE_S: Final = 5.0
-# The part of its tenant's limits that all batches use, so that other calls are not refused.
-_PART: Final = 0.5
 
 
 @dataclass(slots=True, eq=False)
 class BatchRunner:
-    """Runs the batches of a store. submit: makes one call. default_calls: in flight at a replica
-    that does not report its slots.
-    """
+    """Runs the batches of a store. submit: makes one call."""
 
     store: BatchStore
     files: BatchFiles
     submit: Submit
-    registry: Registry
-    table: ProcessTable
+    sender: Sender
     lifecycle: Lifecycle
-    tenants: Tenants
-    foreground: ForegroundObserver
     metrics: Metrics
-    default_calls: int
     active: dict[str, Active] = field(default_factory=dict, init=False)
-    # Calls in flight by replica and by tenant, and the time of each tenant's next call.
-    _at: Counter[str] = field(default_factory=Counter, init=False)
-    _of: Counter[str] = field(default_factory=Counter, init=False)
-    _next: dict[str, float] = field(default_factory=dict, init=False)
-    _bytes: int = field(default=0, init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _beginning: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _closed: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.sender.before.append(self._end_some)
 
     def begin(self, batch: Batch) -> None:
         """Check the input of a batch and run it, in the background."""
@@ -105,7 +87,7 @@ class BatchRunner:
             active.stop = active.stop or CANCELLED
             _enter(active.batch, Status.CANCELLING)
             self.store.save(active.batch)
-            self.dispatch()
+            self.sender.dispatch()
 
     def follow(self) -> None:
         """Begin the batches that this process did not create, and cancel those that another one
@@ -124,7 +106,7 @@ class BatchRunner:
         saved_s = monotonic()
         while True:
             self.follow()
-            self.dispatch()
+            self.sender.dispatch()
             if monotonic() - saved_s >= _SAVE_S:
                 saved_s = monotonic()
                 self.save()
@@ -142,11 +124,7 @@ class BatchRunner:
 
     async def aclose(self) -> None:
         """Abort the calls in flight, which are sent again after the next start."""
-        self._closed = True
-        for active in self.active.values():
-            for client in tuple(active.in_flight.values()):
-                client.gone = True
-                client.end(ClientGone())
+        await self.sender.aclose()
         for task in tuple(self._beginning.values()):
             task.cancel()
         waiting = [*self._tasks, *self._beginning.values()]
@@ -174,8 +152,9 @@ class BatchRunner:
             self._failed(batch, [LineError("input_unreadable", what)])
         else:
             self.active[batch.id] = active
+            self.sender.sources[batch.id] = _Lane(self, active)
             self.store.save(batch)
-            self.dispatch()
+            self.sender.dispatch()
 
     def _failed(self, batch: Batch, found: list[LineError]) -> None:
         batch.errors = found
@@ -185,88 +164,19 @@ class BatchRunner:
 
     # Sending
 
-    def dispatch(self) -> None:
-        """Send what the window allows, and end the batches that are over."""
-        if self._closed:
-            return
-        now_s, wall_s = monotonic(), time()
+    def _end_some(self) -> None:
+        """Expire batches, and end those that are over."""
+        wall_s = time()
         for active in tuple(self.active.values()):
             if not active.stop and active.batch.expires_s <= wall_s:
-                self._expire(active)
+                active.stop = EXPIRED
+                abort(self.sender.sources[active.batch.id])
             if active.over and not active.ending:
                 active.ending = True
                 self._spawn(self._end(active))
-        if not self.active:
-            return
-        replicas = self.registry.able()
-        in_flight = self.table.in_flight()
-        for replica in replicas:
-            own = self._at[replica.name]
-            others = max(0, in_flight.get(replica.name, 0) - own)
-            if others:
-                # Clients of other gateways, too.
-                self.foreground.seen(replica.name)
-            since_s = self.foreground.since_s(replica.name)
-            free = credit(replica.slots, self.default_calls, others, since_s) - own
-            while free > 0 and self._send_next(replica, replicas, now_s):
-                free -= 1
 
-    def _send_next(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> bool:
-        """Send one request to a replica, of the tenant that has the fewest calls in flight by its
-        weight. Returns whether there was one.
-        """
-        if self._bytes >= _MOST_BYTES:
-            return False
-        ranked = sorted(
-            self.active.values(),
-            key=lambda one: self._of[one.batch.tenant] / self.tenants.weight(one.batch.tenant),
-        )
-        for active in ranked:
-            batch, model = active.batch, active.index.model
-            if model and replica.served and model not in replica.served:
-                continue
-            rules = self.tenants.of(batch.tenant)
-            if not self._may_send(batch.tenant, rules, now_s):
-                continue
-            able = [one.name for one in replicas if not model or model in one.served]
-            request = active.take(replica.name, able, now_s)
-            if request is not None:
-                self._pace(batch.tenant, rules.requests_per_minute, 1, now_s)
-                self._send(active, request, replica.name)
-                return True
-        return False
-
-    def _may_send(self, tenant: str, rules: TenantRules, now_s: float) -> bool:
-        limit = rules.calls_in_flight
-        if limit and self._of[tenant] >= max(1, int(_PART * limit)):
-            return False
-        return self._next.get(tenant, 0.0) <= now_s
-
-    def _pace(self, tenant: str, per_minute: int, amount: float, now_s: float) -> None:
-        """Delay the tenant's next call, so that its batches use a part of its rate."""
-        if per_minute and amount:
-            pause_s = amount * MINUTE_S / (_PART * per_minute)
-            self._next[tenant] = max(self._next.get(tenant, 0.0), now_s) + pause_s
-
-    def _send(self, active: Active, request: int, replica: str) -> None:
-        client = active.in_flight[request] = Disconnect(_never)
-        size = active.index.sizes[request]
-        self._at[replica] += 1
-        self._of[active.batch.tenant] += 1
-        self._bytes += size
-        task = self._spawn(self._serve(active, request, replica, client))
-
-        def ended(_: asyncio.Task[None]) -> None:
-            del active.in_flight[request]
-            self._at[replica] -= 1
-            self._of[active.batch.tenant] -= 1
-            self._bytes -= size
-            self.dispatch()
-
-        task.add_done_callback(ended)
-
-    async def _serve(self, active: Active, request: int, replica: str, client: Disconnect) -> None:
-        """Make one call and write its result. Never raises."""
+    async def serve(self, active: Active, request: int, replica: str, client: Disconnect) -> int:
+        """Make one call and write its result; see `Source.serve`."""
         batch = active.batch
         try:
             custom_id, body = active.read(request)
@@ -276,32 +186,22 @@ class BatchRunner:
             name = f"line-{request + 1}"
             asked = Request(batch.tenant, batch.endpoint, batch.id, name, body, plan)
             found = await self.submit(asked, client)
-            now_s = monotonic()
-            written = active.answered(request, custom_id, found, now_s)
+            written = active.answered(request, custom_id, found, monotonic())
         except ClientGone:
-            return
+            return 0
         except (OSError, msgspec.MsgspecError) as error:
             log.error("batch %s, request %d: %s", batch.id, request + 1, error)
-            active.again(request, monotonic() + _DISK_PAUSE_S)
-            return
-        if found.report is not None:
-            rules = self.tenants.of(batch.tenant)
-            tokens = found.report.prompt_tokens + found.report.output_tokens
-            self._pace(batch.tenant, rules.tokens_per_minute, tokens, now_s)
+            active.repeats.add(request, monotonic() + _DISK_PAUSE_S)
+            return 0
         if written:
             result = "succeeded" if found.answer.good else "failed"
             self.metrics.batch_requests.labels(result).inc()
             self.metrics.batch_requests.labels("copied").inc(written - 1)
         else:
             self.metrics.batch_requests.labels("repeated").inc()
+        return tokens_of(found)
 
     # Ending
-
-    def _expire(self, active: Active) -> None:
-        active.stop = EXPIRED
-        for client in tuple(active.in_flight.values()):
-            client.gone = True
-            client.end(ClientGone())
 
     async def _end(self, active: Active) -> None:
         """Write the results of requests that were not sent, and make the files available."""
@@ -319,6 +219,7 @@ class BatchRunner:
         _enter(batch, status.get(active.stop, Status.COMPLETED))
         self.store.save(batch)
         del self.active[batch.id]
+        del self.sender.sources[batch.id]
         active.close()
         self.metrics.batches.labels(batch.status.value).inc()
         with suppress(TableUnavailable):
@@ -331,15 +232,37 @@ class BatchRunner:
         return task
 
 
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """The requests of a batch, for the sender."""
+
+    runner: BatchRunner
+    active: Active
+
+    @property
+    def tenant(self) -> str:
+        return self.active.batch.tenant
+
+    @property
+    def in_flight(self) -> dict[int, Disconnect]:
+        return self.active.in_flight
+
+    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
+        model = self.active.index.model
+        if model and replica.served and model not in replica.served:
+            return None
+        able = [one.name for one in replicas if not model or model in one.served]
+        return self.active.take(replica.name, able, now_s)
+
+    def size(self, number: int) -> int:
+        return self.active.index.sizes[number]
+
+    async def serve(self, number: int, replica: str, client: Disconnect) -> int:
+        return await self.runner.serve(self.active, number, replica, client)
+
+
 def _enter(batch: Batch, status: Status, *, keep: bool = False) -> None:
     """Change the state. keep: only record the time, because a stopped batch shows the stop."""
     batch.times = {**batch.times, status.value: int(time())}
     if not keep:
         batch.status = status
-
-
-async def _never() -> MutableMapping[str, object]:
-    """Receive nothing: only the gateway ends the call of a batch."""
-    never: asyncio.Future[MutableMapping[str, object]]
-    never = asyncio.get_running_loop().create_future()
-    return await never

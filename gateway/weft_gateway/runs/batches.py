@@ -41,7 +41,9 @@ _HERE: Final = (
 _OWN_EVERY_S: Final = 0.5
 _SWEEP_EVERY: Final = 60
 _SHOWN: Final = 64
-FILE_PURPOSES: Final = ("batch", "user_data", "assistants", "fine-tune", "vision", "evals")
+FILE_PURPOSES: Final = (
+    "batch", "workflow", "user_data", "assistants", "fine-tune", "vision", "evals",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,10 @@ class Batches:
         if len([*self.store.unfinished(tenant)]) >= self.quota.batches:
             what = f"At most {self.quota.batches} batches may be unfinished at once."
             raise ApiError(429, "too_many_batches", what)
+        self.check_storage(tenant)
+
+    def check_storage(self, tenant: str) -> None:
+        """Raise ApiError 403 if the tenant's storage is full."""
         if self.store.usage(tenant)[1] >= self.quota.bytes:
             raise _full(f"{self.quota.bytes} bytes")
 

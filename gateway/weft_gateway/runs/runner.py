@@ -8,7 +8,7 @@ calls of its windows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
@@ -68,8 +68,12 @@ class Runner:
         caller: Caller,
         tools: Tools,
         windows: Mapping[str, int],
+        ended: Callable[[int, bool], None] = lambda row, failed: None,
     ) -> None:
-        """windows: those of the machine; refusals shrink them for a time."""
+        """windows: those of the machine; refusals shrink them for a time. ended: called with each
+        row that is in the journal, and whether it has failed.
+        """
+        self._row_ended = ended
         self._pace = Pace(windows)
         self._machine = machine
         self._rows = rows
@@ -208,6 +212,7 @@ class Runner:
         await self._journal.write(RowEnd(number, row.error is not None, output_of(number, row)))
         self.rows += 1
         self.failed += row.error is not None
+        self._row_ended(number, row.error is not None)
 
     async def _work(self, work: Work) -> None:
         """Make a request, and report its end to the machine."""

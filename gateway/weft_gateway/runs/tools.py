@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from time import time
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 import httpx
 import orjson
@@ -161,14 +160,14 @@ class Tools:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     async def _http(self, request: HttpRequest) -> Any:
-        self._check_host(request.url)
+        url = self._checked_url(request.url)
         content = None if request.body is None else orjson.dumps(request.body)
         headers = {"content-type": "application/json"} if content is not None else {}
         headers |= request.headers
         try:
             # Redirects are not followed: they could lead to a host that is not allowed.
             async with self._client.stream(
-                request.method, request.url, content=content, headers=headers
+                request.method, url, content=content, headers=headers
             ) as answer:
                 body = bytearray()
                 async for piece in answer.aiter_bytes():
@@ -189,16 +188,18 @@ class Tools:
         except orjson.JSONDecodeError:
             return body.decode("utf-8", "replace")
 
-    def _check_host(self, url: str) -> None:
+    def _checked_url(self, text: str) -> httpx.URL:
+        """Return a URL of an allowed host, parsed once: two parsers may find different hosts."""
         try:
-            parts = urlsplit(url)
-            host, port = (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)
-        except ValueError as error:
-            raise _Refused("not_allowed", f"{url!r} is not a URL: {error}") from None
-        if parts.scheme not in _PORTS or not {host, f"{host}:{port}"} & self._hosts:
+            url = httpx.URL(text)
+        except httpx.InvalidURL as error:
+            raise _Refused("not_allowed", f"{text!r} is not a URL: {error}") from None
+        host, port = url.host.lower(), url.port or _PORTS.get(url.scheme)
+        if url.scheme not in _PORTS or not {host, f"{host}:{port}"} & self._hosts:
             allowed = ", ".join(sorted(self._hosts)) or "none"
-            what = f"{parts.scheme}://{host}:{port} is not allowed; allowed hosts: {allowed}"
+            what = f"{url.scheme}://{host}:{port} is not allowed; allowed hosts: {allowed}"
             raise _Refused("not_allowed", what)
+        return url
 
     async def aclose(self) -> None:
         """Close connections. Functions that run finish first, because their effect counts."""

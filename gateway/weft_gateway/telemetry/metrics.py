@@ -162,6 +162,9 @@ class Metrics:
             ("result",),
             r,
         )
+        self.runs = Counters(
+            "weft_workflow_runs", "Runs of workflows over HTTP that have ended", ("status",), r
+        )
         self.batch_left = Gauge(
             "weft_batch_requests_left",
             "Requests of batches in progress without a result",

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, meta, nodes
+from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, meta, nodes, pass_context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-# The longest text or list that one `*` may make, and the largest exponent of `**`.
+from weft_gateway.workflows.meter import EACH, METER, Meter, TemplateError, each, meter_of, metered
+
+__all__ = ["Compiled", "TemplateError", "compiled", "dumped", "pieces", "shown"]
+
+# The longest text or list that one `*` may make, the largest exponent of `**`, and the bits of a
+# product or power.
 _MAX_PRODUCT: Final = 1_000_000
 _MAX_EXPONENT: Final = 64
+_MAX_BITS: Final = 4096
 # Deterministic filters. Those with a width (`center`, `format`) could make texts of any size.
 _FILTERS: Final = (
     "abs", "capitalize", "count", "default", "dictsort", "first", "float", "groupby", "int",
@@ -26,14 +32,6 @@ _CLOSING: Final = frozenset({"endfor", "endif"})
 _CACHED: Final = 4096
 
 
-class TemplateError(ValueError):
-    """A template is invalid, or cannot be rendered. line: 1-based line within the template."""
-
-    def __init__(self, message: str, line: int = 1) -> None:
-        super().__init__(message)
-        self.line = line
-
-
 class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "%"})
 
@@ -43,6 +41,10 @@ class _Environment(ImmutableSandboxedEnvironment):
             raise TemplateError("'%' formats no text in templates; use '~' to join texts")
         if operator == "**" and not (_is_number(right) and abs(right) <= _MAX_EXPONENT):
             raise TemplateError(f"exponents are at most {_MAX_EXPONENT}")
+        if operator != "%" and isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length() * right if operator == "**" else _bits(left, right)
+            if bits > _MAX_BITS:
+                raise TemplateError(f"numbers have at most {_MAX_BITS} bits")
         if operator == "*":
             for one, times in ((left, right), (right, left)):
                 if isinstance(one, str | list | tuple) and isinstance(times, int):
@@ -50,6 +52,11 @@ class _Environment(ImmutableSandboxedEnvironment):
                     if size > _MAX_PRODUCT:
                         raise TemplateError(f"'*' makes at most {_MAX_PRODUCT} characters or items")
         return super().call_binop(context, operator, left, right)
+
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a method within the limits of a rendering."""
+        meter_of(__context).call(__obj, args, kwargs)
+        return super().call(__context, __obj, *args, **kwargs)
 
     def wrap_str_format(self, value: Any) -> Any:
         """Make no exception for `format`, so that `is_safe_attribute` decides."""
@@ -66,6 +73,10 @@ _WIDE: Final = frozenset(
 )
 
 
+def _bits(left: int, right: int) -> int:
+    return left.bit_length() + right.bit_length()
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
@@ -77,18 +88,27 @@ def shown(value: Any) -> Any:
     return "" if value is None else _as_json(value)
 
 
+@pass_context
+def _finalized(context: Any, value: Any) -> Any:
+    found = shown(value)
+    if isinstance(found, str):
+        meter_of(context).text(len(found))
+    return found
+
+
 def _as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
 def _environment() -> _Environment:
     environment = _Environment(
-        undefined=StrictUndefined, finalize=shown, keep_trailing_newline=True, autoescape=False
+        undefined=StrictUndefined, finalize=_finalized, keep_trailing_newline=True, autoescape=False
     )
     environment.globals.clear()
-    kept = {name: environment.filters[name] for name in _FILTERS}
+    kept = {name: environment.filters[name] for name in _FILTERS} | {"tojson": _as_json}
     environment.filters.clear()
-    environment.filters.update(kept, tojson=_as_json)
+    environment.filters.update({name: metered(name, one) for name, one in kept.items()})
+    environment.filters[EACH] = each
     return environment
 
 
@@ -106,7 +126,7 @@ class Compiled:
     def text(self, scope: Mapping[str, Any]) -> str:
         """Render. Raises TemplateError."""
         try:
-            return str(self._text.render(scope))
+            return str(self._text.render(scope, **{METER: Meter()}))
         except TemplateError:
             raise
         except Exception as error:  # Templates run the user's expressions on the user's data.
@@ -115,7 +135,7 @@ class Compiled:
     def value(self, scope: Mapping[str, Any]) -> Any:
         """Return the value of the expression. Raises TemplateError."""
         try:
-            found = self._value(scope)
+            found = self._value(scope, **{METER: Meter()})
         except TemplateError:
             raise
         except Exception as error:
@@ -134,7 +154,10 @@ def compiled(source: str) -> Compiled:
         value = None
         if isinstance(output, nodes.Output):
             value = _JINJA.compile_expression(_inner(source), undefined_to_none=False)
-        return Compiled(value is not None, _JINJA.from_string(source), value)
+        for loop in tree.find_all(nodes.For):
+            constant = sum(len(one.data) for one in loop.find_all(nodes.TemplateData))
+            loop.iter = nodes.Filter(loop.iter, EACH, [nodes.Const(constant)], [], None, None)
+        return Compiled(value is not None, _JINJA.from_string(tree), value)
     except TemplateSyntaxError as error:
         raise TemplateError(error.message or "not a valid template", error.lineno) from None
 

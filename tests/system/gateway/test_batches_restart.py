@@ -87,7 +87,7 @@ async def test_a_killed_gateway_continues_batches_of_messages(
                 await until(lambda: len(stub.requests) > 5)
                 await batches.cancel(batch.id)
             gate.set()
-            async with served(port, stub.url, folder), asyncio.timeout(DEADLINE_S):
+            async with served(port, stub.url, folder), asyncio.timeout(60):
                 while (await batches.retrieve(batch.id)).processing_status != "ended":  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
                 results = [one async for one in await batches.results(batch.id)]

@@ -14,7 +14,7 @@ from weft_gateway.tuning.shapes import opaque
 
 
 def state(policy: str = "slack", **options: float) -> dict[str, Any]:
-    """The state of an engine with the plugin."""
+    """Return the state of an engine with the plugin."""
     costs = {
         "step_s": 0.001, "weights_s": 0.02, "prefill_token_s": 3e-4, "decode_sequence_s": 4e-4,
         "context_token_s": 1e-8,

@@ -1,0 +1,72 @@
+"""Background calls that must be sent again: after which time, and how often. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+from weft_gateway.runs.batch_calls import Answered
+
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
+# Errors of the gateway that have other causes than the request.
+_NOT_ITS_FAULT: Final = frozenset(
+    {"no_replica", "replica_unreachable", "rate_limit_exceeded", "table_unavailable",
+     "shutting_down"}
+)  # fmt: skip
+_TRY_AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
+
+
+@dataclass(slots=True)
+class Repeats:
+    """The requests of one batch or run, by number. paused_s: no request is sent before this time
+    on the monotonic clock.
+    """
+
+    paused_s: float = 0.0
+    _attempts: dict[int, int] = field(default_factory=dict)
+    _again: list[tuple[float, int]] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request waits for its repetition."""
+        return bool(self._again)
+
+    def due(self, now_s: float) -> int | None:
+        """Return a request whose time has come."""
+        if self._again and self._again[0][0] <= now_s:
+            return heappop(self._again)[1]
+        return None
+
+    def add(self, request: int, at_s: float) -> None:
+        """Send a request at a later time, monotonic clock."""
+        heappush(self._again, (at_s, request))
+
+    def attempts(self, request: int) -> int:
+        """Return the failed attempts of a request that count."""
+        return self._attempts.get(request, 0)
+
+    def forget(self, request: int) -> None:
+        """A request has ended."""
+        self._attempts.pop(request, None)
+
+    def repeat(self, request: int, found: Answered, now_s: float, most: int) -> bool:
+        """Plan the repetition of a failed request. False if it has ended. most: attempts of a
+        request that may itself cause the failure; other failures do not count.
+        """
+        if found.answer.status not in _TRY_AGAIN:
+            return False
+        error = found.error
+        if error is not None and error.code in _NOT_ITS_FAULT:
+            headers = dict(error.headers)
+            after = headers.get(b"retry-after", b"")
+            pause_s = float(after) if after.isdigit() else _FIRST_PAUSE_S
+            self.paused_s = max(self.paused_s, now_s + min(pause_s, _LONGEST_PAUSE_S))
+            self.add(request, self.paused_s)
+            return True
+        attempts = self._attempts[request] = self._attempts.get(request, 0) + 1
+        if attempts >= most:
+            return False
+        self.add(request, now_s + _FIRST_PAUSE_S * 2 ** (attempts - 1))
+        return True

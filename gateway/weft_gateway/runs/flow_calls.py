@@ -1,0 +1,142 @@
+"""The calls of one run: they wait here until the window of background calls allows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+import orjson
+
+from weft_gateway.calls.call import Plan
+from weft_gateway.calls.client import Disconnect
+from weft_gateway.engine.errors import ClientGone
+from weft_gateway.engine.registry import Replica
+from weft_gateway.runs.batch_calls import Answered, Request, Submit, tokens_of
+from weft_gateway.runs.batch_repeats import Repeats
+from weft_gateway.runs.flow_wire import Answer, Ask
+from weft_gateway.runs.sender import abort, end
+
+_PATH: Final = "/v1/chat/completions"
+# The assumed service of a call before the first report, seconds.
+_SERVICE_S: Final = 1.0
+# Rows whose replica is remembered.
+_MOST_ROWS: Final = 4096
+_MESSAGE: Final = 500
+_MOST_BYTES: Final = 16 << 20
+
+
+@dataclass(slots=True, eq=False)
+class RunCalls:
+    """The calls of the run `program`. submit: makes one call. reply: takes each answer. expected:
+    estimated number of calls of the whole run.
+    """
+
+    tenant: str
+    program: str
+    submit: Submit
+    reply: Callable[[Answer], None]
+    expected: int = 1
+    in_flight: dict[int, Disconnect] = field(default_factory=dict)
+    _asked: dict[int, Ask] = field(default_factory=dict)
+    # Those that were never sent, in the order of the plan.
+    _new: dict[int, Ask] = field(default_factory=dict)
+    _repeats: Repeats = field(default_factory=Repeats)
+    _at: dict[int, str] = field(default_factory=dict)
+    _service_s: float = 0.0
+    _reports: int = 0
+
+    def ask(self, asked: Ask) -> None:
+        """Add a call."""
+        self._asked[asked.number] = self._new[asked.number] = asked
+
+    def drop(self, number: int) -> None:
+        """No operator needs a call any more."""
+        self._asked.pop(number, None)
+        self._new.pop(number, None)
+        if number in self.in_flight:
+            end(self.in_flight[number])
+
+    def stop(self) -> None:
+        """Abort all calls."""
+        self._asked.clear()
+        self._new.clear()
+        abort(self)
+
+    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
+        """Return the next call for a replica; see `Source.take`. The calls of a row go to one
+        replica if possible, since they often share a prefix.
+        """
+        if now_s < self._repeats.paused_s:
+            return None
+        while (due := self._repeats.due(now_s)) is not None:
+            asked = self._asked.get(due)
+            if asked is not None and not _serves(replica, asked.model):
+                # It stays first in its order, for the replicas that follow.
+                self._new = {due: asked, **self._new}
+            elif asked is not None:
+                return due
+        able = [one for one in self._new.values() if _serves(replica, one.model)]
+        if not able:
+            return None
+        first = next((one for one in able if self._at.get(one.row) == replica.name), None)
+        first = first or next((one for one in able if one.row not in self._at), able[0])
+        del self._new[first.number]
+        self._at[first.row] = replica.name
+        if len(self._at) > _MOST_ROWS:
+            del self._at[next(iter(self._at))]
+        return first.number
+
+    def size(self, number: int) -> int:
+        """Return the bytes of a call's body."""
+        return len(self._asked[number].body)
+
+    async def serve(self, number: int, replica: str, client: Disconnect) -> int:
+        """Make a call; see `Source.serve`."""
+        asked = self._asked.get(number)
+        if asked is None:
+            return 0
+        mean_s = self._service_s / self._reports if self._reports else _SERVICE_S
+        plan = Plan(replica, mean_s * self.expected)
+        name = f"row-{asked.row}"
+        request = Request(self.tenant, _PATH, self.program, name, asked.body, plan)
+        try:
+            found = await self.submit(request, client)
+        except ClientGone:
+            return 0
+        if found.report is not None:
+            self._reports += 1
+            self._service_s += found.report.service_s
+        if number in self._asked and not self._repeats.repeat(
+            number, found, monotonic(), asked.attempts
+        ):
+            self.reply(_answer(number, found, self._repeats.attempts(number)))
+            self._repeats.forget(number)
+            del self._asked[number]
+        return tokens_of(found)
+
+
+def _serves(replica: Replica, model: str) -> bool:
+    return not model or not replica.served or model in replica.served
+
+
+def _answer(number: int, found: Answered, attempts: int) -> Answer:
+    """Return what the run learns of a call."""
+    answer = found.answer
+    if not answer.good:
+        # Statuses that may pass were repeated before.
+        certain = 400 <= answer.status < 500 and not attempts
+        code = f"http_{answer.status}"
+        return Answer(number, b"", code, _message(answer.body), max(1, attempts), certain)
+    if len(answer.body) > _MOST_BYTES:
+        what = f"the answer has more than {_MOST_BYTES} bytes"
+        return Answer(number, b"", "too_large", what, certain=True)
+    return Answer(number, answer.body)
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(orjson.loads(body)["error"]["message"])[:_MESSAGE]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return body[:_MESSAGE].decode("utf-8", "replace")

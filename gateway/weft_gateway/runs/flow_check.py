@@ -1,0 +1,67 @@
+"""Checks and explains workflows from HTTP, in a worker process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft_gateway.runs.flow_rules import Rules, models, refusals
+from weft_gateway.runs.flow_wire import Check, Checked, Wrong
+from weft_gateway.runs.job import bodies, needs_model
+from weft_gateway.workflows.check import WorkflowError
+from weft_gateway.workflows.graph import Llm, Workflow
+from weft_gateway.workflows.rewrite import rewrite
+from weft_gateway.workflows.spec import load
+
+
+def check(asked: Check) -> Checked | Wrong:
+    """Check a workflow, and explain it."""
+    try:
+        workflow = load_allowed(asked.text, asked.file, asked.rules)
+    except WorkflowError as error:
+        return Wrong("invalid_workflow", str(error))
+    done = rewrite(workflow)
+    calls = sum(isinstance(body, Llm) for _, body in bodies(done.workflow.operators))
+    named = [
+        (name, "" if one is None else one.name, 1 if one is None else one.line)
+        for name, one in models(done.workflow)
+    ]
+    inputs = {name: str(kind) for name, kind in workflow.inputs.items()}
+    return Checked(_plan(workflow), inputs, named, calls, needs_model(done.workflow))
+
+
+def load_allowed(text: str, file: str, rules: Rules) -> Workflow:
+    """Compile a workflow from HTTP. Raises WorkflowError."""
+    workflow = load(text, file)
+    wrong = refusals(workflow, rules, file)
+    if wrong:
+        raise WorkflowError("\n".join(wrong))
+    return workflow
+
+
+def _plan(workflow: Workflow) -> dict[str, Any]:
+    """Return what runs, after rewrites."""
+    done = rewrite(workflow)
+    return {
+        "name": workflow.name,
+        "model": workflow.model or None,
+        "inputs": {name: str(kind) for name, kind in workflow.inputs.items()},
+        "outputs": dict(done.workflow.outputs),
+        "operators": [
+            {
+                "name": one.name,
+                "kind": type(one.body).__name__.lower(),
+                "for_each": one.for_each,
+                "reads": list(one.inputs),
+            }
+            for one in done.workflow.operators
+        ],
+        "rewrites": [
+            {
+                "kind": one.kind.value,
+                "operator": one.operator,
+                "reason": one.reason,
+                "into": one.into or None,
+            }
+            for one in done.rewrites
+        ],
+    }

@@ -1,0 +1,237 @@
+"""The process of a run that began over HTTP: `python -m weft_gateway.runs.flow_worker MEMORY`.
+
+Templates, queries and rows of clients are handled here, with limited memory, so that they cannot
+stop the gateway. The gateway makes the calls. This process ends when the gateway does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Final
+
+from weft_gateway.runs.budget import Budget
+from weft_gateway.runs.errors import JobError
+from weft_gateway.runs.flow_caller import PipeCaller, Send
+from weft_gateway.runs.flow_check import check, load_allowed
+from weft_gateway.runs.flow_wire import (
+    INPUT,
+    LENGTH,
+    OUTPUT,
+    WORKFLOW,
+    Cancel,
+    Check,
+    FromWorker,
+    Opened,
+    Over,
+    Progress,
+    Ready,
+    Start,
+    ToWorker,
+    Wrong,
+    frame,
+    to_worker,
+)
+from weft_gateway.runs.flow_wire import Answer as Answered
+from weft_gateway.runs.job import Job
+from weft_gateway.runs.job import Opened as OpenedJob
+from weft_gateway.runs.journal import JournalError
+from weft_gateway.runs.rows import RowsError, write_output
+from weft_gateway.runs.runner import Runner
+from weft_gateway.runs.tools import Tools
+from weft_gateway.workflows.check import WorkflowError
+from weft_gateway.workflows.commands import ANY, Usage
+from weft_gateway.workflows.dispatch import Counts, Dispatch
+from weft_gateway.workflows.graph import Workflow
+from weft_gateway.workflows.rewrite import rewrite
+
+_REPORT_S: Final = 0.2
+_NICENESS: Final = 10
+# A gateway that was killed has a worker that ends a moment later, and holds the journal until then.
+_LOCK_TRIES: Final = 20
+_LOCK_PAUSE_S: Final = 0.5
+
+
+class FlowRun:
+    """One run."""
+
+    def __init__(self, start: Start, send: Send) -> None:
+        self._start = start
+        self._send = send
+        self.caller = PipeCaller(send, start.most_bytes)
+        self._runner: Runner | None = None
+        self._cancelled = start.finish
+        self._ends: list[int] = []
+        self._counts: dict[str, Counts] = {}
+        self._before = (0, 0, 0)
+
+    def cancel(self) -> None:
+        """Stop. Rows that have ended are written."""
+        self._cancelled = True
+        if self._runner is not None:
+            self._runner.cancel()
+
+    async def run(self) -> FromWorker:
+        """Run to the end, and return the last message."""
+        reporting = asyncio.create_task(self._report())
+        try:
+            return Over(await self._run())
+        except (WorkflowError, RowsError, JobError) as error:
+            message = str(error).replace(f"{self._start.folder}/", "")
+            return Wrong("invalid_input", message)
+        except (JournalError, OSError) as error:
+            return Wrong("storage_failed", str(error).replace(f"{self._start.folder}/", ""))
+        finally:
+            reporting.cancel()
+            self._progress()
+
+    async def _run(self) -> str:
+        start, folder = self._start, Path(self._start.folder)
+        text = (folder / WORKFLOW).read_text(encoding="utf-8")
+        workflow = await asyncio.to_thread(load_allowed, text, start.file, start.rules)
+        output = folder / OUTPUT
+        job = Job(workflow, folder / INPUT, output)
+        opened = await self._opened(job)
+        journal = opened.journal
+        try:
+            if opened.stop > start.most_rows:
+                raise JobError(f"the input has {opened.stop} rows; a run has at most "
+                               f"{start.most_rows}")  # fmt: skip
+            self._before = journal.counts()
+            self._send(Opened(opened.stop))
+            reason = "cancelled"
+            if not self._cancelled:
+                reason = await self._rows(opened, rewrite(workflow).workflow)
+            await asyncio.to_thread(write_output, output, journal.rows(), workflow.outputs)
+        finally:
+            # The gateway deletes the journal together with the folder.
+            journal.close()
+        return reason
+
+    async def _opened(self, job: Job) -> OpenedJob:
+        tries = 0
+        while True:
+            resume = job.journal_path.exists()
+            try:
+                return await asyncio.to_thread(OpenedJob, job, resume=resume)
+            except JournalError:
+                tries += 1
+                if tries == _LOCK_TRIES:
+                    raise
+            await asyncio.sleep(_LOCK_PAUSE_S)
+
+    async def _rows(self, opened: OpenedJob, workflow: Workflow) -> str:
+        start, journal, rules = self._start, opened.journal, self._start.rules
+        workflow = replace(workflow, model=workflow.model or start.model)
+        connections = {name: Path(file) for name, file in rules.connections.items()}
+        tools = Tools(connections=connections, hosts=rules.hosts, python=False)
+        _, failed, used = journal.counts()
+        windows = {ANY: start.calls}
+        gate = Budget(start.tokens, start.errors, used, failed)
+        machine = Dispatch(workflow, windows, gate=gate)
+        self._counts = machine.counts
+        self._runner = Runner(
+            machine, opened.rows(), journal, self.caller, tools, windows, self._ended
+        )
+        try:
+            return (await self._runner.run()).reason
+        finally:
+            await tools.aclose()
+
+    def _ended(self, row: int, failed: bool) -> None:
+        self._ends.append(2 * row + failed)
+
+    async def _report(self) -> None:
+        while True:
+            self._progress()
+            await asyncio.sleep(_REPORT_S)
+
+    def _progress(self) -> None:
+        ends, self._ends = self._ends, []
+        one = self._runner
+        rows, failed, tokens = self._before if one is None else (one.rows, one.failed, one.tokens)
+        operators = {name: _figures(counts) for name, counts in self._counts.items()}
+        self._send(Progress(ends, rows, failed, tokens, operators))
+
+
+def _figures(counts: Counts) -> dict[str, int]:
+    found = asdict(counts)
+    del found["usage"]
+    usage: Usage = counts.usage
+    return found | {
+        "prompt_tokens": usage.prompt,
+        "cached_tokens": usage.cached,
+        "output_tokens": usage.output,
+    }
+
+
+class _Main:
+    """The messages of the process."""
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._loop = asyncio.get_running_loop()
+        self._first: asyncio.Future[ToWorker] = self._loop.create_future()
+        self._run: FlowRun | None = None
+
+    async def serve(self) -> None:
+        """Check workflows, or run one to its end."""
+        threading.Thread(target=self._read, daemon=True).start()
+        self.send(Ready())
+        while not isinstance(first := await self._first, Start):
+            self._first = self._loop.create_future()
+            if isinstance(first, Check):
+                self.send(check(first))
+        self._run = FlowRun(first, self.send)
+        self.send(await self._run.run())
+
+    def send(self, message: FromWorker) -> None:
+        """Send a message. Waits while the gateway does not read."""
+        raw = memoryview(frame(message))
+        while raw:
+            raw = raw[os.write(self._outgoing, raw) :]
+
+    def _read(self) -> None:
+        with os.fdopen(self._incoming, "rb") as file:
+            while len(head := file.read(LENGTH)) == LENGTH:
+                message = to_worker(file.read(int.from_bytes(head, "big")))
+                self._loop.call_soon_threadsafe(self._came, message)
+        # The gateway has ended. Its next process continues the run.
+        os._exit(1)
+
+    def _came(self, message: ToWorker) -> None:
+        if not self._first.done():
+            self._first.set_result(message)
+        elif self._run is not None and isinstance(message, Answered):
+            self._run.caller.answered(message)
+        elif self._run is not None and isinstance(message, Cancel):
+            self._run.cancel()
+
+
+async def _main(incoming: int, outgoing: int) -> None:
+    await _Main(incoming, outgoing).serve()
+
+
+def main() -> None:
+    """Serve one gateway. The argument is the memory limit in bytes."""
+    memory = int(sys.argv[1])
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    os.nice(_NICENESS)
+    incoming, outgoing = os.dup(0), os.dup(1)
+    # Only frames may reach the gateway.
+    os.dup2(2, 1)
+    asyncio.run(_main(incoming, outgoing))
+    # A thread still reads.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

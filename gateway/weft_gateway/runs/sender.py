@@ -1,0 +1,194 @@
+"""Sends the calls that the gateway makes in the background: those of batches and runs.
+
+They share one window per replica, which leaves room for the calls of clients, and the limits of
+their tenants. No call of a source is sent before the window allows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final, Protocol
+
+from weft_gateway.calls.client import Disconnect
+from weft_gateway.calls.features.foreground import ForegroundObserver
+from weft_gateway.engine.errors import ClientGone
+from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.model.limits import TenantRules
+from weft_gateway.policies.batch_window import credit
+from weft_gateway.policies.token_bucket import MINUTE_S
+from weft_gateway.programs.table import ProcessTable
+from weft_gateway.tenants import Tenants
+
+# Bodies of running calls, bytes. A longer one is sent alone.
+_MOST_BYTES: Final = 64 << 20
+_STOP_S: Final = 5.0
+# The part of its tenant's limits that background calls use, so that other calls are not refused.
+_PART: Final = 0.5
+
+
+class Source(Protocol):
+    """Calls of one tenant that wait to be sent."""
+
+    @property
+    def tenant(self) -> str:
+        """The tenant that the calls belong to."""
+        ...
+
+    @property
+    def in_flight(self) -> dict[int, Disconnect]:
+        """The running calls by number. The sender adds and removes them."""
+        ...
+
+    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
+        """Return the next call for a replica, None if none can be sent now. replicas: all that take
+        calls. now_s: monotonic clock.
+        """
+        ...
+
+    def size(self, number: int) -> int:
+        """Return the bytes of a call's body."""
+        ...
+
+    async def serve(self, number: int, replica: str, client: Disconnect) -> int:
+        """Make a call. Never raises. Returns its tokens, 0 if they are not known."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Sender:
+    """The window and the limits. default_calls: in flight at a replica that does not report its
+    slots.
+    """
+
+    registry: Registry
+    table: ProcessTable
+    tenants: Tenants
+    foreground: ForegroundObserver
+    default_calls: int
+    sources: dict[str, Source] = field(default_factory=dict, init=False)
+    # Called before each dispatch.
+    before: list[Callable[[], None]] = field(default_factory=list, init=False)
+    # Calls in flight by replica and by tenant, and the time of each tenant's next call.
+    _at: Counter[str] = field(default_factory=Counter, init=False)
+    _of: Counter[str] = field(default_factory=Counter, init=False)
+    _next: dict[str, float] = field(default_factory=dict, init=False)
+    _bytes: int = field(default=0, init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    def dispatch(self) -> None:
+        """Send what the window allows."""
+        if self._closed:
+            return
+        for hook in self.before:
+            hook()
+        if not self.sources:
+            return
+        now_s = monotonic()
+        replicas = self.registry.able()
+        in_flight = self.table.in_flight()
+        for replica in replicas:
+            own = self._at[replica.name]
+            others = max(0, in_flight.get(replica.name, 0) - own)
+            if others:
+                # Clients of other gateways, too.
+                self.foreground.seen(replica.name)
+            since_s = self.foreground.since_s(replica.name)
+            free = credit(replica.slots, self.default_calls, others, since_s) - own
+            while free > 0 and self._send_next(replica, replicas, now_s):
+                free -= 1
+
+    def most(self) -> int:
+        """Return the largest window of all replicas together, at least that of one replica."""
+        slots = [replica.slots for replica in self.registry.able()] or [0]
+        return sum(credit(one, self.default_calls, 0, float("inf")) for one in slots)
+
+    async def aclose(self) -> None:
+        """Abort the calls in flight, and send no more."""
+        self._closed = True
+        for source in self.sources.values():
+            abort(source)
+        if self._tasks:
+            _, left = await asyncio.wait(self._tasks, timeout=_STOP_S)
+            for task in left:
+                task.cancel()
+
+    def _send_next(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> bool:
+        """Send one request to a replica, of the tenant that has the fewest calls in flight by its
+        weight. Returns whether there was one.
+        """
+        if self._bytes >= _MOST_BYTES:
+            return False
+        ranked = sorted(
+            self.sources.values(),
+            key=lambda one: self._of[one.tenant] / self.tenants.weight(one.tenant),
+        )
+        for source in ranked:
+            rules = self.tenants.of(source.tenant)
+            if not self._may_send(source.tenant, rules, now_s):
+                continue
+            number = source.take(replica, replicas, now_s)
+            if number is not None:
+                self._pace(source.tenant, rules.requests_per_minute, 1, now_s)
+                self._send(source, number, replica.name)
+                return True
+        return False
+
+    def _may_send(self, tenant: str, rules: TenantRules, now_s: float) -> bool:
+        limit = rules.calls_in_flight
+        if limit and self._of[tenant] >= max(1, int(_PART * limit)):
+            return False
+        return self._next.get(tenant, 0.0) <= now_s
+
+    def _pace(self, tenant: str, per_minute: int, amount: float, now_s: float) -> None:
+        """Delay the tenant's next call, so that the background uses a part of its rate."""
+        if per_minute and amount:
+            pause_s = amount * MINUTE_S / (_PART * per_minute)
+            self._next[tenant] = max(self._next.get(tenant, 0.0), now_s) + pause_s
+
+    def _send(self, source: Source, number: int, replica: str) -> None:
+        client = source.in_flight[number] = Disconnect(_never)
+        tenant, size = source.tenant, source.size(number)
+        self._at[replica] += 1
+        self._of[tenant] += 1
+        self._bytes += size
+
+        async def serve() -> None:
+            tokens = await source.serve(number, replica, client)
+            per_minute = self.tenants.of(tenant).tokens_per_minute
+            self._pace(tenant, per_minute, tokens, monotonic())
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            del source.in_flight[number]
+            self._at[replica] -= 1
+            self._of[tenant] -= 1
+            self._bytes -= size
+            self.dispatch()
+
+        task = asyncio.get_running_loop().create_task(serve())
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+
+def abort(source: Source) -> None:
+    """Abort all calls of a source that are in flight."""
+    for client in tuple(source.in_flight.values()):
+        end(client)
+
+
+def end(client: Disconnect) -> None:
+    """Abort one call."""
+    client.gone = True
+    client.end(ClientGone())
+
+
+async def _never() -> MutableMapping[str, object]:
+    """Receive nothing: only the gateway ends a background call."""
+    never: asyncio.Future[MutableMapping[str, object]]
+    never = asyncio.get_running_loop().create_future()
+    return await never

@@ -1,0 +1,69 @@
+"""Templates have limits: a template cannot make endless work or endless text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from weft_gateway.workflows.templates import Template, TemplateError
+
+MANY: dict[str, Any] = {"xs": list(range(10_000)), "text": "a" * 10_000, "nested": [[], []]}
+
+
+def loops(depth: int, body: str) -> str:
+    begin = "".join(f"{{% for x{n} in xs %}}" for n in range(depth))
+    return f"{begin}{body}{'{% endfor %}' * depth}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'a' * 10**10 }}",
+        "{{ [1] * 10**10 }}",
+        "{{ 10**10 * 'a' }}",
+        "{{ ((10**64)**64)**64 }}",
+        "{{ (((10**64) * (10**64))**32) * (10**64)**32 }}",
+        loops(3, "x"),
+        loops(1, "{{ xs | sum }}"),
+        loops(1, "{{ xs | map('string') | join }}"),
+        loops(1, "{{ text }}"),
+        loops(1, "{{ text.upper() | length }}"),
+        loops(1, "x" * 10_000),
+        "{% for a in nested recursive %}{{ loop(nested) }}{% endfor %}",
+        "{{ text | replace('a', text) }}",
+        "{{ text.replace('a', text) }}",
+        "{{ xs | join(text) }}",
+        "{{ text.join(['a'] * 10000) }}",
+        "{{ text.join(text) }}",
+        "{{ 1.5 | round(10**9, 'ceil') }}",
+        "{{ text | wordwrap(1, wrapstring=text) }}",
+        "{{ xs | slice(10**9) | list | length }}",
+        "{{ text.center(10**9) }}",
+        "{{ '%*d' % (10**9, 1) }}",
+    ],
+)
+def test_a_rendering_has_limits(source: str) -> None:
+    template = Template.parse(source)
+    with pytest.raises(TemplateError):
+        template.text(MANY)
+
+
+@pytest.mark.parametrize("source", ["{% for i in range(10**9) %}x{% endfor %}", "{{ range(3) }}"])
+def test_range_is_an_unknown_name(source: str) -> None:
+    assert Template.parse(source).names == ("range",)
+
+
+def test_ordinary_templates_are_within_the_limits() -> None:
+    source = (
+        "{% for x in xs if x % 2 %}{{ loop.index }}/{{ loop.length }}: {{ x }}\n"
+        "{% else %}none{% endfor %}"
+    )
+    text = Template.parse(source).text({"xs": list(range(2000))})
+    assert text.splitlines()[:2] == ["1/1000: 1", "2/1000: 3"]
+    source = "{{ xs | map('string') | map('upper') | select | sort(reverse=true) | join(', ') }}"
+    assert Template.parse(source).text({"xs": [1, 2]}) == "2, 1"
+    source = "{% for name, value in d.items() %}{{ name }}={{ value | default('x') }} {% endfor %}"
+    assert Template.parse(source).text({"d": {"a": 1}}) == "a=1 "
+    assert Template.parse("{{ a.replace('x', 'yy', 1) | truncate(5) }}").text({"a": "xx"}) == "yyx"
+    assert Template.parse("{{ ' '.join(xs) | trim | title }}").text({"xs": ["a", "b"]}) == "A B"
+    assert Template.parse("{{ 2.345 | round(2) }} {{ 2 ** 10 }}").text({}) == "2.35 1024"
