@@ -149,8 +149,7 @@ class BatchSettings(BaseSettings):
         found = set()
         for one in self.workflow_hosts:
             host, port = _HOST.fullmatch(one.lower()).groups()  # type: ignore[union-attr]
-            name = host.strip("[]")
-            found |= {f"{name}:{number}" for number in ((port,) if port else _PORTS)}
+            found |= {f"{host}:{number}" for number in ((port,) if port else _PORTS)}
         return frozenset(found)
 
     def data_folder(self, port: int) -> str:

@@ -146,7 +146,7 @@ class HttpCaller:
         for half an hour: the server has not begun with the call. Raises CallFailed.
         """
         assert isinstance(work.request, LlmRequest)
-        raw, made, begun_s = orjson.dumps(body_of(work.request)), 0, time()
+        raw, made, begun_s = encoded(work.request), 0, time()
         while True:
             made += 1
             try:
@@ -212,6 +212,17 @@ def body_of(request: LlmRequest) -> dict[str, Any]:
     else:
         messages = [{"role": role, "content": text} for role, text in request.messages]
     return {**request.parameters, "model": request.model, "messages": messages}
+
+
+def encoded(request: LlmRequest) -> bytes:
+    """Return the body of a Chat Completions request as JSON. Raises CallFailed for values that JSON
+    does not have, such as half a surrogate pair or an integer of more than 64 bits.
+    """
+    try:
+        return orjson.dumps(body_of(request))
+    except TypeError as error:
+        what = f"the request is not JSON: {error}"
+        raise CallFailed(Failure("not_json", what, attempts=0, certain=True)) from None
 
 
 def read_answer(body: bytes, *, whole: bool = False) -> Answer:

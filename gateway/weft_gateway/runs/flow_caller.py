@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import orjson
-
-from weft_gateway.runs.caller import Answer, body_of, read_answer
+from weft_gateway.runs.caller import Answer, encoded, read_answer
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.flow_wire import Answer as Answered
 from weft_gateway.runs.flow_wire import Ask, Drop, FromWorker
@@ -34,7 +32,7 @@ class PipeCaller:
         """Make a call. The gateway repeats it. Raises CallFailed."""
         request = work.request
         assert isinstance(request, LlmRequest)
-        body = orjson.dumps(body_of(request))
+        body = encoded(request)
         if len(body) > self._most_bytes:
             what = f"the request has more than {self._most_bytes} bytes"
             raise CallFailed(Failure("too_large", what, attempts=0, certain=True))

@@ -87,7 +87,7 @@ def _place(found: re.Match[str]) -> str:
     host, colon, port = place.rpartition(":")
     if not colon or not port.isdigit():
         host, port = place, str(_PORTS[found[1].lower()])
-    return f"{host.strip('[]')}:{port}"
+    return f"{host}:{port}"
 
 
 def _known(name: str, known: Collection[str]) -> str:

@@ -54,7 +54,8 @@ class _Refused(Exception):
 class Tools:
     """Runs tools in threads.
 
-    connections: SQLite files by name. hosts: `host` or `host:port` that HTTP requests may reach.
+    connections: SQLite files by name. hosts: `host` or `host:port` that HTTP requests may reach;
+    IPv6 addresses in brackets.
     python: whether functions may run. threads: functions and queries at once. timeout_s: of a query
     or HTTP request; a Python function has no limit, because a thread cannot be stopped.
     """
@@ -161,7 +162,10 @@ class Tools:
 
     async def _http(self, request: HttpRequest) -> Any:
         url = self._checked_url(request.url)
-        content = None if request.body is None else orjson.dumps(request.body)
+        try:
+            content = None if request.body is None else orjson.dumps(request.body)
+        except TypeError as error:
+            raise _Refused("not_json", f"the body is not JSON: {error}") from None
         headers = {"content-type": "application/json"} if content is not None else {}
         headers |= request.headers
         try:
@@ -176,6 +180,8 @@ class Tools:
                         raise _Refused("too_large", f"more than {_MAX_BYTES} bytes")
         except httpx.TimeoutException as error:
             raise _Refused("timeout", str(error) or "timeout", passes=True) from None
+        except UnicodeError as error:
+            raise _Refused("invalid_request", f"a header is no ASCII text: {error}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _Refused("connection", str(error) or type(error).__name__, passes=True) from None
         status = answer.status_code
@@ -192,9 +198,11 @@ class Tools:
         """Return a URL of an allowed host, parsed once: two parsers may find different hosts."""
         try:
             url = httpx.URL(text)
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise _Refused("not_allowed", f"{text!r} is not a URL: {error}") from None
         host, port = url.host.lower(), url.port or _PORTS.get(url.scheme)
+        # Without brackets, an address and a port may be another, longer address.
+        host = f"[{host}]" if ":" in host else host
         if url.scheme not in _PORTS or not {host, f"{host}:{port}"} & self._hosts:
             allowed = ", ".join(sorted(self._hosts)) or "none"
             what = f"{url.scheme}://{host}:{port} is not allowed; allowed hosts: {allowed}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -63,14 +64,17 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Values are JSON; only texts and mappings have methods, without those with a width."""
-        if callable(value) and (not isinstance(obj, str | dict) or attr in _WIDE):
+        if callable(value) and (not isinstance(obj, str | dict) or attr in _REFUSED_METHODS):
             return False
         return super().is_safe_attribute(obj, attr, value)
 
 
-_WIDE: Final = frozenset(
-    {"center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map"}
-)
+# Methods with a width could make texts of any size, and so could `translate`, which also makes
+# characters that are no Unicode text. Bytes are not JSON.
+_REFUSED_METHODS: Final = frozenset(
+    {"center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map", "translate",
+     "maketrans", "encode"}
+)  # fmt: skip
 
 
 def _bits(left: int, right: int) -> int:
@@ -208,6 +212,10 @@ _REFUSED: Final[dict[type[nodes.Node], str]] = {
 }  # fmt: skip
 
 
+# Half of a surrogate pair: neither UTF-8 nor JSON can contain it.
+_HALF: Final = re.compile("[\ud800-\udfff]")
+
+
 def _check(source: str) -> None:
     for node in _JINJA.parse(source).find_all(nodes.Node):
         word = _REFUSED.get(type(node))
@@ -215,6 +223,9 @@ def _check(source: str) -> None:
             raise TemplateError(
                 f"'{word}' is not allowed in templates; allowed are for, if and raw", node.lineno
             )
+        text = node.value if isinstance(node, nodes.Const) else getattr(node, "data", "")
+        if isinstance(text, str) and _HALF.search(text):
+            raise TemplateError("half of a surrogate pair is no character", node.lineno)
         if isinstance(node, nodes.Filter) and node.name not in _JINJA.filters:
             raise TemplateError(f"no filter is named {node.name!r}", node.lineno)
 

@@ -258,5 +258,5 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
             load(**{name: value})
     hosts = load(workflow_hosts="Example.org, [::1]:8000, 10.0.0.1").allowed_hosts
     assert hosts == {
-        "example.org:80", "example.org:443", "::1:8000", "10.0.0.1:80", "10.0.0.1:443"
+        "example.org:80", "example.org:443", "[::1]:8000", "10.0.0.1:80", "10.0.0.1:443"
     }  # fmt: skip

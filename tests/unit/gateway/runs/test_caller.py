@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.scripted_server import Asked, scripted
-from weft_gateway.runs.caller import HttpCaller, Server, read_answer
+from weft_gateway.runs.caller import HttpCaller, Server, encoded, read_answer
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.workflows.commands import ANY, Usage, Work
 from weft_gateway.workflows.requests import LlmRequest
@@ -161,3 +161,13 @@ def test_an_answer_that_is_no_completion_is_an_error(body: bytes) -> None:
 def test_an_answer_without_text_is_an_error() -> None:
     with pytest.raises(CallFailed, match="no text"):
         read_answer(b'{"choices": [{"message": {"content": null, "tool_calls": []}}]}')
+
+
+def test_a_request_that_is_not_json_is_an_error() -> None:
+    for request in (
+        LlmRequest((("user", "u"),), "m", {"max_tokens": 2**80}),
+        LlmRequest((("user", "\ud800"),), "m"),
+    ):
+        with pytest.raises(CallFailed) as error:
+            encoded(request)
+        assert (error.value.failure.code, error.value.failure.certain) == ("not_json", True)

@@ -9,7 +9,7 @@ from weft_gateway.workflows.spec import load
 RULES = Rules(
     {"shop": "/data/shop.db", "notes": "/data/notes.db"},
     frozenset({"notes"}),
-    frozenset({"example.org:80", "example.org:443", "10.0.0.5:8000", "::1:80"}),
+    frozenset({"example.org:80", "example.org:443", "10.0.0.5:8000", "[::1]:80"}),
 )
 
 

@@ -176,6 +176,32 @@ async def test_requests_reach_allowed_hosts_only() -> None:
         assert len(server.asked) == 1
 
 
+async def test_an_address_with_a_port_allows_no_longer_address() -> None:
+    """`[::1]:8000` is a host and its port; `[::1:8000]` is another host."""
+    for url in ("http://[::1:8000]/", "http://[::1:8000]:22/", "http://[::1]/"):
+        found = await failure(HttpRequest("GET", url, {}, None), hosts=["[::1]:8000"])
+        assert found.code == "not_allowed"
+    found = await failure(HttpRequest("GET", "http://[::1]:9/", {}, None), hosts=["[::1]:9"])
+    assert found.code == "connection"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "code"),
+    [
+        ({"x-a": "caf\u00e9"}, None, "invalid_request"),
+        ({"x-a": "a\r\nhost: b"}, None, "connection"),
+        ({}, {"n": 2**80}, "not_json"),
+        ({}, {"n": "\ud800"}, "not_json"),
+    ],
+)
+async def test_values_that_no_request_can_carry(headers: Any, body: Any, code: str) -> None:
+    with scripted(lambda _: (200, {})) as server:
+        host = server.url.removeprefix("http://")
+        found = await failure(HttpRequest("POST", f"{server.url}/", headers, body), hosts=[host])
+        assert found.code == code
+        assert not server.asked
+
+
 async def test_failed_requests_are_repeated_if_allowed() -> None:
     statuses = [503, 429, 200]
     with scripted(lambda asked: (statuses.pop(0), {"ok": True})) as server:

@@ -67,6 +67,8 @@ def test_bindings_read_other_names() -> None:
         "{% include 'x' %}",
         "{% macro m() %}{% endmacro %}",
         "{{ q|random }}",
+        r"{{ '\ud800' }}",
+        "{{ q }} \ud800",
     ],
 )
 def test_invalid_templates_are_refused(source: str) -> None:
@@ -88,6 +90,8 @@ def test_invalid_templates_are_refused(source: str) -> None:
         "{{ '{:1000000000}'.format(q) }}",
         "{{ range(10) }}",
         "{{ facts.append(1) }}",
+        "{{ q.translate({81: 55296}) }}",
+        "{{ q.encode() }}",
     ],
 )
 def test_rendering_fails_with_a_reason(source: str) -> None:
