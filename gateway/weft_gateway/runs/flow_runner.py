@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from array import array
 from collections import Counter
 from collections.abc import Callable
@@ -48,6 +49,8 @@ _MOST_CALLS: Final = 256
 # Time of a cancelled run to write its rows before its process is replaced, seconds.
 _CANCEL_S: Final = 10.0
 _ENDS_KEPT_S: Final = 60.0
+# Pause before the next attempt to store the end of a run, seconds.
+_AGAIN_S: Final = 2.0
 _BUDGETS: Final = {
     "tokens": RunError("token_budget", "The token budget is spent."),
     "errors": RunError("error_budget", "Too many rows have failed."),
@@ -130,7 +133,7 @@ class FlowRunner:
         if run is None or run.ended or run.status is RunStatus.CANCELLING:
             return
         _enter(run, RunStatus.CANCELLING)
-        self.store.save(run)
+        self._save(run)
         live = self.live.get(run.id)
         if live is not None:
             live.calls.stop()
@@ -183,18 +186,18 @@ class FlowRunner:
             log.error("run %s: %s", run.id, error)
             failed = RunError("storage_failed", f"The run cannot be stored: {error.strerror}.")
             run.output_file = ""
-            self._ended(run, RunStatus.FAILED, failed)
+            await self._ended(run, RunStatus.FAILED, failed)
 
     async def _worked(self, run: Run, *, finish: bool) -> Over | Wrong | ChildLost:
         """Serve one worker until its last message. Raises OSError."""
         limits = self.limits
         async with Child(limits.memory_bytes, limits.stall_s) as child:
             calls = RunCalls(run.tenant, run.id, self.submit, child.send)
-            live = self.live[run.id] = Live(run, calls, child)
-            self.sender.sources[run.id] = calls
+            live = Live(run, calls, child)
             if not finish:
                 _enter(run, RunStatus.IN_PROGRESS)
-            self.store.save(run)
+            self._save(run)
+            self.live[run.id], self.sender.sources[run.id] = live, calls
             self.changed(run)
             start = Start(
                 folder=str(self.store.folder(run.id).resolve()),
@@ -247,7 +250,7 @@ class FlowRunner:
         self.ends.setdefault(run.id, array("Q")).extend(news.ends)
         if monotonic() - live.saved_s >= _SAVE_S:
             live.saved_s = monotonic()
-            self.store.save(run)
+            self._save(run)
         self.changed(run)
 
     async def _end(self, run: Run, end: Over | Wrong) -> None:
@@ -259,11 +262,11 @@ class FlowRunner:
         else:
             error = _BUDGETS.get(end.reason)
         if cancelled:
-            self._ended(run, RunStatus.CANCELLED, None)
+            await self._ended(run, RunStatus.CANCELLED, None)
         elif isinstance(end, Over):
-            self._ended(run, RunStatus.STOPPED if error else RunStatus.COMPLETED, error)
+            await self._ended(run, RunStatus.STOPPED if error else RunStatus.COMPLETED, error)
         else:
-            self._ended(run, RunStatus.FAILED, error)
+            await self._ended(run, RunStatus.FAILED, error)
         with suppress(TableUnavailable):
             await self.lifecycle.end(ProgramKey(run.tenant, run.id), time())
 
@@ -275,23 +278,42 @@ class FlowRunner:
             output.replace(self.files.path(file_id))
             run.output_file = file_id
 
-    def _ended(self, run: Run, status: RunStatus, error: RunError | None) -> None:
-        if run.output_file:
-            size, now = self.files.path(run.output_file).stat().st_size, int(time())
-            name, until = f"{run.id}_output.jsonl", now + int(self.limits.keep_s)
-            file = StoredFile(
-                run.output_file, run.tenant, name, "workflow_output", size, now, until
-            )
-            self.files.add_file(file)
+    async def _ended(self, run: Run, status: RunStatus, error: RunError | None) -> None:
+        """Store the end, once the disk takes it. Raises OSError."""
         run.error = error
         _enter(run, status)
-        self.store.save(run)
+        while not self._stored(run):  # noqa: ASYNC110
+            await asyncio.sleep(_AGAIN_S)
         self.metrics.runs.labels(status.value).inc()
         self.store.forget(run.id)
         self.changed(run)
         # Listeners read the last rows, also after they have lost their connections for a moment.
         loop = asyncio.get_running_loop()
         loop.call_later(_ENDS_KEPT_S, self.ends.pop, run.id, None)
+
+    def _stored(self, run: Run) -> bool:
+        """Store a run that has ended, and its output. Returns whether the database took both."""
+        if run.output_file and self.files.file(run.tenant, run.output_file) is None:
+            size, now = self.files.path(run.output_file).stat().st_size, int(time())
+            name, until = f"{run.id}_output.jsonl", now + int(self.limits.keep_s)
+            file = StoredFile(
+                run.output_file, run.tenant, name, "workflow_output", size, now, until
+            )
+            try:
+                self.files.add_file(file)
+            except sqlite3.Error as error:
+                log.error("run %s: the output cannot be stored: %s", run.id, error)
+                return False
+        return self._save(run)
+
+    def _save(self, run: Run) -> bool:
+        """Store the state. A full disk does not end a run: a later state replaces this one."""
+        try:
+            self.store.save(run)
+        except sqlite3.Error as error:
+            log.error("run %s: its state cannot be stored: %s", run.id, error)
+            return False
+        return True
 
 
 def _enter(run: Run, status: RunStatus) -> None:

@@ -240,6 +240,8 @@ class Flows:
             kept = True
         except OSError as error:
             raise disk_error(error) from None
+        except sqlite3.Error as error:
+            raise unavailable(str(error)) from None
         finally:
             if not kept:
                 self.store.forget(run.id)

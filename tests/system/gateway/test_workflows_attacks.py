@@ -203,6 +203,37 @@ async def test_redirects_are_not_followed(engine: Any, weft: Any) -> None:
         assert len(stub.requests) == 1
 
 
+async def test_a_full_disk_ends_no_run(engine: Any, weft: Any, monkeypatch: Any) -> None:
+    """The database takes no state for a time: the run keeps its slot, and ends afterwards."""
+    monkeypatch.setattr("weft_gateway.runs.flow_runner._AGAIN_S", 0.01)
+    async with engine(script=chat) as stub, weft(stub) as gateway:
+        client = gateway.client
+        workflow = await created(client)
+        flows = gateway.parts.offline.flows
+        save, refused_states = flows.store.save, []
+
+        def full(one: Any) -> None:
+            if one.status.value != "queued" and refused_states.count("completed") < 3:
+                refused_states.append(one.status.value)
+                raise sqlite3.OperationalError("database or disk is full")
+            save(one)
+
+        monkeypatch.setattr(flows.store, "save", full)
+        one = await begin(client, workflow, rows=texts(2))
+        found = await ended(client, one["id"])
+        assert (found["status"], found["row_counts"]["completed"]) == ("completed", 2)
+        assert {"in_progress", "completed"} <= set(refused_states)
+        assert len(await output(client, one["id"])) == 2
+        monkeypatch.setattr(flows.store, "save", _refuse)
+        path = f"/v1/workflows/{workflow}/runs"
+        answer = await client.post(path, json={"rows": texts(1)}, headers=headers_of("sk-a"))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_unavailable")
+
+
+def _refuse(_: Any) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
 async def test_sizes_are_limited(engine: Any, weft: Any) -> None:
     settings = {
         "workflow_bytes": 2000, "workflows_per_tenant": 2, "workflow_runs_per_tenant": 2,
