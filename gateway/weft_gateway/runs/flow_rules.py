@@ -21,6 +21,10 @@ _HEADERS: Final = frozenset(
      "expect"}
 )  # fmt: skip
 
+# A plan and the figures of a run contain each operator, and listeners get them several times per
+# second.
+MOST_OPERATORS: Final = 500
+
 
 class Rules(msgspec.Struct, frozen=True):
     """connections: SQLite files by name. writable: names of those that may be changed. hosts:
@@ -34,9 +38,13 @@ class Rules(msgspec.Struct, frozen=True):
 
 def refusals(workflow: Workflow, rules: Rules, file: str) -> list[str]:
     """Return a message for each operator that may not run: file:line: operator: reason."""
+    every = list(bodies(workflow.operators))
+    if len(every) > MOST_OPERATORS:
+        what = f"{len(every)} operators; a workflow over HTTP has at most {MOST_OPERATORS}"
+        return [f"{file}:{every[MOST_OPERATORS][0].line}: {what}"]
     return [
         f"{file}:{one.line}: {one.name}: {reason}"
-        for one, body in bodies(workflow.operators)
+        for one, body in every
         for reason in _reasons(body, rules)
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_gateway.runs.flow_rules import Rules, models, refusals
+from weft_gateway.runs.flow_rules import MOST_OPERATORS, Rules, models, refusals
 from weft_gateway.workflows.spec import load
 
 RULES = Rules(
@@ -38,6 +38,15 @@ def test_a_refusal_has_place_and_reason(operator: str, reason: str) -> None:
     (message,) = found(operator)
     assert message.startswith("w.yaml:")
     assert reason in message
+
+
+def test_a_workflow_has_a_limited_number_of_operators() -> None:
+    for count, messages in ((MOST_OPERATORS, 0), (MOST_OPERATORS + 1, 1)):
+        lines = "".join(f"  a{number}: {{format: a}}\n" for number in range(count))
+        text = f"weft: 1\ninputs: {{u: str}}\nops:\n{lines}outputs: {{a: a0}}\n"
+        given = refusals(load(text), RULES, "w.yaml")
+        assert len(given) == messages
+    assert given == ["w.yaml:504: 501 operators; a workflow over HTTP has at most 500"]
 
 
 @pytest.mark.parametrize(
