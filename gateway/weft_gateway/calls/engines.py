@@ -13,7 +13,7 @@ from weft_engine.wire import CALL_HEADER, CallContext, CallReport
 
 from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import Call
-from weft_gateway.calls.placement import PromptCounter
+from weft_gateway.calls.placement import PromptCounter, refusal
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine.engine_request import (
     CONTEXT_HEADER,
@@ -31,7 +31,7 @@ from weft_gateway.engine.sse import read_report
 from weft_gateway.model.hint import OwnTag
 from weft_gateway.model.slo import NO_GOAL
 from weft_gateway.overlap import tag_codec
-from weft_gateway.policies.hints import UP_TO_MARK, WHOLE
+from weft_gateway.policies.hints import UP_TO_MARK, WHOLE, with_replica_fate
 from weft_gateway.policies.tags import end_of, wire_tags
 from weft_gateway.tenants import Tenants
 
@@ -145,6 +145,9 @@ class Engines:
             fates += tuple(f"{tag.name}=ignored: prompts are not tagged here" for tag in hints.tags)
         if hints.retain_to is not None and retain_tokens is None:
             fates = tuple([fate.replace(UP_TO_MARK, WHOLE) for fate in fates])
+        if hints.replica is not None and call.placed is not None:
+            why = refusal(call.placed, hints.replica)
+            fates = with_replica_fate(fates, call.replica == hints.replica, why)
         call.fates = fates
         call.expected_s = None
         if program.calls_closed:

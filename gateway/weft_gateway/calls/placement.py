@@ -23,6 +23,7 @@ from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import Counted, TokenCounter
 from weft_gateway.errors import ApiError
 from weft_gateway.model import Decision, PromptPrefix, RouteRequest
+from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.policies.route.router import Router
 from weft_gateway.policies.tags_sections import is_otherwise, sections, visible
 from weft_gateway.programs.table import ProcessTable
@@ -123,12 +124,24 @@ class Placement:
         if plan is not None and plan.replica in decision.eligible:
             return Placed(plan.replica, False, decision, tokens, "planned there", None)
         asked = call.hints.replica
-        if asked in decision.eligible:
+        if asked in decision.eligible and not self._full(asked, decision.eligible, in_flight):
             return Placed(asked, False, decision, tokens, "the client asks for it", None)
         prefix = None
         if decision.new_home and call.endpoint.is_text and not call.skimmed:
             decision, prefix = self._home(call, question, decision)
         return Placed(decision.replica, decision.sticky, decision, tokens, "", prefix)
+
+    def _full(self, asked: str, eligible: frozenset[str], in_flight: Mapping[str, int]) -> bool:
+        """Whether a replica has all calls that a planned run would give it, while another one has
+        free slots: the calls of other clients would wait for a hint. False for unknown slots.
+        """
+
+        def over(name: str, most: float) -> bool:
+            replica = self.registry.get(name)
+            slots = 0 if replica is None else replica.slots
+            return slots > 0 and in_flight.get(name, 0) >= most * slots
+
+        return over(asked, AHEAD) and not all(over(name, 1.0) for name in eligible)
 
     def _home(
         self, call: Call, question: RouteRequest, decision: Decision
@@ -155,6 +168,16 @@ class Placement:
         if call.holder and (holder is None or holder.circuit.alive or holder.circuit.dead):
             return errors.previous_response_not_found(call.body["previous_response_id"], 404)
         return errors.of("no_replica", retry_after_s=self.retry_after_s)
+
+
+def refusal(placed: Placed, asked: str) -> str:
+    """Return why a call does not run on the replica that its client has named."""
+    rejected = placed.decision.rejected.get(asked)
+    if rejected is not None:
+        return f"the replica cannot take the call ({rejected})"
+    if asked not in placed.decision.eligible:
+        return "no replica has this name"
+    return placed.reason or "the replica is full, and another one has free slots"
 
 
 def _raw_prompt_bytes(call: Call) -> int:

@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 # Calls in flight over slots while only batches run.
-_AHEAD: Final = 1.25
+AHEAD: Final = 1.25
 # The share of the slots that batches and other calls use together before a batch stops growing.
 _SHARED: Final = 0.5
 # Other calls are expected for this long after the last one, seconds.
@@ -26,5 +26,5 @@ def credit(slots: int, default: int, others: int, since_others_s: float) -> int:
     its slots. others: other calls in flight there. since_others_s: seconds since one of them began.
     """
     if not others and since_others_s > EXPECTED_S:
-        return math.ceil(_AHEAD * slots) if slots else default
+        return math.ceil(AHEAD * slots) if slots else default
     return max(1, int(_SHARED * (slots or default)) - others)

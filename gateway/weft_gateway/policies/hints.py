@@ -90,6 +90,7 @@ BY_DEADLINE: Final = "applied: the orders for deadlines use it"
 AS_CLASS: Final = "applied as the class of the program"
 AS_TARGET: Final = "applied as the target of the program"
 IF_ABLE: Final = "applied if the replica takes the call"
+THERE: Final = "applied: the call runs there"
 IN_FORECASTS: Final = "applied: forecasts of calls with a deadline use it"
 _FATES: Final = {
     "kind": IN_FORECASTS,
@@ -135,6 +136,15 @@ def read_hints(body: Mapping[str, Any], headers: Mapping[bytes, bytes], raw: byt
     if marked:
         _read_marks(body, found, winners, fates)
     return Hints(**found, tags=tags, fates=tuple(fates[:_MAX_FATES]))
+
+
+def with_replica_fate(fates: tuple[str, ...], there: bool, refusal: str) -> tuple[str, ...]:
+    """Return the fates of a call whose replica is chosen. there: whether it is the one that the
+    client has named; refusal: why not.
+    """
+    return tuple(
+        [text.replace(IF_ABLE, THERE if there else f"ignored: {refusal}") for text in fates]
+    )
 
 
 def _at(

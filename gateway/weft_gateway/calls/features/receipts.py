@@ -11,6 +11,7 @@ from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.placement import counted_alone
 from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
+from weft_gateway.policies.hints import THERE
 from weft_gateway.programs.identity import Identity
 from weft_gateway.programs.lineage.rules import shown
 from weft_gateway.telemetry.receipts import Receipt, Receipts
@@ -116,7 +117,8 @@ def _fates(fates: tuple[str, ...], *, taken: bool) -> tuple[tuple[str, str], ...
     found = []
     for text in fates:
         name, _, fate = text.partition("=")
-        if not taken and fate.startswith("applied"):
+        # The gateway alone applies the hint of a replica.
+        if not taken and fate.startswith("applied") and fate != THERE:
             fate = _NOT_TAKEN
         found.append((name, fate))
     return tuple(found)
