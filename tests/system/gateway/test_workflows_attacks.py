@@ -210,7 +210,8 @@ async def test_a_full_disk_ends_no_run(engine: Any, weft: Any, monkeypatch: Any)
         client = gateway.client
         workflow = await created(client)
         flows = gateway.parts.offline.flows
-        save, refused_states = flows.store.save, []
+        save = flows.store.save
+        refused_states: list[str] = []
 
         def full(one: Any) -> None:
             if one.status.value != "queued" and refused_states.count("completed") < 3:
