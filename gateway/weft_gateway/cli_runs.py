@@ -214,6 +214,8 @@ def _analyze(counts: Any) -> None:
 
     names = ("operator", "done", "failed", "calls", "merged", "cached", "prompt", "hit", "output")
     table = Table(*names)
+    # A long name takes several lines: cut names would be ambiguous.
+    table.columns[0].overflow = "fold"
     for name, one in sorted(counts.items()):
         usage = one.usage
         # Not all engines report it.

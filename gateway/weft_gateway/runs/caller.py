@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import cycle
 from random import Random
 from time import time
@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
+from weft_gateway.marks import nearest
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.runs.retry import may_pass, pause
 from weft_gateway.workflows.commands import Failure, Usage, Work
@@ -106,12 +107,30 @@ class HttpCaller:
 
     async def only_model(self) -> str:
         """Return the model of a gateway that serves one. Raises JobError."""
-        cards = (await self._get("/v1/models")).get("data")
-        names = [str(card.get("id")) for card in cards or () if isinstance(card, dict)]
+        names = await self._models()
         if len(names) != 1:
             known = ", ".join(names) or "none"
             raise JobError(f"the workflow names no model, and {self._base} serves: {known}")
         return names[0]
+
+    async def check_models(self, wanted: Iterable[str]) -> None:
+        """Raise JobError if the server lists its models, and one of these is not among them: each
+        call to it would fail.
+        """
+        names = await self._models()
+        unknown = [name for name in dict.fromkeys(wanted) if name not in names]
+        if names and unknown:
+            raise JobError(
+                "\n".join(
+                    f"{self._base} does not serve the model {name!r}{nearest(name, names)}"
+                    for name in unknown
+                )
+            )
+
+    async def _models(self) -> list[str]:
+        cards = (await self._get("/v1/models")).get("data")
+        listed = cards if isinstance(cards, list) else ()
+        return [str(card.get("id")) for card in listed if isinstance(card, dict)]
 
     async def servers(self) -> list[Server]:
         """Return the healthy replicas that take new programs; their programs are the windows of

@@ -127,10 +127,15 @@ def makes_calls(workflow: Workflow) -> bool:
     return any(isinstance(body, Llm | LangGraph) for _, body in bodies(workflow.operators))
 
 
+def models_of(workflow: Workflow) -> tuple[str, ...]:
+    """Return the models of the LLM operators; "" for an operator without one."""
+    calls = [body for _, body in bodies(workflow.operators) if isinstance(body, Llm)]
+    return tuple(dict.fromkeys(call.model or workflow.model for call in calls))
+
+
 def needs_model(workflow: Workflow) -> bool:
     """Whether an LLM operator has no model."""
-    calls = [body for _, body in bodies(workflow.operators) if isinstance(body, Llm)]
-    return not workflow.model and any(not call.model for call in calls)
+    return "" in models_of(workflow)
 
 
 def bodies(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, Body]]:

@@ -13,7 +13,15 @@ from typing import Final, NamedTuple
 from weft_gateway.runs.budget import Budget
 from weft_gateway.runs.caller import HttpCaller, Server
 from weft_gateway.runs.errors import JobError
-from weft_gateway.runs.job import Job, Opened, bodies, check_tools, makes_calls, needs_model
+from weft_gateway.runs.job import (
+    Job,
+    Opened,
+    bodies,
+    check_tools,
+    makes_calls,
+    models_of,
+    needs_model,
+)
 from weft_gateway.runs.journal import JournalError
 from weft_gateway.runs.rows import RowsError
 from weft_gateway.runs.runner import Outcome, Runner
@@ -81,6 +89,8 @@ async def run(
             if needs_model(workflow):
                 workflow = replace(workflow, model=await caller.only_model())
                 journal.pin("model", workflow.model)
+            if names := models_of(workflow):
+                await caller.check_models(names)
         _, failed, used = journal.counts()
         budget = Budget(options.tokens, options.errors, used, failed)
         plan, at_once = Grouped(workflow, windows, serves), _tools(workflow, windows)

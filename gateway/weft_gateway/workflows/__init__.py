@@ -7,4 +7,11 @@ representation, which YAML (`spec`), Python (`weft.workflow`) and LangGraph (`la
 to; `templates` has the prompts. `rewrite` removes work that the outputs do not need, `signature`
 names calls that have the same answer, `evaluate` defines the meaning of a graph, and `explain`
 shows a plan with its costs before it runs.
+
+`dispatch` runs a graph over rows, with `wavefront` for the rows in progress, `windows` for the
+calls in flight, and `commands` for its caller. `groups` is the plan of `weft run`, and `shards`
+divides a run between machines by the same columns.
+
+Only the bench (`weft_bench.workflows`) uses the planner: `plan` with `orders`, `schedule`,
+`placing`, `predict`, `problem`, and the `baselines` and `placement` that it is compared with.
 """

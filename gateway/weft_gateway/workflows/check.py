@@ -70,15 +70,6 @@ def problems(workflow: Workflow) -> list[Problem]:
     return found
 
 
-def missing_columns(workflow: Workflow, columns: Collection[str]) -> list[str]:
-    """Return one message per input of the workflow that the data do not contain."""
-    return [
-        f"column {name!r} is missing{nearest(name, columns) if columns else ''}"
-        for name in workflow.inputs
-        if name not in columns
-    ]
-
-
 def type_of(operator: Operator) -> InputType:
     """Return the type of an operator's value; ANY if it is not known before the run."""
     if operator.for_each is not None:

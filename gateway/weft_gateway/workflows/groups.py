@@ -24,7 +24,7 @@ from weft_gateway.workflows.templates import Placeholder, Template
 
 # Groups that are remembered after their last row; the KV cache of an engine has fewer prefixes.
 _GROUPS: Final = 65_536
-# Columns of a path.
+# Columns by which rows are grouped.
 _DEPTH: Final = 4
 
 
@@ -53,9 +53,9 @@ def _columns(one: Operator, body: Llm, workflow: Workflow) -> tuple[str, ...]:
         for names in _placeholders(message.content):
             read = {one.for_each or "" if name in ("item", "index") else name for name in names}
             if not read <= workflow.inputs.keys():
-                return tuple(found)[:_DEPTH]
+                return tuple(found)
             found.update(dict.fromkeys(sorted(read)))
-    return tuple(found)[:_DEPTH]
+    return tuple(found)
 
 
 def _placeholders(template: Template) -> Iterator[tuple[str, ...]]:
@@ -96,7 +96,7 @@ class Grouped:
         without an entry serves all.
         """
         self._windows = dict(windows)
-        self._path = leading_columns(workflow)
+        self._path = leading_columns(workflow)[:_DEPTH]
         able = {
             name: tuple(
                 window for window in windows if model in (serves or {}).get(window, {model})

@@ -11,27 +11,25 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, Final
 
 import orjson
 
-from weft_gateway.workflows.graph import Branch, Llm, Loop, Operator, Workflow
-from weft_gateway.workflows.templates import Placeholder, Template
+from weft_gateway.workflows.graph import Workflow
+from weft_gateway.workflows.groups import leading_columns
 
 # The part of a machine's rows by which a cut may move.
 _SLACK: Final = 0.1
 
 
 def group_columns(workflow: Workflow) -> tuple[str, ...]:
-    """Return the columns whose values name the group of a row: those with which the prompts of most
-    LLM operators begin. The last of several columns is left out, because it usually differs in
-    each row. Empty if most prompts begin with answers, or read no column.
+    """Return the columns whose values name the group of a row: the leading columns. The last of
+    several is left out, because it usually differs in each row.
     """
-    found = Counter(_columns(one, body, workflow) for one, body in _calls(workflow.operators))
-    path = max(found, key=lambda each: found[each]) if found else ()
+    path = leading_columns(workflow)
     return path[:-1] or path
 
 
@@ -70,28 +68,3 @@ def _cut(ends: Sequence[int], rows: int, at: int, count: int) -> int:
     best = min((ends[i] for i in (near - 1, near) if 0 <= i < len(ends)),
                key=lambda end: abs(end - ideal), default=ideal)  # fmt: skip
     return best if abs(best - ideal) <= _SLACK * rows / count else ideal
-
-
-def _calls(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, Llm]]:
-    for one in operators:
-        if isinstance(one.body, Llm):
-            yield one, one.body
-        elif isinstance(one.body, Branch):
-            yield from ((one, case.body) for case in one.body.cases if isinstance(case.body, Llm))
-        elif isinstance(one.body, Loop):
-            yield from _calls(one.body.body)
-
-
-def _columns(one: Operator, body: Llm, workflow: Workflow) -> tuple[str, ...]:
-    """Return the columns that a prompt reads before an answer, in their order."""
-    found: dict[str, None] = {}
-    for message in body.messages:
-        for part in message.content.parts:
-            if not isinstance(part, Placeholder):
-                continue
-            names = Template(part.source, (part,), message.content.bindings).names
-            read = {one.for_each or "" if name in ("item", "index") else name for name in names}
-            if not read <= workflow.inputs.keys():
-                return tuple(found)
-            found.update(dict.fromkeys(sorted(read)))
-    return tuple(found)

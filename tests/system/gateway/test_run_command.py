@@ -275,6 +275,19 @@ async def test_a_gateway_that_does_not_answer_is_an_error(tmp_path):
     assert status == 2, text
 
 
+async def test_a_model_without_a_replica_is_an_error_before_any_call(engine, weft, tmp_path):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        workflow = tmp_path / "wf.yaml"
+        workflow.write_text(workflow.read_text().replace("model: tiny", "model: tinyy"))
+        runs.rows([{"docs": ["d"], "question": "q"}])
+        status, text = await runs.run("out.jsonl")
+        assert status == 2, text
+        assert "does not serve the model 'tinyy'; did you mean tiny?" in text
+        assert not stub.requests
+        assert {path.name for path in tmp_path.iterdir()} == {"wf.yaml", "in.jsonl"}
+
+
 async def test_explain_runs_nothing(tmp_path):
     runs = Runs(tmp_path, "http://127.0.0.1:9")
     process = await runs.start("out.jsonl", "--explain")
