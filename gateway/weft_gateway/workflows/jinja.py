@@ -34,10 +34,14 @@ _CACHED: Final = 4096
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset({"*", "**", "%"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Refuse operations whose result can be very large."""
+        if operator == "+":
+            for one in (left, right):
+                if isinstance(one, str | list | tuple):
+                    meter_of(context).take(one)
         if operator == "%" and isinstance(left, str):
             raise TemplateError("'%' formats no text in templates; use '~' to join texts")
         if operator == "**" and not (_is_number(right) and abs(right) <= _MAX_EXPONENT):

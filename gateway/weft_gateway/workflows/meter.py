@@ -138,6 +138,12 @@ def _joined(meter: Meter, items: Any, separator: Any = "", attribute: Any = None
         meter.text(len(item) if isinstance(item, str) else len(str(item)))
 
 
+def _summed(meter: Meter, items: Any, attribute: Any = None, start: Any = 0) -> None:
+    # A sum of lists copies the earlier ones at each step.
+    if not isinstance(start, int | float):
+        raise TemplateError("'sum' adds numbers, so `start` is a number")
+
+
 def _rounded(meter: Meter, value: Any, precision: int = 0, method: str = "common") -> None:
     if abs(precision) > _MAX_PLACES:
         raise TemplateError(f"'round' takes at most {_MAX_PLACES} places")
@@ -156,5 +162,6 @@ def _wrapped(
 
 
 _BEFORE: Final[Mapping[str, Callable[..., None]]] = {
-    "replace": _replaced, "join": _joined, "round": _rounded, "wordwrap": _wrapped,
+    "replace": _replaced, "join": _joined, "round": _rounded, "sum": _summed,
+    "wordwrap": _wrapped,
 }  # fmt: skip

@@ -38,6 +38,8 @@ def loops(depth: int, body: str) -> str:
         "{{ 1.5 | round(10**9, 'ceil') }}",
         "{{ text | wordwrap(1, wrapstring=text) }}",
         "{{ xs | slice(10**9) | list | length }}",
+        "{{ ([[1]] * 10) | sum(start=[]) | length }}",
+        loops(1, "{{ (xs + xs) | length }}"),
         "{{ text.center(10**9) }}",
         "{{ '%*d' % (10**9, 1) }}",
     ],
