@@ -151,6 +151,7 @@ class BatchRunner:
             what = f"The input file cannot be read: {error.strerror}."
             self._failed(batch, [LineError("input_unreadable", what)])
         else:
+            await self.sender.look()
             self.active[batch.id] = active
             self.sender.sources[batch.id] = _Lane(self, active)
             self.store.save(batch)

@@ -194,6 +194,7 @@ class FlowRunner:
         async with Child(limits.memory_bytes, limits.stall_s) as child:
             calls = RunCalls(run.tenant, run.id, self.submit, child.send)
             live = Live(run, calls, child)
+            await self.sender.look()
             if not finish:
                 _enter(run, RunStatus.IN_PROGRESS)
             self._save(run)

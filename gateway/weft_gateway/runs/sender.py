@@ -102,6 +102,10 @@ class Sender:
             while free > 0 and self._send_next(replica, replicas, now_s):
                 free -= 1
 
+    async def look(self) -> None:
+        """Read the calls of all gateways before a source begins. Later, each call reads them."""
+        await self.table.count()
+
     def most(self) -> int:
         """Return the largest window of all replicas together, at least that of one replica."""
         slots = [replica.slots for replica in self.registry.able()] or [0]

@@ -150,3 +150,45 @@ async def test_gateways_with_separate_folders_do_not_share_batches(
             await second.batches.create(
                 input_file_id=batch.input_file_id, endpoint=CHAT, completion_window="24h"
             )
+
+
+async def test_batches_leave_room_for_clients_of_other_gateways(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    held, gate = asyncio.Event(), asyncio.Event()
+    running, most = 0, 0
+
+    async def script(wire: Any, request: Any) -> None:
+        nonlocal running, most
+        if not request.json["messages"]:
+            await held.wait()
+            await wire.plain({})
+            return
+        running += 1
+        await gate.wait()
+        most = max(most, running)
+        await asyncio.sleep(0.02)
+        running -= 1
+        await chat(wire, request)
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub, redis_url=redis.url, batch_calls=8) as owner,
+        weft(stub, redis_url=redis.url) as other,
+        client_of(owner) as client,
+    ):
+        call = asyncio.create_task(other.call())
+        await until(lambda: len(stub.requests) == 1)
+        file_id = await upload(client, lines(*map(line, range(40))))
+        batch = await client.batches.create(
+            input_file_id=file_id, endpoint=CHAT, completion_window="24h"
+        )
+        await until(lambda: running >= 3)
+        held.set()
+        assert (await call).status_code == 200
+        gate.set()
+        assert (await ended(client, batch.id)).status == "completed"
+        # Half of the slots, because the client may call again soon.
+        assert most <= 4
+        # The other gateway reads the counts with its calls.
+        assert (await other.call()).status_code == 200
