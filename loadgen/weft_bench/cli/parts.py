@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -181,34 +181,65 @@ SHUFFLED: Final = "shuffled"
 ORDERS_OF_ROWS: Final = (GROUPED, SHUFFLED)
 
 
-@command(parts, "workflows", "weft_bench.mapred.command")
+TATQA: Final = "tatqa"
+SPIDER: Final = "spider"
+WORKFLOWS: Final = (TATQA, SPIDER)
+_PRESETS: Final = {TATQA: "8b-a100", SPIDER: "8b-a100,32b-a100"}
+_REPLICAS: Final = {TATQA: 2, SPIDER: 4}
+
+
+def _with_defaults(_: typer.Context, options: WorkflowsOptions) -> WorkflowsOptions:
+    if options.workload == SPIDER and not options.emulated:
+        raise typer.BadParameter("spider needs two models: it runs on emulated engines only")
+    return options.whole()
+
+
+@command(parts, "workflows", "weft_bench.mapred.command", check=_with_defaults)
 @dataclass(frozen=True, slots=True)
 class WorkflowsOptions:
-    """Compare `weft run` with LangGraph on a map-reduce workflow over TAT-QA, on two replicas.
+    """Compare `weft run` with LangGraph on map-reduce over TAT-QA, or with LangGraph and Helium's
+    Algorithm 1 on text to SQL over Spider with two models.
 
     Needs langgraph and langchain-openai. Exit status 1: a goal is missed, answers differ, or the
     machine was too slow for emulated engines.
     """
 
     data: Annotated[str, Option(help="folder of the recorded workloads")]
+    workload: Annotated[
+        str,
+        choice("weft_bench.cli.parts:WORKFLOWS"),
+        Option(help="tatqa, or spider: emulated engines of two models"),
+    ] = TATQA
     engines: Annotated[
         str,
         choice("weft_bench.cli.peers:ENGINES"),
         Option(help="emulated, or real: vLLM with the demo model on a CPU"),
     ] = EMULATED
     base_url: BaseUrl = ""
+    replicas: Annotated[
+        int, Option(min=0, max=16, help="engines; 0: two for tatqa, four for spider")
+    ] = 0
     rows: Annotated[
         tuple[str, ...],
         choice("weft_bench.cli.parts:ORDERS_OF_ROWS", several=True),
         Option(help="orders of the rows: grouped, shuffled, or both, comma-separated"),
     ] = ORDERS_OF_ROWS
-    contexts: Annotated[int, Option(min=1, max=250, help="contexts, of six questions each")] = 14
+    contexts: Annotated[
+        int,
+        Option(min=1, max=250, help="contexts of six questions; spider: databases of twelve"),
+    ] = 14
     tokens: Annotated[int, Option(min=1, max=1024, help="tokens of an answer")] = 32
     seeds: Annotated[int, Option(min=1, max=100, help="draws of the contexts")] = 1
     first_seed: Annotated[int, Option(min=0, help="the first of them")] = 0
     slots: Annotated[int, Option(min=1, help="calls that a replica runs at once")] = 16
     kv_blocks: Annotated[int, Option(min=64, help="KV blocks of a replica")] = 2000
-    preset: Annotated[str, Option(help="emulated: engine, such as 8b-a100")] = "8b-a100"
+    preset: Annotated[
+        str,
+        Option(
+            help="emulated: engines in turn; default: 8b-a100, for spider 8b-a100,32b-a100 (the "
+            "small model first)"
+        ),
+    ] = ""
     dilate: Annotated[
         float, Option(min=0.001, help="emulated: factor on all times of the engines")
     ] = 4.0
@@ -218,6 +249,11 @@ class WorkflowsOptions:
     def emulated(self) -> bool:
         """Whether the engines are emulated."""
         return self.engines == EMULATED
+
+    def whole(self) -> WorkflowsOptions:
+        """Return the options with the defaults of the workload."""
+        replicas = self.replicas or _REPLICAS[self.workload]
+        return replace(self, replicas=replicas, preset=self.preset or _PRESETS[self.workload])
 
 
 @command(parts, "tenants", "weft_bench.tenants.command")

@@ -1,3 +1,3 @@
-"""Map-reduce over the questions of TAT-QA: seven experts and an editor, by `weft run` and by
-LangGraph, on the same engines.
+"""Batch workflows by `weft run`, by LangGraph and by Helium's Algorithm 1, on the same engines:
+map-reduce over TAT-QA, and text to SQL over Spider with two models.
 """

@@ -1,35 +1,29 @@
-"""`weft bench workflows`: map-reduce over TAT-QA by `weft run` and by LangGraph."""
+"""`weft bench workflows`: batch workflows by `weft run`, by LangGraph and by Algorithm 1."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import log
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
 from weft_bench.cli.parts import GROUPED, SHUFFLED, WorkflowsOptions
-from weft_bench.mapred.plays import Play, Played, PlayError, Servers, langgraph, play, weft_run
-from weft_bench.mapred.workload import EXPERTS, rows
+from weft_bench.mapred.plays import Played, PlayError, Servers, play, weft_run
+from weft_bench.mapred.workloads import COMPUTED, OURS, SECONDS, SYSTEMS, WORKLOADS, Rows
 from weft_bench.report.figures import refuse
 from weft_bench.report.page import conclude
 from weft_bench.stack.local import StackError, stack_at
+from weft_bench.studies.cells import Estimate, estimate, geometric
 
-OURS: Final = "weft run"
-SYSTEMS: Final[Mapping[str, Play]] = {
-    "LangGraph, replicas in turn": langgraph(direct=True),
-    "LangGraph, Weft's gateway": langgraph(direct=False),
-    OURS: weft_run,
-}
-# Goals of this project on real engines: over each of the others.
-COMPUTED_GOAL: Final = 0.5
-SECONDS_GOAL: Final = 0.75
 _LATE: Final = 0.01
+_NUMBERS: Final = {2: "two", 4: "four"}
 _COLUMNS: Final = (
     "rows", "system", "seconds", "weft run over it", "computed prompt tokens",
-    "weft run over it", "cached", "calls",
+    "weft run over it", "cached", "calls", "late",
 )  # fmt: skip
 
 
@@ -45,13 +39,12 @@ class Cell:
 
 def run(options: WorkflowsOptions) -> int:
     """Play and report. Returns the exit status: 1 if a goal is missed, 2 for invalid input."""
+    workload = WORKLOADS[options.workload]
     try:
         inputs = {
-            (order, seed): rows(
-                Path(options.data), options.contexts, seed, shuffled=order == SHUFFLED
-            )
-            for order in options.rows
+            (order, seed): workload.rows(options, order, seed)
             for seed in range(options.first_seed, options.first_seed + options.seeds)
+            for order in options.rows
         }
         with (
             stack_at(options.base_url, lambda: (stack_options(options), {})) as base,
@@ -69,20 +62,21 @@ def run(options: WorkflowsOptions) -> int:
     for cell in shown:
         del cell["answers"]
     kind = "emulated" if options.emulated else "real"
+    count = _NUMBERS.get(options.replicas, str(options.replicas))
     return conclude(
         command_of(options),
-        f"Map-reduce over TAT-QA, two {kind} replicas",
+        f"{workload.title}, {count} {kind} replicas",
         "emulated" if options.emulated else "real, CPU",
         [table(cells, options)],
         shown,
-        missed(cells, goals=not options.emulated),
+        missed(cells, options),
         options.json_file,
     )
 
 
 def stack_options(options: WorkflowsOptions) -> list[str]:
     """Return the options of `weft up`."""
-    line = ["--replicas", "2"]
+    line = ["--replicas", str(options.replicas)]
     if options.emulated:
         line += ["--emulated", "--preset", options.preset, "--dilate", f"{options.dilate:g}"]
     line += ["--", "--max-num-seqs", str(options.slots)]
@@ -91,7 +85,8 @@ def stack_options(options: WorkflowsOptions) -> list[str]:
 
 def command_of(options: WorkflowsOptions) -> str:
     """Return the command line that repeats this run, with DATA for the data folder."""
-    words = ["weft bench workflows --data DATA", f"--engines {options.engines}"]
+    words = [f"weft bench workflows --data DATA --workload {options.workload}"]
+    words.append(f"--engines {options.engines} --replicas {options.replicas}")
     if options.emulated:
         words.append(f"--preset {options.preset} --dilate {options.dilate:g}")
     words.append(f"--rows {','.join(options.rows)}")
@@ -103,81 +98,99 @@ def command_of(options: WorkflowsOptions) -> str:
 def _plays(
     options: WorkflowsOptions,
     servers: Servers,
-    inputs: Mapping[tuple[str, int], Sequence[Mapping[str, str]]],
+    inputs: Mapping[tuple[str, int], Rows],
     work: Path,
 ) -> list[Cell]:
     """Play all systems on each input. Each input begins with another system."""
     found = []
+    workload = WORKLOADS[options.workload]
+    everything = [row for rows in inputs.values() for row in rows]
+    databases = workload.databases(options, everything, work)
     # The first calls of an engine are slower.
-    play(weft_run, servers, next(iter(inputs.values()))[:6], options.tokens, work)
+    first = workload.task(options, servers, next(iter(inputs.values()))[:6], databases)
+    play(weft_run, servers, first, work)
     for number, ((order, seed), given) in enumerate(inputs.items()):
-        names = list(SYSTEMS)
-        for name in names[number % 3 :] + names[: number % 3]:
-            played = play(SYSTEMS[name], servers, given, options.tokens, work)
+        task = workload.task(options, servers, given, databases)
+        turn = number % len(workload.systems)
+        for name in workload.systems[turn:] + workload.systems[:turn]:
+            played = play(SYSTEMS[name], servers, task, work)
             if options.emulated:
                 played = replace(played, seconds=played.seconds / options.dilate)
             found.append(Cell(order, seed, name, played))
             print(
                 f"{order}, seed {seed}, {name}: {played.seconds:.1f} s, "
-                f"{played.computed:,} of {played.prompt:,} prompt tokens computed",
+                f"{played.computed:,} of {played.prompt:,} prompt tokens computed, "
+                f"{played.calls} calls, {played.late:.1%} late",
                 flush=True,
             )
     return found
 
 
-def _sum(cells: Sequence[Cell], order: str, system: str, name: str) -> float:
-    return sum(
-        float(getattr(one.played, name))
+def _series(cells: Sequence[Cell], order: str, system: str, name: str) -> dict[int, float]:
+    """Return a figure of a system by seed."""
+    return {
+        one.seed: float(getattr(one.played, name))
         for one in cells
         if one.order == order and one.system == system
-    )
+    }
 
 
-def _over(cells: Sequence[Cell], order: str, system: str, name: str) -> float:
-    """Return our figure over that of a system, on the same rows."""
-    theirs = _sum(cells, order, system, name)
-    return _sum(cells, order, OURS, name) / theirs if theirs else float("nan")
+def over(cells: Sequence[Cell], order: str, system: str, name: str) -> Estimate:
+    """Return our figure over that of a system, on the same rows: the geometric mean over seeds."""
+    ours = _series(cells, order, OURS, name)
+    theirs = _series(cells, order, system, name)
+    shared = [seed for seed in ours if ours[seed] > 0 and theirs.get(seed, 0.0) > 0]
+    return geometric([log(ours[seed] / theirs[seed]) for seed in shared])
 
 
 def _orders(cells: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(one.order for one in cells))
 
 
+def _systems(cells: Sequence[Cell]) -> list[str]:
+    played = {one.system for one in cells}
+    return [name for name in SYSTEMS if name in played]
+
+
 def table(cells: Sequence[Cell], options: WorkflowsOptions) -> dict[str, Any]:
-    """Return the table: sums over all seeds, and ratios of the sums."""
+    """Return the table: means over seeds, and ratios seed by seed, with 95% intervals."""
     shown = []
     for order in _orders(cells):
-        for system in SYSTEMS:
-            prompt = _sum(cells, order, system, "prompt")
-            ours = system == OURS
+        for system in _systems(cells):
+            mine = {
+                name: list(_series(cells, order, system, name).values())
+                for name in (SECONDS, COMPUTED, "prompt", "cached", "calls", "late")
+            }
+            prompt = sum(mine["prompt"])
             ratios = [
-                "" if ours else f"{_over(cells, order, system, name):.3f}"
-                for name in ("seconds", "computed")
+                "" if system == OURS else str(over(cells, order, system, name))
+                for name in (SECONDS, COMPUTED)
             ]
             shown.append(
                 [
-                    order, system, f"{_sum(cells, order, system, 'seconds'):.1f}", ratios[0],
-                    f"{_sum(cells, order, system, 'computed'):,.0f}", ratios[1],
-                    f"{_sum(cells, order, system, 'cached') / prompt:.0%}" if prompt else "",
-                    f"{_sum(cells, order, system, 'calls'):,.0f}",
+                    order, system, str(estimate(mine[SECONDS])), ratios[0],
+                    str(estimate(mine[COMPUTED])), ratios[1],
+                    f"{sum(mine['cached']) / prompt:.0%}" if prompt else "",
+                    str(estimate(mine["calls"])),
+                    f"{max(mine['late']):.1%}" if options.emulated else "-",
                 ]
             )  # fmt: skip
-    questions = options.contexts * 6
+    seeds = f"{options.seeds} seed" + ("s" if options.seeds > 1 else "")
     return {
-        "title": f"{questions} questions about {options.contexts} contexts by {len(EXPERTS)} "
-        f"experts and an editor, answers of {options.tokens} tokens, {options.seeds} seeds. "
-        f"LangGraph runs `abatch` without a limit of calls at once. `{GROUPED}`: the questions of "
-        f"a context are neighbours; `{SHUFFLED}`: rows in random order. The time of `{OURS}` "
-        "includes the start of its process",
+        "title": f"{WORKLOADS[options.workload].about(options)}. Answers have {options.tokens} "
+        f"tokens; {seeds}, means with 95% intervals. LangGraph runs `abatch` without a limit of "
+        f"calls at once. `{GROUPED}`: the questions of a context are neighbours; `{SHUFFLED}`: "
+        f"rows in random order. The times of `{OURS}` and of Algorithm 1 include the start of "
+        "their process. `late`: the greatest share of a play",
         "labels": 2,
         "columns": list(_COLUMNS),
         "rows": shown,
     }
 
 
-def missed(cells: Sequence[Cell], *, goals: bool) -> list[str]:
-    """Return the missed goals, plays with other answers, and plays on a machine that was too slow.
-    goals: whether those of real engines apply.
+def missed(cells: Sequence[Cell], options: WorkflowsOptions) -> list[str]:
+    """Return the missed goals, plays with other answers, and plays on a machine that was too
+    slow.
     """
     found = []
     answers: dict[tuple[str, int], tuple[str, ...]] = {}
@@ -189,11 +202,11 @@ def missed(cells: Sequence[Cell], *, goals: bool) -> list[str]:
             found.append(f"{of}: {unlike} of {len(same)} answers differ")
         if one.played.late > _LATE:
             found.append(f"{of}: the machine was too slow: {one.played.late:.1%} late")
-    for order in _orders(cells) if goals else ():
-        for system in SYSTEMS:
-            for name, goal in (("computed", COMPUTED_GOAL), ("seconds", SECONDS_GOAL)):
-                ratio = _over(cells, order, system, name)
-                if system != OURS and not ratio <= goal:
-                    what = "computed prompt tokens" if name == "computed" else "seconds"
-                    found.append(f"{order}, over {system}: {what} {ratio:.3f}, goal {goal:g}")
+    for order in _orders(cells):
+        for system, goals in WORKLOADS[options.workload].goals[options.emulated].items():
+            for name, goal in goals.items():
+                ratio = over(cells, order, system, name)
+                if not ratio.middle <= goal:
+                    what = "computed prompt tokens" if name == COMPUTED else SECONDS
+                    found.append(f"{order}, over {system}: {what} {ratio}, goal {goal:g}")
     return found

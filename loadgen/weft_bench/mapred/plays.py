@@ -1,4 +1,4 @@
-"""One play of the workflow by one system: wall time, prompt tokens and answers."""
+"""One play of a workflow by one system: wall time, prompt tokens and answers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from typing import Any, Final
 import httpx
 import orjson
 
-from weft_bench.mapred import langgraph_play
-from weft_bench.mapred.workload import workflow
+from weft_bench.mapred import algorithm_1, langgraph_play
 
 _TIMEOUT_S: Final = 3600.0
 _COUNTERS: Final = {
@@ -26,6 +25,8 @@ _COUNTERS: Final = {
     "busy": "weft_emulated_busy_seconds_total",
     "late": "weft_emulated_late_seconds_total",
 }
+# Columns of an output that are not the workflow's.
+_OWN: Final = ("row", "error")
 
 
 class PlayError(RuntimeError):
@@ -34,18 +35,25 @@ class PlayError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """gateway: base URL. engines: base URLs of its engines. model: the one that they serve."""
+    """gateway: base URL. engines: base URLs of its engines, and the models of each. models: those
+    that the gateway serves.
+    """
 
     gateway: str
-    engines: tuple[str, ...]
-    model: str
+    engines: Mapping[str, tuple[str, ...]]
+    models: tuple[str, ...]
 
     @classmethod
     def at(cls, gateway: str) -> Servers:
         """Ask a gateway. Raises httpx.HTTPError."""
         health = httpx.get(f"{gateway}/health", trust_env=False).json()
-        card = httpx.get(f"{gateway}/v1/models", trust_env=False).json()["data"][0]
-        return cls(gateway, tuple(one["url"] for one in health["replicas"]), card["id"])
+        cards = httpx.get(f"{gateway}/v1/models", trust_env=False).json()["data"]
+        engines = {one["url"]: tuple(one["models"]) for one in health["replicas"]}
+        return cls(gateway, engines, tuple(card["id"] for card in cards))
+
+    def of(self, model: str) -> list[str]:
+        """Return the base URLs of the engines of a model."""
+        return [url for url, models in self.engines.items() if model in models]
 
     def reset(self) -> None:
         """Empty the prefix caches of all engines. Raises httpx.HTTPError."""
@@ -63,6 +71,22 @@ class Servers:
                     if line.startswith((f"{series} ", f"{series}{{")):
                         totals[name] += float(line.rpartition(" ")[2])
         return totals
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A workflow over rows. graph: its name for LangGraph. text: for `weft run`. models: names, in
+    the order of the workload. tokens: of each answer. databases: files of SQLite by connection.
+    kv_tokens: that a replica's cache holds, for Algorithm 1.
+    """
+
+    graph: str
+    text: str
+    models: tuple[str, ...]
+    tokens: int
+    rows: Sequence[Mapping[str, Any]]
+    databases: Mapping[str, str]
+    kv_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +109,15 @@ class Played:
         return self.prompt - self.cached
 
 
-# Plays the rows with a number of tokens in each answer, in a folder. Returns wall time and answers.
-Play = Callable[[Servers, Sequence[Mapping[str, str]], int, Path], tuple[float, list[str]]]
+# Plays a task, in a folder. Returns wall time and answers.
+Play = Callable[[Servers, Task, Path], tuple[float, list[str]]]
 
 
-def play(
-    system: Play, servers: Servers, rows: Sequence[Mapping[str, str]], tokens: int, folder: Path
-) -> Played:
+def play(system: Play, servers: Servers, task: Task, folder: Path) -> Played:
     """Play with empty caches. Raises PlayError and httpx.HTTPError."""
     servers.reset()
     before = servers.counters()
-    seconds, answers = system(servers, rows, tokens, folder)
+    seconds, answers = system(servers, task, folder)
     after = servers.counters()
     found = {name: after[name] - before[name] for name in before}
     return Played(
@@ -108,40 +130,71 @@ def play(
     )
 
 
-def weft_run(
-    servers: Servers, rows: Sequence[Mapping[str, str]], tokens: int, folder: Path
-) -> tuple[float, list[str]]:
+def weft_run(servers: Servers, task: Task, folder: Path) -> tuple[float, list[str]]:
     """`weft run`, with the start of its process and its planning."""
-    (folder / "mapred.yaml").write_text(workflow(servers.model, tokens))
-    (folder / "in.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    more = [part for name, file in task.databases.items() for part in _connection(name, file)]
     command = [
-        sys.executable, "-m", "weft_gateway.cli", "run", "mapred.yaml", "--input", "in.jsonl",
-        "--output", "out.jsonl", "--gateway", servers.gateway, "--quiet",
+        sys.executable, "-m", "weft_gateway.cli", "run", "workflow.yaml", "--input", "in.jsonl",
+        "--output", "out.jsonl", "--gateway", servers.gateway, "--quiet", *more,
     ]  # fmt: skip
-    begun = time.perf_counter()
-    _run(command, folder)
-    seconds = time.perf_counter() - begun
-    lines = (folder / "out.jsonl").read_bytes().splitlines()
-    return seconds, [orjson.loads(line)["answer"] for line in lines]
+    return _timed(command, task, folder)
+
+
+def by_algorithm_1(servers: Servers, task: Task, folder: Path) -> tuple[float, list[str]]:
+    """The runner of `weft run` with Helium's Algorithm 1, with the start of its process."""
+    asked = algorithm_1.Play(
+        servers.gateway, "workflow.yaml", "in.jsonl", "out.jsonl", dict(task.databases),
+        task.kv_tokens,
+    )  # fmt: skip
+    return _timed(
+        [sys.executable, "-m", algorithm_1.__name__, json.dumps(asdict(asked))], task, folder
+    )
 
 
 def langgraph(direct: bool) -> Play:
-    """LangGraph's `abatch` over the gateway, or over the engines in turn."""
+    """LangGraph's `abatch` over the gateway, or over the engines of each model in turn."""
 
-    def played(
-        servers: Servers, rows: Sequence[Mapping[str, str]], tokens: int, folder: Path
-    ) -> tuple[float, list[str]]:
-        urls = servers.engines if direct else (servers.gateway,)
+    def played(servers: Servers, task: Task, folder: Path) -> tuple[float, list[str]]:
         given, output = folder / "rows.json", folder / "answers.json"
-        given.write_text(json.dumps(list(rows)))
+        given.write_text(json.dumps(list(task.rows)))
+        bases = {
+            model: servers.of(model) if direct else [servers.gateway] for model in task.models
+        }
         asked = langgraph_play.Play(
-            [f"{url}/v1" for url in urls], servers.model, tokens, str(given), str(output)
+            task.graph,
+            {model: [f"{url}/v1" for url in urls] for model, urls in bases.items()},
+            list(task.models),
+            task.tokens,
+            str(given),
+            str(output),
+            dict(task.databases),
         )
         command = [sys.executable, "-m", langgraph_play.__name__, json.dumps(asdict(asked))]
         found = json.loads(_run(command, folder).splitlines()[-1])
-        return float(found["seconds"]), json.loads(output.read_text())
+        return float(found["seconds"]), [_text(one) for one in json.loads(output.read_text())]
 
     return played
+
+
+def _connection(name: str, file: str) -> tuple[str, str]:
+    return "--connection", f"{name}={file}"
+
+
+def _timed(command: Sequence[str], task: Task, folder: Path) -> tuple[float, list[str]]:
+    """Run a command on the workflow and its rows. Returns wall time and answers."""
+    (folder / "workflow.yaml").write_text(task.text)
+    rows = b"".join(orjson.dumps(row) + b"\n" for row in task.rows)
+    (folder / "in.jsonl").write_bytes(rows)
+    begun = time.perf_counter()
+    _run(command, folder)
+    seconds = time.perf_counter() - begun
+    lines = map(orjson.loads, (folder / "out.jsonl").read_bytes().splitlines())
+    return seconds, [_text({k: v for k, v in line.items() if k not in _OWN}) for line in lines]
+
+
+def _text(outputs: Mapping[str, Any]) -> str:
+    """Return the outputs of a row as a text that is equal for equal outputs."""
+    return json.dumps(outputs, sort_keys=True)
 
 
 def _run(command: Sequence[str], folder: Path) -> str:

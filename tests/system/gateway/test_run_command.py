@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from support.runs import ROWS, WINDOW, Answers, Runs
 from weft.examples import workflows
-from weft_bench.mapred.plays import Servers, langgraph, weft_run
+from weft_bench.mapred.plays import Servers, Task, by_algorithm_1, langgraph, weft_run
+from weft_bench.mapred.workload import workflow
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -156,17 +157,16 @@ async def test_rows_that_begin_alike_run_on_one_replica(engine, weft, tmp_path):
         assert min(len(asked(a)), len(asked(b))) >= 5
 
 
-async def test_langgraph_has_the_answers_of_weft_run(engine, weft, tmp_path):
+async def test_all_systems_of_the_bench_have_the_same_answers(engine, weft, tmp_path):
     async with engine(script=Answers()) as stub, weft(stub) as gateway:
-        servers = Servers(gateway.url, (stub.url,), "tiny")
+        servers = Servers(gateway.url, {stub.url: ("tiny",)}, ("tiny",))
         rows = [{"context": f"c{n // 3}", "question": f"q{n}"} for n in range(9)]
-        ours, theirs, direct = [
-            await asyncio.to_thread(one, servers, rows, 8, tmp_path)
-            for one in (weft_run, langgraph(direct=False), langgraph(direct=True))
-        ]
-        assert ours[1] == theirs[1] == direct[1]
-        assert len(set(ours[1])) == 9
-        assert len(stub.requests) == 3 * 9 * 8
+        task = Task("tatqa", workflow("tiny", 8), ("tiny",), 8, rows, {}, 32_000)
+        systems = (weft_run, by_algorithm_1, langgraph(direct=False), langgraph(direct=True))
+        found = [(await asyncio.to_thread(one, servers, task, tmp_path))[1] for one in systems]
+        assert all(answers == found[0] for answers in found)
+        assert len(set(found[0])) == 9
+        assert len(stub.requests) == 4 * 9 * 8
 
 
 async def test_a_run_outlives_one_of_its_replicas(engine, weft, tmp_path, until):

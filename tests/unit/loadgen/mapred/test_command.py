@@ -10,13 +10,17 @@ import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.cli.parts import WorkflowsOptions
-from weft_bench.mapred.command import OURS, SYSTEMS, Cell, command_of, missed, stack_options, table
-from weft_bench.mapred.plays import Played
+from weft_bench.mapred.command import Cell, command_of, missed, stack_options, table
+from weft_bench.mapred.plays import Played, Servers
 from weft_bench.mapred.workload import EXPERTS, rows, workflow
+from weft_bench.mapred.workloads import ALGORITHM_1, OURS, WORKLOADS, models_of
 from weft_gateway.workflows.groups import leading_columns
 from weft_gateway.workflows.spec import load
 
-THEIRS = [name for name in SYSTEMS if name != OURS]
+THEIRS = [name for name in WORKLOADS["tatqa"].systems if name != OURS]
+REAL = WorkflowsOptions("DATA", engines="real").whole()
+TATQA = WorkflowsOptions("DATA").whole()
+SPIDER = WorkflowsOptions("DATA", workload="spider").whole()
 
 
 @pytest.fixture
@@ -57,39 +61,80 @@ def test_the_workflow_begins_with_the_context() -> None:
 
 
 def test_goals_are_ratios_over_each_other_system() -> None:
-    assert missed(cells(), goals=True) == []
-    slow = missed(cells(seconds=1.9), goals=True)
+    assert missed(cells(), REAL) == []
+    slow = missed(cells(seconds=1.9), REAL)
     assert slow == [f"grouped, over {name}: seconds 0.950, goal 0.75" for name in THEIRS]
-    many = missed(cells(computed=20), goals=True)
+    many = missed(cells(computed=20), REAL)
     assert all("computed prompt tokens 0.667, goal 0.5" in one for one in many)
-    assert missed(cells(seconds=9), goals=False) == []
+    assert missed(cells(seconds=9), TATQA) == []
 
 
 def test_other_answers_and_late_engines_are_misses() -> None:
-    assert missed(cells(answer="b"), goals=False) == [
+    assert missed(cells(answer="b"), TATQA) == [
         f"grouped, seed 0, {OURS}: 1 of 1 answers differ"
     ]
     late = Cell("grouped", 1, OURS, Played(1.0, 9, 1, 1, 0.2, ()))
-    assert missed([late], goals=False) == [
+    assert missed([late], TATQA) == [
         f"grouped, seed 1, {OURS}: the machine was too slow: 20.0% late"
     ]
 
 
 def test_the_table_has_ratios_on_the_same_rows() -> None:
-    made = table(cells(), WorkflowsOptions("DATA"))
+    made = table(cells(), TATQA)
     assert [row[:4] for row in made["rows"]] == [
-        *(["grouped", name, "2.0", "0.500"] for name in THEIRS),
-        ["grouped", OURS, "1.0", ""],
+        *(["grouped", name, "2.00", "0.500"] for name in THEIRS),
+        ["grouped", OURS, "1.00", ""],
     ]
     assert made["rows"][0][5] == "0.333"
 
 
 def test_commands_name_what_they_ran() -> None:
-    options = WorkflowsOptions("secret/folder", engines="real", kv_blocks=500)
+    options = WorkflowsOptions("secret/folder", engines="real", kv_blocks=500).whole()
     assert "--engines real" in command_of(options)
     assert "secret" not in command_of(options)
     assert stack_options(options)[-2:] == ["--num-gpu-blocks-override", "500"]
-    assert "--emulated" in stack_options(WorkflowsOptions("DATA"))
+    assert "--emulated" in stack_options(TATQA)
+    assert stack_options(SPIDER)[:5] == [
+        "--replicas", "4", "--emulated", "--preset", "8b-a100,32b-a100"
+    ]  # fmt: skip
+    assert "--workload spider" in command_of(SPIDER)
+
+
+def test_goals_of_spider_are_for_each_rival_and_over_seeds() -> None:
+    def plays(ratios: dict[str, float]) -> list[Cell]:
+        made = [Cell("grouped", 0, OURS, Played(1.0, 9, 1, 1, 0.0, ()))]
+        made += [Cell("grouped", 1, OURS, Played(2.0, 9, 1, 1, 0.0, ()))]
+        for name, ratio in ratios.items():
+            for one in made[:2]:
+                slower = Played(one.played.seconds / ratio, 9, 1, 1, 0.0, ())
+                made.append(Cell("grouped", one.seed, name, slower))
+        return made
+
+    goals = WORKLOADS["spider"].goals[True]
+    met = {name: goal["seconds"] - 0.01 for name, goal in goals.items()}
+    assert missed(plays(met), SPIDER) == []
+    assert missed(plays({**met, ALGORITHM_1: 0.9}), SPIDER) == [
+        f"grouped, over {ALGORITHM_1}: seconds 0.900, goal 0.85"
+    ]
+    rows = table(plays(met), SPIDER)["rows"]
+    assert rows[-1][2] == "1.50 [1.00 to 2.00]"
+    assert rows[-2][3] == "0.840"
+
+
+def test_models_are_those_of_the_presets() -> None:
+    two = Servers("http://g", {}, ("emulated-32b", "emulated-8b"))
+    assert models_of(SPIDER, 2, two) == ("emulated-8b", "emulated-32b")
+    assert models_of(TATQA, 1, two) == ("emulated-32b",)
+    with pytest.raises(ValueError, match="emulated-32b, the gateway serves emulated-8b"):
+        models_of(SPIDER, 2, Servers("http://g", {}, ("emulated-8b",)))
+    assert Servers("g", {"a": ("m", "n"), "b": ("n",)}, ("m", "n")).of("n") == ["a", "b"]
+
+
+def test_spider_needs_emulated_engines() -> None:
+    line = ["workflows", "--data", "x", "--workload", "spider", "--engines", "real"]
+    done = CliRunner().invoke(cli.bench, line)
+    assert done.exit_code == 2
+    assert "emulated engines only" in done.output
 
 
 def test_a_missing_data_set_is_an_error_before_engines_start(tmp_path: Path) -> None:
