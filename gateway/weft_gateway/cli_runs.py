@@ -202,9 +202,11 @@ def _explain(job: Any) -> None:
     from rich.console import Console
 
     from weft_gateway.runs.explaining import explained
-    from weft_gateway.workflows.explain_text import text
+    from weft_gateway.workflows.explain_text import PIPE_WIDTH, text
 
-    sys.stdout.write(text(explained(job.workflow, job.input), Console().width))
+    console = Console()
+    width = console.width if console.is_terminal else PIPE_WIDTH
+    sys.stdout.write(text(explained(job.workflow, job.input), width))
 
 
 def _analyze(counts: Any) -> None:

@@ -174,7 +174,7 @@ def _digest(path: Path) -> str:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
-    """Raise _Repeated if an object has a key twice: JSON parsers keep one value and drop the other."""
+    """Raise _Repeated if an object has a key twice: a parser would drop one of the values."""
     seen = set()
     for key, _ in pairs:
         if key in seen:
