@@ -39,7 +39,7 @@ def explain(
     from weft_gateway.runs.graphs import workflow_of
     from weft_gateway.runs.rows import RowsError
     from weft_gateway.workflows.check import WorkflowError
-    from weft_gateway.workflows.explain_text import text
+    from weft_gateway.workflows.explain_text import PIPE_WIDTH, text
 
     try:
         sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
@@ -51,7 +51,9 @@ def explain(
         _fail(str(error))
     else:
         console = Console()
-        sys.stdout.write(text(found, console.width, console.is_terminal and not console.no_color))
+        terminal = console.is_terminal
+        width = console.width if terminal else PIPE_WIDTH
+        sys.stdout.write(text(found, width, terminal and not console.no_color))
 
 
 def _fail(message: str) -> None:
