@@ -156,14 +156,15 @@ class BatchesOptions:
     """Measure processor time and memory of a gateway that runs a batch on a mock engine. With
     --beside: measure chats beside many rows on emulated engines instead.
 
-    Exit status 1: a request has no result.
+    Exit status 1: a request has no result, a goal is missed, or the machine was too slow for
+    emulated engines.
     """
 
     requests: Annotated[int, Option(min=1, max=50_000, help="requests of the batch")] = 50_000
     characters: Annotated[int, Option(min=2, max=100_000, help="of each prompt")] = 3000
     topics: Annotated[int, Option(min=1, max=10_000, help="common beginnings of prompts")] = 100
     beside: Annotated[
-        int, Option(min=0, max=50_000, help="rows beside chats; the following options are for it")
+        int, Option(min=0, max=10_000, help="rows beside chats; the following options are for it")
     ] = 0
     chats: Annotated[
         float, Option(min=0.01, max=1000, help="chats per replica and engine second")

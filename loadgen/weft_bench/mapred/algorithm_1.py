@@ -109,13 +109,15 @@ def _named(calls: Sequence[PlannedCall]) -> list[tuple[str, PlannedCall]]:
     return [(call.name, call) for call in calls]
 
 
-async def played(play: Play) -> None:
+def main(play: Play) -> None:
     """Play, and write the output. Raises the errors of `weft run`, and ValueError."""
-    text = Path(play.workflow).read_text()
+    workflow = load(Path(play.workflow).read_text(), play.workflow)
     databases = {name: Path(file) for name, file in play.databases.items()}
-    job = Job(
-        load(text, play.workflow), Path(play.rows), Path(play.output), connections=databases
-    )
+    job = Job(workflow, Path(play.rows), Path(play.output), connections=databases)
+    asyncio.run(_played(play, job))
+
+
+async def _played(play: Play, job: Job) -> None:
     opened = Opened(job, resume=False)
     rows = opened.stop - opened.start
     caller = HttpCaller(play.gateway, opened.journal.program)
@@ -128,9 +130,7 @@ async def played(play: Play) -> None:
         plan = Sliced(planned_calls(workflow), serves, rows, play.kv_tokens)
         # Windows help only those with the same models: with one model each, none helps another.
         alone = {name: frozenset({name}) for name in windows}
-        machine = Dispatch(
-            workflow, windows, tools=TOOLS, serves=alone, plan=plan, open_rows=rows
-        )
+        machine = Dispatch(workflow, windows, tools=TOOLS, serves=alone, plan=plan, open_rows=rows)
         runner = Runner(machine, opened.rows(), opened.journal, caller, tools, windows)
         outcome = await runner.run()
         if outcome.failed:
@@ -142,4 +142,4 @@ async def played(play: Play) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(played(Play(**json.loads(sys.argv[1]))))
+    main(Play(**json.loads(sys.argv[1])))

@@ -157,9 +157,7 @@ def langgraph(direct: bool) -> Play:
     def played(servers: Servers, task: Task, folder: Path) -> tuple[float, list[str]]:
         given, output = folder / "rows.json", folder / "answers.json"
         given.write_text(json.dumps(list(task.rows)))
-        bases = {
-            model: servers.of(model) if direct else [servers.gateway] for model in task.models
-        }
+        bases = {model: servers.of(model) if direct else [servers.gateway] for model in task.models}
         asked = langgraph_play.Play(
             task.graph,
             {model: [f"{url}/v1" for url in urls] for model, urls in bases.items()},

@@ -20,7 +20,8 @@ SHOWN: Final = 3
 _TYPES: Final[Mapping[str, str]] = {"number": "INTEGER", "boolean": "INTEGER"}
 _WORDS: Final = (
     "Amber", "Basin", "Cedar", "Delta", "Ember", "Fjord", "Grove", "Haven", "Inlet", "Juniper",
-    "Knoll", "Lagoon", "Meadow", "Nectar", "Oasis", "Prairie", "Quarry", "Ridge", "Summit", "Tundra",
+    "Knoll", "Lagoon", "Meadow", "Nectar", "Oasis", "Prairie", "Quarry", "Ridge", "Summit",
+    "Tundra",
 )  # fmt: skip
 # Foreign keys that refer to each other in a circle end here.
 _DEPTH: Final = 4

@@ -1,8 +1,8 @@
 """`weft bench batches --beside ROWS`: chats beside many rows, on emulated engines.
 
-The rows run as `weft run`, as a batch, and as plain calls of a client with the same load. Each way
-runs once alone and once beside the same chats, in one stack. Prompts of different runs have nothing
-in common. All times are in engine seconds.
+The rows run as `weft run`, as a run over HTTP, as a batch, and as plain calls of a client with the
+same load. Each way runs once alone and once beside the same chats, in one stack. Prompts of
+different runs have nothing in common. All times are in engine seconds.
 
 The speed that the remaining capacity allows is `alone * (1 - chats / capacity)`: the fastest way
 alone, and the part of the capacity for chats that the chats leave. This part is measured with
@@ -30,21 +30,24 @@ from prometheus_client.parser import text_string_to_metric_families
 from weft_bench.cli.parts import BatchesOptions
 from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import CHAT, served
-from weft_bench.report.figures import finish, refuse
-from weft_bench.report.rows import Column, figures, show
+from weft_bench.micro.beside_report import (
+    CHAT_TOKENS,
+    CHAT_WORDS,
+    DOCUMENT_WORDS,
+    DOCUMENTS,
+    ROW_TOKENS,
+    WAYS,
+    missed,
+    table,
+)
+from weft_bench.report.figures import refuse
+from weft_bench.report.page import conclude
 from weft_bench.stack.local import StackError, local_stack
 from weft_bench.stats import mean, percentile
 
-WAYS: Final = ("weft run", "batch", "plain calls")
-P95_GOAL: Final = 1.10
-SPEED_GOAL: Final = 0.9
 _KEY: Final = "bench"
+_ENDED: Final = ("completed", "failed", "stopped", "expired", "cancelled")
 _AHEAD: Final = 1.25
-_DOCUMENTS: Final = 20
-_DOCUMENT_WORDS: Final = 150
-_ROW_TOKENS: Final = 32
-_CHAT_WORDS: Final = 110
-_CHAT_TOKENS: Final = 64
 # Chats that measure the capacity, for each slot; chats alone.
 _SATURATED: Final = 8
 _CHATS_ALONE: Final = 200
@@ -58,16 +61,6 @@ ops:
     llm: {system: "{{ document }}", user: "{{ question }}", max_tokens: %d, temperature: 1}
 outputs: {answer: answer}
 """
-_COLUMNS: Final = (
-    Column("alone", "1/s", "rows/s alone", ".1f"),
-    Column("beside", "1/s", "beside chats", ".1f"),
-    Column("speed", "1", "over the remaining capacity", ".2f"),
-    Column("chats", "1", "chats", ",.0f"),
-    Column("mean", "s", "mean, s", ".3f"),
-    Column("p95", "s", "P95, s", ".3f"),
-    Column("p95_ratio", "1", "P95 over alone", ".2f"),
-    Column("late", "1", "late", ".1%"),
-)
 
 
 @dataclass(slots=True)
@@ -99,15 +92,15 @@ class _Bench:
         _, chats, late = await self._measured(self._pause, beside=True)
         alone_p95 = percentile(chats, 0.95)
         found = {"chats alone": _figures(chats, late) | {"p95_ratio": 1.0, "capacity": capacity}}
-        ways = {"weft run": self._workflow, "batch": self._batch, "plain calls": self._plain}
-        for name, way in ways.items():
+        ways = (self._workflow, self._online, self._batch, self._plain)
+        for name, way in zip(WAYS, ways, strict=True):
             alone, _, _ = await self._measured(way, beside=False)
             beside, chats, late = await self._measured(way, beside=True)
             found[name] = _figures(chats, late) | {"alone": alone, "beside": beside}
             found[name]["p95_ratio"] = found[name]["p95"] / alone_p95
-        fastest = max(found[name]["alone"] for name in ways)
+        fastest = max(found[name]["alone"] for name in WAYS)
         remaining = fastest * (1 - options.chats * options.replicas / capacity)
-        for name in ways:
+        for name in WAYS:
             found[name]["speed"] = found[name]["beside"] / remaining
         return found
 
@@ -149,7 +142,7 @@ class _Bench:
 
     async def _weft_run(self, rows: int) -> float:
         files = [self._folder / name for name in ("beside.yaml", "rows.jsonl", "out.jsonl")]
-        files[0].write_text(_WORKFLOW % _ROW_TOKENS)
+        files[0].write_text(_WORKFLOW % ROW_TOKENS)
         with files[1].open("wb") as file:
             for document, question in self._rows(rows):
                 row = {"document": document, "question": question}
@@ -165,29 +158,50 @@ class _Bench:
             raise ValueError("weft run has failed")
         return time.monotonic() - begun_s
 
+    async def _online(self) -> tuple[float, float]:
+        rows = [{"document": one, "question": two} for one, two in self._rows(self._options.beside)]
+        async with self._http() as client:
+            sent = await client.post(
+                "/v1/workflows",
+                content=_WORKFLOW % ROW_TOKENS,
+                headers={"content-type": "application/yaml"},
+            )
+            path = f"/v1/workflows/{sent.raise_for_status().json()['id']}/runs"
+            run = await self._finished(client, path, {"rows": rows}, "/v1/runs")
+        if run["row_counts"]["completed"] != self._options.beside:
+            raise ValueError(f"the run over HTTP has ended with {run['row_counts']}")
+        return run["begun_s"], run["took_s"]
+
     async def _batch(self) -> tuple[float, float]:
         lines = [
             {"custom_id": f"{number}", "method": "POST", "url": CHAT, "body": self._body(*texts)}
             for number, texts in enumerate(self._rows(self._options.beside))
         ]
         content = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-        headers = {"authorization": f"Bearer {_KEY}"}
-        async with httpx.AsyncClient(
-            base_url=self._url, timeout=120, trust_env=False, headers=headers
-        ) as client:
+        async with self._http() as client:
             form = {"file": ("requests.jsonl", content)}
             answer = await client.post("/v1/files", data={"purpose": "batch"}, files=form)
             file_id = answer.raise_for_status().json()["id"]
-            begun_s = time.monotonic()
             new = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h"}
-            batch = (await client.post("/v1/batches", json=new)).raise_for_status().json()
-            while batch["status"] not in ("completed", "failed", "expired", "cancelled"):
-                await asyncio.sleep(0.1)
-                answer = await client.get(f"/v1/batches/{batch['id']}")
-                batch = answer.raise_for_status().json()
+            batch = await self._finished(client, "/v1/batches", new, "/v1/batches")
         if batch["request_counts"]["completed"] != self._options.beside:
             raise ValueError(f"the batch has ended with {batch['request_counts']}")
-        return begun_s, time.monotonic() - begun_s
+        return batch["begun_s"], batch["took_s"]
+
+    def _http(self) -> httpx.AsyncClient:
+        headers = {"authorization": f"Bearer {_KEY}"}
+        return httpx.AsyncClient(base_url=self._url, timeout=120, trust_env=False, headers=headers)
+
+    async def _finished(
+        self, client: httpx.AsyncClient, path: str, body: Mapping[str, Any], listed: str
+    ) -> dict[str, Any]:
+        """Begin a job and wait for its end. Returns its last state, with `begun_s` and `took_s`."""
+        begun_s = time.monotonic()
+        job = (await client.post(path, json=body)).raise_for_status().json()
+        while job["status"] not in _ENDED:
+            await asyncio.sleep(0.1)
+            job = (await client.get(f"{listed}/{job['id']}")).raise_for_status().json()
+        return {**job, "begun_s": begun_s, "took_s": time.monotonic() - begun_s}
 
     async def _plain(self) -> tuple[float, float]:
         begun_s = time.monotonic()
@@ -236,9 +250,9 @@ class _Bench:
             chats.failed += 1
 
     def _chat(self) -> dict[str, Any]:
-        text = self._text(_CHAT_WORDS)
+        text = self._text(CHAT_WORDS)
         messages = [{"role": "user", "content": text}]
-        return {"model": self._model, "messages": messages, "max_tokens": _CHAT_TOKENS}
+        return {"model": self._model, "messages": messages, "max_tokens": CHAT_TOKENS}
 
     def _body(self, document: str, question: str) -> dict[str, Any]:
         messages = [
@@ -248,13 +262,13 @@ class _Bench:
         return {
             "model": self._model,
             "messages": messages,
-            "max_tokens": _ROW_TOKENS,
+            "max_tokens": ROW_TOKENS,
             "temperature": 1,
         }
 
     def _rows(self, count: int) -> list[tuple[str, str]]:
         """Return rows in random order: each has one of 20 new documents, and its own question."""
-        documents = [self._text(_DOCUMENT_WORDS) for _ in range(_DOCUMENTS)]
+        documents = [self._text(DOCUMENT_WORDS) for _ in range(DOCUMENTS)]
         return [(self._rng.choice(documents), f"{n} {self._text(20)}") for n in range(count)]
 
     def _text(self, words: int) -> str:
@@ -291,7 +305,9 @@ async def measure(options: BatchesOptions, url: str, folder: Path) -> dict[str, 
 
 
 def run(options: BatchesOptions) -> int:
-    """Measure and report. Returns the exit status: 2 if the bench cannot run."""
+    """Measure and report. Returns the exit status: 1 if a goal is missed, 2 if the bench cannot
+    run.
+    """
     line = ["--replicas", str(options.replicas), "--emulated", "--preset", options.preset]
     line += ["--dilate", f"{options.dilate:g}", "--", "--max-num-seqs", str(options.slots)]
     try:
@@ -300,26 +316,17 @@ def run(options: BatchesOptions) -> int:
             local_stack(line, {"WEFT_DATA_DIR": f"{name}/data"}) as url,
         ):
             found = asyncio.run(measure(options, url, Path(name)))
-    except (StackError, OSError, ValueError) as error:
+    except (StackError, OSError, ValueError, httpx.HTTPError) as error:
         return refuse("batches", error)
     capacity = found["chats alone"].pop("capacity")
-    rows = {(name,): values for name, values in found.items()}
-    show(f"Chats beside {options.beside:,} rows", ("run",), rows, _COLUMNS)
-    load = options.chats * options.replicas
-    print(f"chats: {load:g}/s of {capacity:.1f}/s that the engines can serve")
-    for way in WAYS:
-        ratio, speed = found[way]["p95_ratio"], found[way]["speed"]
-        print(
-            f"{way}: chat P95 {ratio:.2f} of alone (goal {P95_GOAL}, "
-            f"{'met' if ratio <= P95_GOAL else 'missed'}); speed {speed:.2f} of the remaining "
-            f"capacity (goal {SPEED_GOAL}, {'met' if speed >= SPEED_GOAL else 'missed'})"
-        )
     names = ("beside", "chats", "preset", "replicas", "slots", "dilate", "seed")
-    chosen = {name: getattr(options, name) for name in names}
-    finish(
-        "batches --beside",
+    chosen = [f"--{name} {getattr(options, name)}" for name in names]
+    return conclude(
+        f"weft bench batches {' '.join(chosen)}",
+        f"Chats beside {options.beside:,} rows of a workflow",
+        "emulated",
+        [table(options, found, capacity)],
+        [{"way": name, **values} for name, values in found.items()],
+        missed(found),
         options.json_file,
-        chosen | {"capacity": capacity},
-        figures(rows, _COLUMNS),
     )
-    return 0

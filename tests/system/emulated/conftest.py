@@ -1,7 +1,8 @@
 """Emulated engines for all tests of this folder, because engines start slowly.
 
 - `stack`: a gateway and an engine with Weft's plugin, asynchronous, at dilation 2.
-- `swapping`: an engine with the plugin and swap, synchronous, at dilation 4.
+- `swapping`: an engine with the plugin and swap, synchronous, at dilation 4. It serves a second
+  model.
 - `stock`: vLLM without the plugin, with its OffloadingConnector, asynchronous, at dilation 2.
 
 All have KV blocks for about five calls of 300 tokens, and the call log of `weft bench peers`.
@@ -13,10 +14,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from support.emulated import FEW_BLOCKS, EmulatedEngine
+from support.emulated import FEW_BLOCKS, MODEL, EmulatedEngine
 from support.stack import Stack, end_programs, in_flight, until
 from weft_bench.peers.replicas import ARGUMENTS, STOCK_VARIABLES
 
+LARGE = "emulated-14b"
 ENGINE = (*FEW_BLOCKS, *ARGUMENTS)
 OFFLOADING = {
     "kv_connector": "OffloadingConnector",
@@ -29,9 +31,12 @@ OFFLOADING = {
 def engines() -> Iterator[tuple[Stack, EmulatedEngine, EmulatedEngine]]:
     preset = ("--preset", "8b-h200", "--dilate")
     swapping = EmulatedEngine(
-        (*preset, "4", "--policy", "mlfq", *ENGINE, "--no-async-scheduling"),
+        (
+            *preset, "4", "--policy", "mlfq", *ENGINE, "--no-async-scheduling",
+            "--served-model-name", MODEL, LARGE,
+        ),
         {"WEFT_ENGINE_SETTINGS": '{"swap_gib": 4}'},
-    )
+    )  # fmt: skip
     offloading = ("--kv-transfer-config", json.dumps(OFFLOADING))
     stock = EmulatedEngine(
         (*preset, "2", "--scheduler", "stock", *ENGINE, *offloading), STOCK_VARIABLES

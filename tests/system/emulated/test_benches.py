@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ import httpx
 import pytest
 from support.emulated import MODEL, EmulatedEngine, total
 from support.peers import dialogues
+from support.spider import spider_data
 from support.stack import SECRET, Stack
 from weft_bench.costs.engines import shapes
+from weft_bench.mapred.workloads import WORKLOADS
 from weft_bench.peers.fronts import STOCK, WEFT, Place, fronts
 from weft_bench.peers.plays import play
 from weft_bench.peers.replicas import Replicas
 from weft_bench.peers.scenes import LongGaps, Scene, cast
+from weft_bench.stack.processes import free_port, running
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
@@ -177,3 +181,34 @@ def test_a_reset_empties_the_cache_of_stock_engines(stock):
     before = hits()
     ask(stock.url)
     assert hits() == before
+
+
+@pytest.fixture
+def two_models(replicas, tmp_path) -> Iterator[str]:
+    """Return the URL of a gateway in front of both engines, of which one serves a second model."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    serve = [sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)]
+    for replica in replicas.urls:
+        serve += ["--replica", replica]
+    variables = {**os.environ, "WEFT_ENGINE_SECRET": SECRET}
+    with running(serve, f"{url}/ready", tmp_path / "gateway.log", variables):
+        yield url
+
+
+def test_all_systems_write_and_repair_the_same_queries_with_two_models(two_models, tmp_path):
+    file, data = tmp_path / "spider.json", spider_data(tmp_path, {"music": 12})
+    done = subprocess.run(
+        [*BENCH, "workflows", "--data", str(data), "--workload", "spider", "--base-url", two_models,
+         "--preset", "8b-h200,14b-h200", "--rows", "shuffled", "--contexts", "1", "--tokens", "4",
+         "--slots", "8", "--kv-blocks", str(BLOCKS), "--dilate", "2", "--json", str(file)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr
+    assert "answers differ" not in done.stderr
+    cells = json.loads(file.read_text())["cells"]
+    assert [one["system"] for one in cells] == list(WORKLOADS["spider"].systems)
+    # One call for the tables and one for the query of each row, and repairs.
+    assert len({one["calls"] for one in cells}) == 1
+    assert cells[0]["calls"] > 2 * 12
+    assert httpx.get(f"{two_models}/weft/state").json()["table"]["in_flight"] == {}

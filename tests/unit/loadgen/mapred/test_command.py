@@ -70,9 +70,7 @@ def test_goals_are_ratios_over_each_other_system() -> None:
 
 
 def test_other_answers_and_late_engines_are_misses() -> None:
-    assert missed(cells(answer="b"), TATQA) == [
-        f"grouped, seed 0, {OURS}: 1 of 1 answers differ"
-    ]
+    assert missed(cells(answer="b"), TATQA) == [f"grouped, seed 0, {OURS}: 1 of 1 answers differ"]
     late = Cell("grouped", 1, OURS, Played(1.0, 9, 1, 1, 0.2, ()))
     assert missed([late], TATQA) == [
         f"grouped, seed 1, {OURS}: the machine was too slow: 20.0% late"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from weft_bench.cli.parts import BatchesOptions
-from weft_bench.micro.beside import WAYS, measure
+from weft_bench.micro.beside import measure
+from weft_bench.micro.beside_report import PLAIN, WAYS, missed
 from weft_bench.stack.processes import free_port, running
 
 
@@ -38,3 +39,16 @@ def test_all_ways_run_all_rows_beside_chats(tmp_path: Path) -> None:
         assert figures["chats"] > 0
         assert figures["p95_ratio"] == pytest.approx(figures["p95"] / alone["p95"])
         assert figures["speed"] == pytest.approx(figures["beside"] / remaining)
+
+
+def test_goals_are_for_runs_and_batches_and_not_for_plain_calls() -> None:
+    good = {"p95_ratio": 1.1, "speed": 0.9, "late": 0.0}
+    found = {"chats alone": {"late": 0.0}, **dict.fromkeys(WAYS, good)}
+    assert missed(found) == []
+    slow = {"p95_ratio": 1.2, "speed": 0.8, "late": 0.02}
+    assert missed({**found, PLAIN: slow}) == ["plain calls: the machine was too slow: 2.0% late"]
+    assert missed({**found, "batch": slow}) == [
+        "batch: P95 of chats over alone 1.20, goal 1.1",
+        "batch: speed over the remaining capacity 0.80, goal 0.9",
+        "batch: the machine was too slow: 2.0% late",
+    ]
