@@ -6,7 +6,8 @@ replica have the order of the schedule's nested sequences. Requests that compute
 ahead are left out: the first rows do so. The number of rounds of a loop is its expectation, because
 Helium's graphs have no loops that depend on data.
 
-Run as a process: one argument, a JSON object with the fields of `Play`.
+Run as a process: one argument, a JSON object with the fields of `Play`. Prints one JSON object: the
+seconds without imports.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,10 +113,12 @@ def _named(calls: Sequence[PlannedCall]) -> list[tuple[str, PlannedCall]]:
 
 def main(play: Play) -> None:
     """Play, and write the output. Raises the errors of `weft run`, and ValueError."""
+    begun = time.perf_counter()
     workflow = load(Path(play.workflow).read_text(), play.workflow)
     databases = {name: Path(file) for name, file in play.databases.items()}
     job = Job(workflow, Path(play.rows), Path(play.output), connections=databases)
     asyncio.run(_played(play, job))
+    print(json.dumps({"seconds": time.perf_counter() - begun}))
 
 
 async def _played(play: Play, job: Job) -> None:

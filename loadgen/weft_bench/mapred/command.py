@@ -23,7 +23,7 @@ _LATE: Final = 0.01
 _NUMBERS: Final = {2: "two", 4: "four"}
 _COLUMNS: Final = (
     "rows", "system", "seconds", "weft run over it", "computed prompt tokens",
-    "weft run over it", "cached", "calls", "late",
+    "weft run over it", "cached", "calls", "busy", "late",
 )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def table(cells: Sequence[Cell], options: WorkflowsOptions) -> dict[str, Any]:
         for system in _systems(cells):
             mine = {
                 name: list(_series(cells, order, system, name).values())
-                for name in (SECONDS, COMPUTED, "prompt", "cached", "calls", "late")
+                for name in (SECONDS, COMPUTED, "prompt", "cached", "calls", "busy", "late")
             }
             prompt = sum(mine["prompt"])
             ratios = [
@@ -172,6 +172,7 @@ def table(cells: Sequence[Cell], options: WorkflowsOptions) -> dict[str, Any]:
                     str(estimate(mine[COMPUTED])), ratios[1],
                     f"{sum(mine['cached']) / prompt:.0%}" if prompt else "",
                     str(estimate(mine["calls"])),
+                    str(estimate(mine["busy"])) if options.emulated else "-",
                     f"{max(mine['late']):.1%}" if options.emulated else "-",
                 ]
             )  # fmt: skip
@@ -180,8 +181,9 @@ def table(cells: Sequence[Cell], options: WorkflowsOptions) -> dict[str, Any]:
         "title": f"{WORKLOADS[options.workload].about(options)}. Answers have {options.tokens} "
         f"tokens; {seeds}, means with 95% intervals. LangGraph runs `abatch` without a limit of "
         f"calls at once. `{GROUPED}`: the questions of a context are neighbours; `{SHUFFLED}`: "
-        f"rows in random order. The times of `{OURS}` and of Algorithm 1 include the start of "
-        "their process. `late`: the greatest share of a play",
+        f"rows in random order. Times do not include the start of a process and its imports, those "
+        f"of `{OURS}` include its planning. `busy`: seconds of the steps of all emulated devices. "
+        "`late`: the greatest share of a play",
         "labels": 2,
         "columns": list(_COLUMNS),
         "rows": shown,

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Final
 import httpx
 import orjson
 
-from weft_bench.mapred import algorithm_1, langgraph_play
+from weft_bench.mapred import algorithm_1, langgraph_play, weft_play
 
 _TIMEOUT_S: Final = 3600.0
 _COUNTERS: Final = {
@@ -91,15 +90,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """seconds: wall time. prompt, cached: tokens of prompts, and those that the engines had in
-    their caches. calls: that the engines have answered. late: share of the time of emulated devices
-    that they waited for this machine. answers: by row.
+    """seconds: wall time, without the start of the process and its imports. prompt, cached: tokens
+    of prompts, and those that the engines had in their caches. calls: that the engines have
+    answered. busy: seconds of steps of all emulated devices. late: share of these that they waited
+    for this machine. answers: by row.
     """
 
     seconds: float
     prompt: int
     cached: int
     calls: int
+    busy: float
     late: float
     answers: tuple[str, ...]
 
@@ -125,23 +126,24 @@ def play(system: Play, servers: Servers, task: Task, folder: Path) -> Played:
         int(found["prompt"]),
         int(found["cached"]),
         int(found["calls"]),
+        found["busy"],
         found["late"] / found["busy"] if found["busy"] else 0.0,
         tuple(answers),
     )
 
 
 def weft_run(servers: Servers, task: Task, folder: Path) -> tuple[float, list[str]]:
-    """`weft run`, with the start of its process and its planning."""
+    """`weft run`, with its planning."""
     more = [part for name, file in task.databases.items() for part in _connection(name, file)]
     command = [
-        sys.executable, "-m", "weft_gateway.cli", "run", "workflow.yaml", "--input", "in.jsonl",
+        sys.executable, "-m", weft_play.__name__, "workflow.yaml", "--input", "in.jsonl",
         "--output", "out.jsonl", "--gateway", servers.gateway, "--quiet", *more,
     ]  # fmt: skip
     return _timed(command, task, folder)
 
 
 def by_algorithm_1(servers: Servers, task: Task, folder: Path) -> tuple[float, list[str]]:
-    """The runner of `weft run` with Helium's Algorithm 1, with the start of its process."""
+    """The runner of `weft run` with Helium's Algorithm 1."""
     asked = algorithm_1.Play(
         servers.gateway, "workflow.yaml", "in.jsonl", "out.jsonl", dict(task.databases),
         task.kv_tokens,
@@ -168,8 +170,8 @@ def langgraph(direct: bool) -> Play:
             dict(task.databases),
         )
         command = [sys.executable, "-m", langgraph_play.__name__, json.dumps(asdict(asked))]
-        found = json.loads(_run(command, folder).splitlines()[-1])
-        return float(found["seconds"]), [_text(one) for one in json.loads(output.read_text())]
+        seconds = _seconds(_run(command, folder))
+        return seconds, [_text(one) for one in json.loads(output.read_text())]
 
     return played
 
@@ -179,15 +181,17 @@ def _connection(name: str, file: str) -> tuple[str, str]:
 
 
 def _timed(command: Sequence[str], task: Task, folder: Path) -> tuple[float, list[str]]:
-    """Run a command on the workflow and its rows. Returns wall time and answers."""
+    """Run a command on the workflow and its rows. Returns its seconds and answers."""
     (folder / "workflow.yaml").write_text(task.text)
     rows = b"".join(orjson.dumps(row) + b"\n" for row in task.rows)
     (folder / "in.jsonl").write_bytes(rows)
-    begun = time.perf_counter()
-    _run(command, folder)
-    seconds = time.perf_counter() - begun
+    seconds = _seconds(_run(command, folder))
     lines = map(orjson.loads, (folder / "out.jsonl").read_bytes().splitlines())
     return seconds, [_text({k: v for k, v in line.items() if k not in _OWN}) for line in lines]
+
+
+def _seconds(output: str) -> float:
+    return float(json.loads(output.splitlines()[-1])["seconds"])
 
 
 def _text(outputs: Mapping[str, Any]) -> str:

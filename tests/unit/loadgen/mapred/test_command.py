@@ -35,8 +35,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def cells(seconds: float = 1.0, computed: int = 10, answer: str = "a") -> list[Cell]:
-    ours = Played(seconds, 100, 100 - computed, 8, 0.0, (answer,))
-    other = Played(2.0, 100, 70, 8, 0.0, ("a",))
+    ours = Played(seconds, 100, 100 - computed, 8, 5.0, 0.0, (answer,))
+    other = Played(2.0, 100, 70, 8, 5.0, 0.0, ("a",))
     found = [Cell("grouped", 0, name, other) for name in THEIRS]
     return [*found, Cell("grouped", 0, OURS, ours)]
 
@@ -71,7 +71,7 @@ def test_goals_are_ratios_over_each_other_system() -> None:
 
 def test_other_answers_and_late_engines_are_misses() -> None:
     assert missed(cells(answer="b"), TATQA) == [f"grouped, seed 0, {OURS}: 1 of 1 answers differ"]
-    late = Cell("grouped", 1, OURS, Played(1.0, 9, 1, 1, 0.2, ()))
+    late = Cell("grouped", 1, OURS, Played(1.0, 9, 1, 1, 5.0, 0.2, ()))
     assert missed([late], TATQA) == [
         f"grouped, seed 1, {OURS}: the machine was too slow: 20.0% late"
     ]
@@ -100,11 +100,11 @@ def test_commands_name_what_they_ran() -> None:
 
 def test_goals_of_spider_are_for_each_rival_and_over_seeds() -> None:
     def plays(ratios: dict[str, float]) -> list[Cell]:
-        made = [Cell("grouped", 0, OURS, Played(1.0, 9, 1, 1, 0.0, ()))]
-        made += [Cell("grouped", 1, OURS, Played(2.0, 9, 1, 1, 0.0, ()))]
+        made = [Cell("grouped", 0, OURS, Played(1.0, 9, 1, 1, 5.0, 0.0, ()))]
+        made += [Cell("grouped", 1, OURS, Played(2.0, 9, 1, 1, 5.0, 0.0, ()))]
         for name, ratio in ratios.items():
             for one in made[:2]:
-                slower = Played(one.played.seconds / ratio, 9, 1, 1, 0.0, ())
+                slower = Played(one.played.seconds / ratio, 9, 1, 1, 5.0, 0.0, ())
                 made.append(Cell("grouped", one.seed, name, slower))
         return made
 
