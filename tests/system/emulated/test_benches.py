@@ -206,7 +206,9 @@ def test_all_systems_write_and_repair_the_same_queries_with_two_models(two_model
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
     assert "answers differ" not in done.stderr
+    assert "All systems have the same answers" in done.stdout
     cells = json.loads(file.read_text())["cells"]
+    assert len({one["answers"] for one in cells}) == 1
     assert [one["system"] for one in cells] == list(WORKLOADS["spider"].systems)
     # One call for the tables and one for the query of each row, and repairs.
     assert len({one["calls"] for one in cells}) == 1

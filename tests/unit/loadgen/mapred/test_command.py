@@ -84,6 +84,8 @@ def test_the_table_has_ratios_on_the_same_rows() -> None:
         ["grouped", OURS, "1.00", ""],
     ]
     assert made["rows"][0][5] == "0.333"
+    assert made["title"].endswith("All systems have the same answers")
+    assert table(cells(answer="b"), TATQA)["title"].endswith("Answers differ")
 
 
 def test_commands_name_what_they_ran() -> None:
