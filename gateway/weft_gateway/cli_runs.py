@@ -70,10 +70,6 @@ def run(
             "--analyze", help="show calls and tokens by operator at the end, beside the prediction"
         ),
     ] = False,
-    replica: Annotated[
-        list[str] | None,
-        typer.Option(help="URL of an engine, to predict seconds from its costs; repeatable"),
-    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="show no progress")] = False,
 ) -> None:
     """Run a workflow over rows. Exit code: 0 all rows have ended well, 1 some rows have failed (see
@@ -105,7 +101,9 @@ def run(
         )
         plan = None
         if explain or analyze:
-            plan = explained(job.workflow, job.input, replicas=replicas_of(replica or ()))
+            # `--explain` needs no gateway.
+            replicas = [] if explain else replicas_of(gateway)
+            plan = explained(job.workflow, job.input, replicas=replicas)
         if explain:
             _explain(plan)
             raise typer.Exit(_EXIT_OK)

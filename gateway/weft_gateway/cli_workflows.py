@@ -19,10 +19,9 @@ def explain(
         Path, typer.Argument(help="the workflow, YAML, or a LangGraph graph as module:name")
     ],
     input_: Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")],
-    replica: Annotated[
-        list[str] | None,
-        typer.Option(help="URL of an engine with Weft's plugin, for seconds; repeatable"),
-    ] = None,
+    gateway: Annotated[
+        str, typer.Option(help="base URL of a gateway, for seconds on its replicas")
+    ] = "",
     sample: Annotated[
         int, typer.Option(min=1, help="rows to try; figures of more rows are scaled")
     ] = 1000,
@@ -44,7 +43,13 @@ def explain(
     try:
         sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
         graph = workflow_of(str(workflow), input_)
-        found = explained(graph, input_, sample=sample, replicas=replicas_of(replica or ()))
+        replicas = replicas_of(gateway) if gateway else []
+        if gateway and not replicas:
+            _fail(
+                f"{gateway}: no replica reports its costs: engines with Weft's plugin report them "
+                "once they have served calls"
+            )
+        found = explained(graph, input_, sample=sample, replicas=replicas)
     except (OSError, UnicodeError) as error:
         _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}")
     except (WorkflowError, RowsError, JobError) as error:
