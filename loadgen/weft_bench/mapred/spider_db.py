@@ -83,7 +83,7 @@ class Database:
             yield tuple(self._value(column, row) for column in own)
 
     def text(self) -> str:
-        """Return the schema as prompts have it: statements, and some rows of each table."""
+        """Return the schema for prompts: statements, and some rows of each table."""
         parts = []
         for number in self.numbers:
             shown = "\n".join(" | ".join(map(str, row)) for row in self.rows(number, SHOWN))

@@ -159,7 +159,13 @@ class _Bench:
         return time.monotonic() - begun_s
 
     async def _online(self) -> tuple[float, float]:
-        rows = [{"document": one, "question": two} for one, two in self._rows(self._options.beside)]
+        # A run over HTTP starts a process, too.
+        _, start_s = await self._http_run(1)
+        begun_s, took_s = await self._http_run(self._options.beside)
+        return begun_s + start_s, max(1e-3, took_s - start_s)
+
+    async def _http_run(self, count: int) -> tuple[float, float]:
+        rows = [{"document": one, "question": two} for one, two in self._rows(count)]
         async with self._http() as client:
             sent = await client.post(
                 "/v1/workflows",
@@ -168,7 +174,7 @@ class _Bench:
             )
             path = f"/v1/workflows/{sent.raise_for_status().json()['id']}/runs"
             run = await self._finished(client, path, {"rows": rows}, "/v1/runs")
-        if run["row_counts"]["completed"] != self._options.beside:
+        if run["row_counts"]["completed"] != count:
             raise ValueError(f"the run over HTTP has ended with {run['row_counts']}")
         return run["begun_s"], run["took_s"]
 

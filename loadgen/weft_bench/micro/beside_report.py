@@ -49,7 +49,7 @@ def table(
         "chats leave, "
         f"goal {SPEED_GOAL:g}. This part counts the chats at their lowest cost, in full batches. "
         f"`{PLAIN}` are those of a client with as many calls at once, and have no goal.{fewer}"
-        " The start of the process of `weft run` is not part of its speed",
+        " The starts of processes are not part of the speed",
         "labels": 1,
         "columns": ["run", *(column.heading for column in _COLUMNS)],
         "rows": [
