@@ -24,14 +24,13 @@ from weft_gateway.workflows.placing import Share, eligible, place_rows
 from weft_gateway.workflows.predict import Prediction, predict
 from weft_gateway.workflows.problem import Operation, Rows, operations
 from weft_gateway.workflows.radix import BLOCK_TOKENS, Tokenizer, estimate_tokens
+from weft_gateway.workflows.windows import PER_SLOT
 
 # Calls that a prediction plays on each replica: a quarter of the batch within these limits. Further
 # rows are extrapolated.
 _SAMPLE_CALLS: Final = (264, 2048)
 # With at most this many rows a replica, a row more on one of them is worth avoiding.
 _FEW: Final = 32
-# A replica gets this many calls for each slot, so that its next call never waits for the network.
-WINDOW: Final = 1.25
 # Predictions that differ by more are worth another plan.
 DRIFT: Final = 0.2
 
@@ -255,4 +254,4 @@ def _window(found: Sequence[Operation], shares: Sequence[Share], at: int, replic
     here = [number for share in shares if at in share.replicas for number in share.operators]
     sizes = [found[number].prompt + found[number].answer for number in here] or [1.0]
     most = replica.fits(sum(sizes) / len(sizes))
-    return max(1, int(WINDOW * min(replica.slots, most)))
+    return max(1, int(PER_SLOT * min(replica.slots, most)))
