@@ -40,6 +40,7 @@ _FIRST_SEED: Final = 100
 _CODE: Final = (
     *SIMULATION,
     "gateway/weft_gateway/workflows",
+    "loadgen/weft_bench/planner",
     "loadgen/weft_bench/workflows",
 )
 _NOTES: Final = (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from weft_gateway.workflows.radix import Slot
+from weft_gateway.workflows.prompts import Slot
 from weft_gateway.workflows.windows import Windows
 
 from weft_bench.workflows.play import State, Warm

@@ -11,7 +11,7 @@ from weft_gateway.workflows.commands import Command, Read, Send
 from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.graph import Workflow
 from weft_gateway.workflows.groups import Grouped
-from weft_gateway.workflows.radix import Slot
+from weft_gateway.workflows.prompts import Slot
 from weft_gateway.workflows.spec import load
 from weft_gateway.workflows.windows import PER_SLOT
 

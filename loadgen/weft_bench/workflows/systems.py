@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from weft_gateway.policies.costs import EngineCosts, StepCosts
-from weft_gateway.workflows.costs import Replica, Worker
-from weft_gateway.workflows.orders import Lane
-from weft_gateway.workflows.plan import Plan, plan
-from weft_gateway.workflows.schedule import schedule
+from weft_gateway.workflows.costs import Replica
 
 from weft_bench.costs.presets import EngineShape, preset
+from weft_bench.planner.orders import Lane
+from weft_bench.planner.plan import Plan, plan
+from weft_bench.planner.schedule import schedule
+from weft_bench.planner.token_steps import Worker
 from weft_bench.workflows import dispatch
 from weft_bench.workflows.play import Dispatcher, Played, Warm, play
 from weft_bench.workflows.running import Running, windows_of
