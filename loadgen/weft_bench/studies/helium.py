@@ -271,6 +271,8 @@ FIGURE_7: Final = Experiment(
         *_NOTES,
         "weft is the planner of the bench, weft run the machine and the plan of that command",
         "batches are an eighth of the paper's 8, 16, 32 and 80 rows; helium-t4 has query by query",
+        "weft run keeps a single row on one engine, and the other one is idle; the 8 rows of whole "
+        "engines would use both",
     ),
     headline=lambda found: Headline(
         "time of a batch over the other's; less is better",
