@@ -31,6 +31,7 @@ from weft_gateway.workflows.dispatch import Counts, Dispatch
 from weft_gateway.workflows.graph import LangGraph, Workflow
 from weft_gateway.workflows.groups import Grouped
 from weft_gateway.workflows.rewrite import rewrite
+from weft_gateway.workflows.windows import PER_SLOT
 
 # Tools that run at once.
 TOOLS: Final = 8
@@ -38,8 +39,6 @@ TOOLS: Final = 8
 _GRAPHS_PER_CALL: Final = 2
 # Calls in flight for a replica with an unknown number of slots.
 CALLS_PER_REPLICA: Final = 64
-# Calls in flight for each slot: the next call never waits for the network.
-_PER_SLOT: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +127,6 @@ def _tools(workflow: Workflow, windows: Mapping[str, int]) -> int:
 def windows_of(servers: Sequence[Server], calls: int | None) -> dict[str, int]:
     """Return the calls in flight of each program. calls: of all, None for the default."""
     if calls is None:
-        return {one.program: ceil(_PER_SLOT * one.slots) or CALLS_PER_REPLICA for one in servers}
+        return {one.program: ceil(PER_SLOT * one.slots) or CALLS_PER_REPLICA for one in servers}
     used = servers[:calls]
     return {one.program: (calls + at) // len(used) for at, one in enumerate(used)}

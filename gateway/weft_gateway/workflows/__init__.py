@@ -11,7 +11,4 @@ shows a plan with its costs before it runs.
 `dispatch` runs a graph over rows, with `wavefront` for the rows in progress, `windows` for the
 calls in flight, and `commands` for its caller. `groups` is the plan of `weft run`, and `shards`
 divides a run between machines by the same columns.
-
-Only the bench (`weft_bench.workflows`) uses the planner: `plan` with `orders`, `schedule`,
-`placing`, `predict`, `problem`, and the `baselines` and `placement` that it is compared with.
 """

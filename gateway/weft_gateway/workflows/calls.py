@@ -6,23 +6,13 @@ other rows or by earlier runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from weft_gateway.model.record import record
 from weft_gateway.workflows.graph import Branch, Llm, Loop, Operator, Workflow
-from weft_gateway.workflows.radix import (
-    BLOCK_TOKENS,
-    Chat,
-    Prompt,
-    RadixTree,
-    Run,
-    Slot,
-    Tokenizer,
-    estimate_tokens,
-    indirect,
-)
+from weft_gateway.workflows.prompts import Chat, Prompt, Run, Slot, estimate_tokens
 from weft_gateway.workflows.templates import Constant, Placeholder, Template
 
 # Expected lengths without a profile.
@@ -87,28 +77,6 @@ def planned_calls(
     for one in workflow.operators:
         reader.read(one, "", {}, 1.0)
     return tuple(reader.calls)
-
-
-def build_tree(
-    calls: Sequence[PlannedCall],
-    tokenizer: Tokenizer = estimate_tokens,
-    block: int = BLOCK_TOKENS,
-    workers: Mapping[str, str] | None = None,
-) -> RadixTree:
-    """Return the radix tree of calls. Calls of different models share nothing. workers: the worker
-    of each call, if calls are partitioned.
-    """
-    tree = RadixTree(tokenizer, block)
-    slots = {run.key: run for call in calls for run in call.prompt if isinstance(run, Slot)}
-    for call in calls:
-        label = call.model if workers is None else f"{workers[call.name]}/{call.model}"
-        tree.add(call.name, call.prompt, label, slots.get(call.key) if call.key else None)
-    return tree
-
-
-def dependencies(calls: Sequence[PlannedCall]) -> dict[str, frozenset[str]]:
-    """Return the direct and indirect dependencies of each call."""
-    return indirect({call.name: call.needs for call in calls})
 
 
 @record

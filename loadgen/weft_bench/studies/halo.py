@@ -10,7 +10,7 @@ from weft_bench.studies.experiment import Experiment, Goal, Headline, Table, les
 from weft_bench.studies.show import each, mean, pooled, table
 
 if TYPE_CHECKING:
-    from weft_gateway.workflows.placement import Job
+    from weft_bench.planner.placement import Job
 
 _PLACERS: Final = ("round robin", "co-located", "data parallel", "beam", "dynamic", "weft")
 _QUERIES: Final = (50, 250, 1000, 2000)
@@ -21,7 +21,7 @@ _FIRST_SEED: Final = 100
 # The placements of Halo's Table 4.
 _PUBLISHED: Final = ("round robin", "co-located", "data parallel", "beam")
 _CODE: Final = (
-    "gateway/weft_gateway/workflows/placement.py",
+    "loadgen/weft_bench/planner/placement.py",
     "loadgen/weft_bench/studies/halo.py",
     "loadgen/weft_bench/workflows/jobs.py",
 )
@@ -43,7 +43,7 @@ def measure(cell: Cell) -> Values:
     exact: the least time. proven: 1 if no placement is better. optimal of a placer: 1 if its time
     is within half a percent of it.
     """
-    from weft_gateway.workflows.placement import PLACERS, exact, finish_s
+    from weft_bench.planner.placement import PLACERS, exact, finish_s
 
     job = _job(cell)
     places, proven = exact(job.checked(), _WORKERS)
@@ -170,7 +170,7 @@ def measure_planning(cell: Cell) -> Values:
     """
     from time import process_time
 
-    from weft_gateway.workflows.placement import PLACERS
+    from weft_bench.planner.placement import PLACERS
 
     job = _job(cell)
     found = {"limit_ms": 100.0}

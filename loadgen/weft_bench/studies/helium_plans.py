@@ -19,6 +19,7 @@ _FIRST_SEED: Final = 100
 _CODE: Final = (
     "gateway/weft_gateway/policies/costs.py",
     "gateway/weft_gateway/workflows",
+    "loadgen/weft_bench/planner",
     "loadgen/weft_bench/costs",
     "loadgen/weft_bench/studies/helium_plans.py",
     "loadgen/weft_bench/workflows",
@@ -35,8 +36,7 @@ def measure_planning(cell: Cell) -> Values:
     import tracemalloc
     from time import process_time
 
-    from weft_gateway.workflows.plan import plan
-
+    from weft_bench.planner.plan import plan
     from weft_bench.workflows.shapes import SHAPES
     from weft_bench.workflows.systems import engines, replicas_of
 
@@ -155,12 +155,11 @@ def measure_gap(cell: Cell) -> Values:
     """
     from random import Random
 
-    from weft_gateway.workflows.baselines import BASELINES, nested_order
-    from weft_gateway.workflows.calls import build_tree, dependencies
-    from weft_gateway.workflows.costs import Worker, token_steps
-    from weft_gateway.workflows.orders import orders
-    from weft_gateway.workflows.problem import Rows, expand, operations
-
+    from weft_bench.planner.baselines import BASELINES, nested_order
+    from weft_bench.planner.orders import orders
+    from weft_bench.planner.problem import Rows, expand, operations
+    from weft_bench.planner.radix import build_tree, dependencies
+    from weft_bench.planner.token_steps import Worker, token_steps
     from weft_bench.workflows.exact import solve
     from weft_bench.workflows.tasks import varied
     from weft_bench.workloads.streams import stream

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from weft_gateway.workflows.radix import Slot
+from weft_gateway.workflows.prompts import Slot
 from weft_gateway.workflows.windows import Windows
 
 from weft_bench.workflows.play import State, Warm
@@ -111,6 +111,35 @@ class InTurn(Free):
         if any(state.in_flight.values()) or not self._steps:
             return ()
         return super().send(state, self._steps.pop())
+
+
+class Batches(Free):
+    """Runs queries that arrive in batches, each batch operator by operator: vLLM in topological
+    order, as in Halo (section 4.3). A batch has all queries that have arrived, and begins when the
+    last one has ended. operators: of a query.
+    """
+
+    def __init__(
+        self, tasks: Sequence[Task], replicas: Sequence[str], rng: Random, operators: int
+    ) -> None:
+        super().__init__(tasks, replicas, rng)
+        self._operators = operators
+        self._waiting: dict[int, None] = {}
+        self._steps: list[list[int]] = []
+
+    def send(self, state: State, fresh: Sequence[int]) -> Iterable[tuple[int, str]]:
+        """Send the next operator of the batch, or begin the next batch."""
+        firsts = (self.tasks[number].row for number in fresh if not self.tasks[number].needs)
+        self._waiting.update(dict.fromkeys(firsts))
+        if any(state.in_flight.values()):
+            return ()
+        if not self._steps and self._waiting:
+            rows, self._waiting = list(self._waiting), {}
+            self._steps = [
+                [row * self._operators + number for row in rows]
+                for number in reversed(range(self._operators))
+            ]
+        return super().send(state, self._steps.pop()) if self._steps else ()
 
 
 def query_wise(tasks: Sequence[Task]) -> list[list[int]]:

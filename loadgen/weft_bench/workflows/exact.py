@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from weft_gateway.workflows.costs import Worker, delay, token_steps, usage
-from weft_gateway.workflows.problem import Calls
+from weft_bench.planner.problem import Calls
+from weft_bench.planner.token_steps import Worker, delay, token_steps, usage
 
 # Ways that the first search keeps for each number of calls. It finds a good order, and with it the
 # second one drops most ways.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from weft_gateway.workflows.placement import Job, Node
+from weft_bench.planner.placement import Job, Node
 
 # By model: seconds of an answer alone, seconds that a row adds in full batches, and seconds to load
 # the model. Of the order of an 8B model on an H100 (its initialization in Halo's Figure 13: 22 s).

@@ -18,6 +18,7 @@ from weft_bench.workloads.schema import Part
 
 _ENDS: Final = 0
 _BEGINS: Final = 1
+_ARRIVES: Final = 2
 _PROGRAM: Final = "batch"
 
 
@@ -54,7 +55,8 @@ class Dispatcher(Protocol):
 class Played:
     """Figures of a batch. seconds: from its start to its last answer. hit_rate: cached share of all
     prompt tokens. prompt_tokens, fresh_tokens: of all calls and of prefixes that were sent before
-    them; fresh ones were computed. shares: of the calls, by replica.
+    them; fresh ones were computed. shares: of the calls, by replica. ends_s: of each row, its last
+    answer.
     """
 
     seconds: float
@@ -63,20 +65,32 @@ class Played:
     fresh_tokens: int
     preemptions: int
     shares: Mapping[str, float]
+    ends_s: Sequence[float]
 
 
-def play(tasks: Sequence[Task], shapes: Sequence[EngineShape], dispatcher: Dispatcher) -> Played:
+def play(
+    tasks: Sequence[Task],
+    shapes: Sequence[EngineShape],
+    dispatcher: Dispatcher,
+    arrivals: Sequence[float] = (),
+) -> Played:
     """Play a batch to its end. The engines serve first come, first served, with prefix caches.
+
+    arrivals: instants at which the rows arrive, not falling; empty if all are there at the start.
 
     Raises RuntimeError if the dispatcher leaves calls unsent, or an engine's invariant fails;
     SimulationError for a call that no engine can hold.
     """
-    return _Play(tasks, shapes, dispatcher).run()
+    return _Play(tasks, shapes, dispatcher, arrivals).run()
 
 
 class _Play:
     def __init__(
-        self, tasks: Sequence[Task], shapes: Sequence[EngineShape], dispatcher: Dispatcher
+        self,
+        tasks: Sequence[Task],
+        shapes: Sequence[EngineShape],
+        dispatcher: Dispatcher,
+        arrivals: Sequence[float],
     ) -> None:
         settings = EngineSettings(policy="fcfs", tags=False)
         self._tasks, self._dispatcher = tasks, dispatcher
@@ -96,17 +110,28 @@ class _Play:
         self._calls: dict[str, int] = {}
         self._prompt = self._cached = self._preempted = 0
         self._served = dict.fromkeys(self._replicas, 0)
+        self._ends = [0.0] * (1 + max((task.row for task in tasks), default=-1))
+        self._first: dict[float, list[int]] = {}
+        for task in tasks:
+            if not task.needs:
+                at = arrivals[task.row] if arrivals else 0.0
+                self._first.setdefault(at, []).append(task.number)
 
     def run(self) -> Played:
         for number, (name, parts) in enumerate(self._dispatcher.warm()):
             self._add(name, f"warm-{number}", parts, 1)
-        first = [task.number for task in self._tasks if not task.needs]
-        self._state.ready.update(dict.fromkeys(first))
-        self._send(first)
+        for at in self._first:
+            heapq.heappush(self._events, (at, _ARRIVES, 0, "", 0))
         while self._events:
-            self._state.now, what, _, name, version = heapq.heappop(self._events)
+            at, what, _, name, version = heapq.heappop(self._events)
+            if what == _ARRIVES:
+                self._state.now = at
+                self._state.ready.update(dict.fromkeys(self._first[at]))
+                self._send(self._first[at])
+                continue
             if version != self._versions[name]:
                 continue
+            self._state.now = at
             replica = self._replicas[name]
             if what == _ENDS:
                 self._end(replica)
@@ -128,6 +153,7 @@ class _Play:
             self._prompt - self._cached,
             self._preempted,
             {name: count / len(self._tasks) for name, count in self._served.items()},
+            self._ends,
         )
 
     def _send(self, fresh: Sequence[int]) -> None:
@@ -162,6 +188,7 @@ class _Play:
                 continue
             state.in_flight[replica.name].discard(number)
             state.done.add(number)
+            self._ends[self._tasks[number].row] = state.now
             for follower in self._followers[number]:
                 self._missing[follower] -= 1
                 if not self._missing[follower]:

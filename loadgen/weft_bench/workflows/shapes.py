@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.radix import Slot
+from weft_gateway.workflows.prompts import Slot
 
 from weft_bench.workflows.tasks import Batch
 

@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Final
 
 from weft_gateway.policies.costs import EngineCosts, StepCosts
-from weft_gateway.workflows.costs import Replica, Worker
-from weft_gateway.workflows.orders import Lane
-from weft_gateway.workflows.plan import Plan, plan
-from weft_gateway.workflows.schedule import schedule
+from weft_gateway.workflows.costs import Replica
 
 from weft_bench.costs.presets import EngineShape, preset
+from weft_bench.planner.orders import Lane
+from weft_bench.planner.plan import Plan, plan
+from weft_bench.planner.schedule import schedule
+from weft_bench.planner.token_steps import Worker
 from weft_bench.workflows import dispatch
 from weft_bench.workflows.play import Dispatcher, Played, Warm, play
+from weft_bench.workflows.running import Running, windows_of
 from weft_bench.workflows.tasks import Batch, Task, tasks
 from weft_bench.workloads.streams import stream
 
@@ -85,9 +87,9 @@ class Scene:
         self.names = [one.name for one in self.replicas]
         self.rng = stream(seed, "dispatch")
 
-    def run(self, dispatcher: Dispatcher) -> Played:
-        """Play the batch."""
-        return play(self.tasks, self.shapes, dispatcher)
+    def run(self, dispatcher: Dispatcher, arrivals: Sequence[float] = ()) -> Played:
+        """Play the batch. arrivals: of its rows, as in `play`."""
+        return play(self.tasks, self.shapes, dispatcher, arrivals)
 
     def planned(self) -> Plan:
         """Return the plan of this batch."""
@@ -118,6 +120,10 @@ def _operator_wise(scene: Scene) -> Dispatcher:
     return dispatch.InTurn(scene.tasks, scene.names, scene.rng, steps)
 
 
+def _batches(scene: Scene) -> Dispatcher:
+    return dispatch.Batches(scene.tasks, scene.names, scene.rng, len(scene.batch.calls))
+
+
 def _longest(scene: Scene) -> Dispatcher:
     shape = min(scene.shapes, key=lambda one: one.slots)
     room = shape.kv_blocks * shape.block_tokens
@@ -141,6 +147,10 @@ def _helium(scene: Scene, warm: bool = True) -> Dispatcher:
     return dispatch.Planned(scene.tasks, windows, turn, False, prefixes)
 
 
+def _weft_run(scene: Scene) -> Dispatcher:
+    return Running(scene.batch, scene.tasks, windows_of(scene.names, scene.shapes))
+
+
 def follow(
     scene: Scene, made: Plan, shared: bool = True, prefixes: Sequence[Warm] = ()
 ) -> dispatch.Planned:
@@ -157,6 +167,7 @@ def follow(
 SYSTEMS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
     "query-wise": _query_wise,
     "operator-wise": _operator_wise,
+    "topological": _batches,
     "random": _free,
     "longest prefix": _longest,
     "parrot": _parrot,
@@ -164,5 +175,6 @@ SYSTEMS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
     "helium": _helium,
     "helium, schedule only": lambda scene: _helium(scene, warm=False),
     "weft": lambda scene: follow(scene, scene.planned()),
+    "weft run": _weft_run,
     "weft, schedule only": lambda scene: follow(scene, scene.planned(), shared=False),
 }

@@ -8,7 +8,7 @@ from math import exp, log, sqrt
 from random import Random
 
 from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.radix import Prompt, Slot
+from weft_gateway.workflows.prompts import Prompt, Slot
 
 from weft_bench.workloads.schema import Part
 from weft_bench.workloads.streams import stream

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from weft_gateway.workflows.calls import Profile, build_tree, planned_calls
+from weft_bench.planner.radix import build_tree
+from weft_gateway.workflows.calls import Profile, planned_calls
 from weft_gateway.workflows.graph import (
     Format,
     InputType,
@@ -14,7 +15,7 @@ from weft_gateway.workflows.graph import (
     in_order,
     operator,
 )
-from weft_gateway.workflows.radix import Slot
+from weft_gateway.workflows.prompts import Slot
 from weft_gateway.workflows.templates import Template
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from weft_bench.studies.cells import Cell, measured
-from weft_bench.studies.helium import TABLE_2, TABLE_3, TABLE_4
+from weft_bench.studies.helium import FIGURE_7, TABLE_2, TABLE_3, TABLE_4
 from weft_bench.studies.helium_plans import TABLE_5, measure_gap
 from weft_bench.studies.show import pooled
 
 
 def test_systems_play_the_same_rows_on_the_same_engines() -> None:
-    for experiment in (TABLE_2, TABLE_3, TABLE_4):
+    for experiment in (TABLE_2, TABLE_3, TABLE_4, FIGURE_7):
         for quick in (True, False):
             scenes: dict[str, set[tuple[object, ...]]] = {}
             for cell in experiment.cells(quick):
@@ -38,7 +38,7 @@ def test_headline_of_parts_compares_each_part_over_workflows() -> None:
     )
     scores = {one.name: one.ratio.middle for one in TABLE_3.headline(found).scores}
     assert scores["engine 2 x 2.0 (even slices)"] == 0.5
-    assert len(scores) == 2 * 6
+    assert len(scores) == 2 * 7
 
 
 def test_no_schedule_is_better_than_the_optimum() -> None:

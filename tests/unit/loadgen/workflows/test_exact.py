@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.planning import chain, workflows
+from weft_bench.planner.problem import Calls, Rows, expand, operations
+from weft_bench.planner.radix import build_tree, dependencies
+from weft_bench.planner.token_steps import Worker, token_steps
 from weft_bench.workflows.exact import solve
-from weft_gateway.workflows.calls import PlannedCall, build_tree, dependencies
-from weft_gateway.workflows.costs import Worker, token_steps
-from weft_gateway.workflows.problem import Calls, Rows, expand, operations
+from weft_gateway.workflows.calls import PlannedCall
 
 _WORKER = Worker(8192)
 

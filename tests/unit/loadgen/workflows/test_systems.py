@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from weft_bench.planner.plan import predicted_plan
+from weft_bench.planner.problem import operations
+from weft_bench.planner.radix import build_tree
 from weft_bench.workflows.dispatch import Free, Planned
 from weft_bench.workflows.parts import dispatcher
 from weft_bench.workflows.shapes import SHAPES
 from weft_bench.workflows.systems import SYSTEMS, Scene, engines, follow
-from weft_gateway.workflows.calls import build_tree
-from weft_gateway.workflows.plan import predicted_plan
-from weft_gateway.workflows.problem import operations
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.engine

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from weft_bench.planner.problem import operations
+from weft_bench.planner.radix import build_tree
 from weft_bench.workflows.shapes import SHAPES
 from weft_bench.workflows.tasks import first_statics, tasks
-from weft_gateway.workflows.calls import build_tree
-from weft_gateway.workflows.problem import operations
 
 
 @pytest.mark.parametrize("name", SHAPES)

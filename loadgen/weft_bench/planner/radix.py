@@ -7,68 +7,21 @@ ancestor. An engine shares whole blocks, so a shared length is cut at the block 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final
 
-from weft_gateway.model.record import record
+from weft_gateway.workflows.calls import PlannedCall
+from weft_gateway.workflows.prompts import (
+    BLOCK_TOKENS,
+    Prompt,
+    Slot,
+    Token,
+    cut,
+    estimate_tokens,
+)
 
-Token = Hashable
 # Returns the tokens of a text. Equal prefixes must have equal tokens, as far as the tokenizer can.
 Tokenizer = Callable[[str], Sequence[Token]]
-
-BLOCK_TOKENS: Final = 16
-_CHARACTERS: Final = 4
-
-
-@lru_cache(maxsize=4096)
-def estimate_tokens(text: str) -> tuple[Token, ...]:
-    """Return a text in pieces of four characters, the usual length of a token in English."""
-    return tuple([text[at : at + _CHARACTERS] for at in range(0, len(text), _CHARACTERS)])
-
-
-@record
-class Slot:
-    """A placeholder in a prompt. key: equal for equal content in the same row. tokens: expected
-    length. axes: the columns and other names over which the content varies; rows with equal values
-    of them have equal content. Empty: the content is the same everywhere.
-    """
-
-    key: str
-    tokens: int
-    axes: tuple[str, ...] = ()
-
-
-Run = str | Slot
-Prompt = tuple[Run, ...]
-
-
-@record
-class Chat:
-    """The markup that a chat template prints around messages. opening contains `{role}`."""
-
-    opening: str = "<|im_start|>{role}\n"
-    closing: str = "<|im_end|>\n"
-
-    def render(self, messages: Iterable[tuple[str, Iterable[Run]]]) -> Prompt:
-        """Return the prompt of messages, each a role and its runs, with the answer's opening."""
-        found: list[Run] = []
-        for role, runs in messages:
-            _append(found, self.opening.format(role=role))
-            for run in runs:
-                _append(found, run)
-            _append(found, self.closing)
-        _append(found, self.opening.format(role="assistant"))
-        return tuple(found)
-
-
-def _append(found: list[Run], run: Run) -> None:
-    """Append a run; neighbouring texts become one, because a tokenizer reads them as one."""
-    if isinstance(run, str) and found and isinstance(found[-1], str):
-        found[-1] += run
-    elif run:
-        found.append(run)
 
 
 @dataclass(slots=True, eq=False)
@@ -219,9 +172,26 @@ class RadixTree:
         self._measured = len(self.nodes)
 
 
-def cut(tokens: int, block: int) -> int:
-    """Return whole blocks in tokens."""
-    return tokens - tokens % block
+def build_tree(
+    calls: Sequence[PlannedCall],
+    tokenizer: Tokenizer = estimate_tokens,
+    block: int = BLOCK_TOKENS,
+    workers: Mapping[str, str] | None = None,
+) -> RadixTree:
+    """Return the radix tree of calls. Calls of different models share nothing. workers: the worker
+    of each call, if calls are partitioned.
+    """
+    tree = RadixTree(tokenizer, block)
+    slots = {run.key: run for call in calls for run in call.prompt if isinstance(run, Slot)}
+    for call in calls:
+        label = call.model if workers is None else f"{workers[call.name]}/{call.model}"
+        tree.add(call.name, call.prompt, label, slots.get(call.key) if call.key else None)
+    return tree
+
+
+def dependencies(calls: Sequence[PlannedCall]) -> dict[str, frozenset[str]]:
+    """Return the direct and indirect dependencies of each call."""
+    return indirect({call.name: call.needs for call in calls})
 
 
 def indirect(needs: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:

@@ -16,24 +16,23 @@ from random import Random
 from typing import Final
 
 import msgspec
+from weft_gateway.workflows.calls import PlannedCall
+from weft_gateway.workflows.costs import Replica
+from weft_gateway.workflows.prompts import BLOCK_TOKENS, estimate_tokens
+from weft_gateway.workflows.windows import PER_SLOT
 
-from weft_gateway.workflows.calls import PlannedCall, build_tree, dependencies
-from weft_gateway.workflows.costs import Replica, Worker
-from weft_gateway.workflows.orders import Lane, Order, lanes, orders
-from weft_gateway.workflows.placing import Share, eligible, place_rows
-from weft_gateway.workflows.predict import Prediction, predict
-from weft_gateway.workflows.problem import Operation, Rows, operations
-from weft_gateway.workflows.radix import BLOCK_TOKENS, Tokenizer, estimate_tokens
+from weft_bench.planner.orders import Lane, Order, lanes, orders
+from weft_bench.planner.placing import Share, eligible, place_rows
+from weft_bench.planner.predict import Prediction, predict
+from weft_bench.planner.problem import Operation, Rows, operations
+from weft_bench.planner.radix import Tokenizer, build_tree, dependencies
+from weft_bench.planner.token_steps import Worker
 
 # Calls that a prediction plays on each replica: a quarter of the batch within these limits. Further
 # rows are extrapolated.
 _SAMPLE_CALLS: Final = (264, 2048)
 # With at most this many rows a replica, a row more on one of them is worth avoiding.
 _FEW: Final = 32
-# A replica gets this many calls for each slot, so that its next call never waits for the network.
-WINDOW: Final = 1.25
-# Predictions that differ by more are worth another plan.
-DRIFT: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -243,16 +242,9 @@ def _representatives(made: Plan, replicas: Sequence[Replica]) -> set[int] | None
     return set(kinds.values())
 
 
-def drifted(predicted_s: float, actual_s: float) -> bool:
-    """Return whether a part of a run took so much more or less than predicted that a new plan for
-    the rest is worth its time.
-    """
-    return predicted_s > 0 and abs(actual_s - predicted_s) > DRIFT * predicted_s
-
-
 def _window(found: Sequence[Operation], shares: Sequence[Share], at: int, replica: Replica) -> int:
     """Return the calls that a replica gets at once, by slots and by room for their contexts."""
     here = [number for share in shares if at in share.replicas for number in share.operators]
     sizes = [found[number].prompt + found[number].answer for number in here] or [1.0]
     most = replica.fits(sum(sizes) / len(sizes))
-    return max(1, int(WINDOW * min(replica.slots, most)))
+    return max(1, int(PER_SLOT * min(replica.slots, most)))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from weft_gateway.workflows.costs import Worker, delay, usage
-from weft_gateway.workflows.problem import Calls
+from weft_bench.planner.problem import Calls
+from weft_bench.planner.token_steps import Worker, delay, usage
 
 # Chooses one of the ready calls. last: the call before, None at the start.
 Choose = Callable[[Sequence[int], int | None], int]

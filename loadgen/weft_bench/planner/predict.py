@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from weft_gateway.workflows.costs import Replica
-from weft_gateway.workflows.problem import Operation, Rows
+
+from weft_bench.planner.problem import Operation, Rows
 
 # The replica's number and the turn of an operator in a row.
 Turn = Callable[[int, int], tuple[int, int]]

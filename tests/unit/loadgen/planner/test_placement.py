@@ -7,7 +7,7 @@ from itertools import combinations, permutations, product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weft_gateway.workflows.placement import (
+from weft_bench.planner.placement import (
     PLACERS,
     Job,
     Node,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from support.planning import call, chain, static, varies, workflows
+from weft_bench.planner.schedule import depths, schedule
+from weft_bench.planner.token_steps import Worker
 from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.costs import Worker
-from weft_gateway.workflows.schedule import depths, schedule
 
 _WORKER = Worker(8192)
 

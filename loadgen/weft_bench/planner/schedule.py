@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from weft_gateway.workflows.calls import PlannedCall, build_tree
-from weft_gateway.workflows.costs import Worker, delay, usage
-from weft_gateway.workflows.radix import BLOCK_TOKENS, Node, Tokenizer, estimate_tokens
+from weft_gateway.workflows.calls import PlannedCall
+from weft_gateway.workflows.prompts import BLOCK_TOKENS, estimate_tokens
+
+from weft_bench.planner.radix import Node, Tokenizer, build_tree
+from weft_bench.planner.token_steps import Worker, delay, usage
 
 # Per worker: sequences of calls. Each sequence runs row by row.
 Nested = tuple[tuple[str, ...], ...]

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft_gateway.workflows.costs import Replica, call_seconds
-from weft_gateway.workflows.problem import Operation
+
+from weft_bench.planner.problem import Operation
 
 
 @dataclass(frozen=True, slots=True)

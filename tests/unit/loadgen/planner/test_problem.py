@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from support.planning import call, chain, static, varies
-from weft_gateway.workflows.calls import build_tree
-from weft_gateway.workflows.problem import Rows, expand, operations
-from weft_gateway.workflows.radix import Slot
+from weft_bench.planner.problem import Rows, expand, operations
+from weft_bench.planner.radix import build_tree
+from weft_gateway.workflows.prompts import Slot
 
 
 def test_prompt_is_cut_where_it_begins_to_vary() -> None:

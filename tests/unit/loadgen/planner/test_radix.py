@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_gateway.workflows.radix import Chat, RadixTree, Slot, indirect
+from weft_bench.planner.radix import RadixTree, indirect
+from weft_gateway.workflows.prompts import Slot
 
 _RUNS = st.lists(
     st.one_of(
@@ -19,12 +20,6 @@ _RUNS = st.lists(
 
 def _letters(text: str) -> tuple[str, ...]:
     return tuple(text)
-
-
-def test_messages_render_with_the_markup_between_them() -> None:
-    slot = Slot("q", 3)
-    prompt = Chat("<{role}>", "</>").render([("system", ["Be"]), ("user", ["Q: ", slot, "?"])])
-    assert prompt == ("<system>Be</><user>Q: ", slot, "?</><assistant>")
 
 
 def test_common_prefix_is_split_off_and_cut_at_blocks() -> None:

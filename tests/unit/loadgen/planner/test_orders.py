@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from support.planning import call, chain, static
-from weft_gateway.workflows.calls import build_tree
-from weft_gateway.workflows.costs import Worker
-from weft_gateway.workflows.orders import Lane, Order, lanes, orders
-from weft_gateway.workflows.placing import Share
-from weft_gateway.workflows.problem import operations
+from weft_bench.planner.orders import Lane, Order, lanes, orders
+from weft_bench.planner.placing import Share
+from weft_bench.planner.problem import operations
+from weft_bench.planner.radix import build_tree
+from weft_bench.planner.token_steps import Worker
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 5), st.integers(1, 12))

@@ -9,10 +9,11 @@ from itertools import accumulate
 from typing import Final
 
 from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.costs import Worker
-from weft_gateway.workflows.placing import Share
-from weft_gateway.workflows.problem import Operation
-from weft_gateway.workflows.schedule import depths, schedule
+
+from weft_bench.planner.placing import Share
+from weft_bench.planner.problem import Operation
+from weft_bench.planner.schedule import depths, schedule
+from weft_bench.planner.token_steps import Worker
 
 # Rows of a block.
 _BLOCK: Final = 8

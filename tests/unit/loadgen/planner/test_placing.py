@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.planning import call, chain, replica, static, varies
-from weft_gateway.workflows.calls import PlannedCall, build_tree
+from weft_bench.planner.placing import Share, eligible, filled, place_rows, row_seconds
+from weft_bench.planner.problem import operations
+from weft_bench.planner.radix import build_tree
+from weft_gateway.workflows.calls import PlannedCall
 from weft_gateway.workflows.costs import Replica
-from weft_gateway.workflows.placing import Share, eligible, filled, place_rows, row_seconds
-from weft_gateway.workflows.problem import operations
 
 
 def _placed(

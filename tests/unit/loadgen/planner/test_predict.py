@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.planning import STEPS, call, chain, replica, static, varies
-from weft_gateway.workflows.calls import PlannedCall, build_tree
-from weft_gateway.workflows.predict import Prediction, predict
-from weft_gateway.workflows.problem import Rows, operations
+from weft_bench.planner.predict import Prediction, predict
+from weft_bench.planner.problem import Rows, operations
+from weft_bench.planner.radix import build_tree
+from weft_gateway.workflows.calls import PlannedCall
 
 
 def _played(

@@ -11,7 +11,9 @@ from math import ceil
 from typing import Final
 
 from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.radix import Node, RadixTree, Slot, cut
+from weft_gateway.workflows.prompts import Slot, cut
+
+from weft_bench.planner.radix import Node, RadixTree
 
 # Calls of one operator in one row that a prediction plays; more are merged.
 _COPIES: Final = 8

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.planning import call, chain, replica, static, varies, workflows
-from weft_gateway.workflows.baselines import BASELINES
-from weft_gateway.workflows.calls import PlannedCall, build_tree, dependencies
-from weft_gateway.workflows.costs import Worker
-from weft_gateway.workflows.plan import Plan, drifted, plan
-from weft_gateway.workflows.predict import predict
-from weft_gateway.workflows.problem import Rows, expand, operations
-from weft_gateway.workflows.radix import Slot
+from weft_bench.planner.baselines import BASELINES
+from weft_bench.planner.plan import Plan, plan
+from weft_bench.planner.predict import predict
+from weft_bench.planner.problem import Rows, expand, operations
+from weft_bench.planner.radix import build_tree, dependencies
+from weft_bench.planner.token_steps import Worker
+from weft_gateway.workflows.calls import PlannedCall
+from weft_gateway.workflows.prompts import Slot
 
 _TWO = [replica("a", models=["m"]), replica("b", slow=1.7)]
 
@@ -113,10 +114,3 @@ def test_impossible_plans_are_refused() -> None:
         plan(late, 1, _TWO)
     with pytest.raises(IndexError, match="row 5 is beyond the 5 rows"):
         plan(chain(), 5, _TWO).turn("judge", 5)
-
-
-def test_drift_is_a_fifth_of_the_prediction() -> None:
-    assert drifted(10, 12.1)
-    assert drifted(10, 7.9)
-    assert not drifted(10, 11.9)
-    assert not drifted(0, 5)

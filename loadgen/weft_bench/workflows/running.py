@@ -1,0 +1,119 @@
+"""`weft run` in virtual time: its machine and its plan send the calls of a batch."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+
+from weft_gateway.workflows.commands import Command, Read, Send
+from weft_gateway.workflows.dispatch import Dispatch
+from weft_gateway.workflows.graph import Workflow
+from weft_gateway.workflows.groups import Grouped
+from weft_gateway.workflows.prompts import Slot
+from weft_gateway.workflows.spec import load
+from weft_gateway.workflows.windows import PER_SLOT
+
+from weft_bench.costs.presets import EngineShape
+from weft_bench.workflows.play import State, Warm
+from weft_bench.workflows.tasks import Batch, Task
+
+
+class Running:
+    """Runs a batch as `weft run` does: `Dispatch` reads rows when it has room for them and keeps
+    the calls in windows, `Grouped` places rows. A row can be read once it has arrived.
+    """
+
+    def __init__(self, batch: Batch, tasks: Sequence[Task], windows: Mapping[str, int]) -> None:
+        """windows: calls that may be in flight, by replica."""
+        workflow = workflow_of(batch)
+        self._batch, self._tasks = batch, tasks
+        self._place = {_name(call.name): number for number, call in enumerate(batch.calls)}
+        self._axes = {_name(axis): axis for axis in _axes(batch)}
+        self._machine = Dispatch(workflow, windows, plan=Grouped(workflow, windows))
+        self._commands: deque[Command] = deque(self._machine.start())
+        self._arrived: deque[int] = deque()
+        self._wanted = self._read = 0
+        # By task: the number of the request in flight.
+        self._flights: dict[int, int] = {}
+
+    def warm(self) -> Iterable[Warm]:
+        """Compute nothing ahead."""
+        return ()
+
+    def send(self, state: State, fresh: Sequence[int]) -> Iterable[tuple[int, str]]:
+        """Report ended calls and arrived rows, and send the calls that the machine sends."""
+        rows = (self._tasks[number].row for number in fresh if not self._tasks[number].needs)
+        self._arrived.extend(dict.fromkeys(rows))
+        open_calls = set().union(*state.in_flight.values())
+        for number in [one for one in self._flights if one not in open_calls]:
+            value = self._tasks[number].name
+            self._commands += self._machine.succeeded(self._flights.pop(number), value)
+        while self._commands or (self._wanted and self._arrived):
+            if not self._commands:
+                self._read_rows()
+                continue
+            command = self._commands.popleft()
+            if isinstance(command, Read):
+                self._wanted += command.count
+            elif isinstance(command, Send):
+                work = command.work
+                number = work.row * len(self._batch.calls) + self._place[work.operator]
+                self._flights[number] = work.number
+                yield number, work.window
+
+    def _read_rows(self) -> None:
+        count = min(self._wanted, len(self._arrived))
+        rows = [self._arrived.popleft() for _ in range(count)]
+        self._wanted -= count
+        self._read += count
+        columns = ((row, self._columns(row)) for row in rows)
+        self._commands += self._machine.rows(columns, last=self._read == self._batch.rows)
+
+    def _columns(self, row: int) -> dict[str, str]:
+        return {name: f"{axis} {self._batch.value(axis, row)}" for name, axis in self._axes.items()}
+
+
+def windows_of(names: Sequence[str], shapes: Sequence[EngineShape]) -> dict[str, int]:
+    """Return the default windows of `weft run`, by replica."""
+    return {name: ceil(PER_SLOT * one.slots) for name, one in zip(names, shapes, strict=True)}
+
+
+def workflow_of(batch: Batch) -> Workflow:
+    """Return a batch as a workflow whose prompts begin alike where those of the batch do."""
+    answers = {call.name for call in batch.calls}
+
+    def text(run: object) -> str:
+        assert isinstance(run, Slot)
+        if run.key in answers:
+            return f"{{{{ {_name(run.key)} }}}}"
+        return " ".join(f"{{{{ {_name(axis)} }}}}" for axis in run.axes) or run.key
+
+    operators = {
+        # Equal requests of different rows stay separate calls, as in the other systems.
+        _name(call.name): {
+            "llm": {"user": "\n".join(map(text, call.prompt)), "temperature": 1},
+        }
+        for call in batch.calls
+    }
+    document = {
+        "weft": 1,
+        "model": batch.calls[0].model,
+        "inputs": {_name(axis): "str" for axis in _axes(batch)},
+        "ops": operators,
+        "outputs": {"result": _name(batch.calls[-1].name)},
+    }
+    return load(json.dumps(document))
+
+
+def _axes(batch: Batch) -> list[str]:
+    """Return the columns of a batch. An answer is no column."""
+    answers = {call.name for call in batch.calls}
+    slots = (run for call in batch.calls for run in call.prompt if isinstance(run, Slot))
+    return list(dict.fromkeys(axis for s in slots if s.key not in answers for axis in s.axes))
+
+
+def _name(name: str) -> str:
+    """Return a name that a workflow may have."""
+    return name.replace(".", "_")
