@@ -45,8 +45,10 @@ class Calls(RunCalls):
 
         super().__init__("t", "run_1", submit, self.replies.append)
 
-    def add(self, number: int, row: int = 0, model: str = "small", attempts: int = 3) -> None:
-        self.ask(Ask(number, row, model, attempts, b"{}"))
+    def add(
+        self, number: int, row: int = 0, model: str = "small", attempts: int = 3, group: int = 0
+    ) -> None:
+        self.ask(Ask(number, row, model, attempts, b"{}", group))
 
     def sent(self, number: int) -> None:
         serve = cast(Callable[..., Awaitable[int]], self.serve)
@@ -64,6 +66,21 @@ def test_a_row_stays_on_its_replica() -> None:
     calls.add(5, row=0)
     assert calls.take(second, both, 0.0) == 5
     assert calls.take(second, both, 0.0) is None
+
+
+def test_rows_that_begin_alike_go_to_one_replica() -> None:
+    first, second = both = replicas()
+    calls = Calls()
+    for number, group in enumerate((7, 7, 8, 8, 7, 0)):
+        calls.add(number, number, group=group)
+    turns = (first, second, second, first, second, second, first)
+    # A new row without a group comes before the rows of another replica.
+    assert [calls.take(one, both, 0.0) for one in turns] == [0, 2, 3, 1, 5, 4, None]
+    # A row that has begun stays where it is, also if its group has moved.
+    calls.add(6, row=0, group=7)
+    calls.add(7, row=9, group=7)
+    assert calls.take(second, both, 0.0) == 7
+    assert calls.take(first, both, 0.0) == 6
 
 
 def test_a_model_runs_where_it_is_served() -> None:
