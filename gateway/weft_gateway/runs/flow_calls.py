@@ -68,7 +68,9 @@ class RunCalls:
         self._new.clear()
         abort(self)
 
-    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
+    def take(
+        self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
+    ) -> int | None:
         """Return the next call for a replica; see `Source.take`. The calls of a row go to one
         replica if possible, and rows that begin alike, too, since they share a prefix.
         """
@@ -81,7 +83,7 @@ class RunCalls:
                 self._new = {due: asked, **self._new}
             elif asked is not None:
                 return due
-        able = [one for one in self._new.values() if _serves(replica, one.model)]
+        able = [one for one in self._new.values() if self._fits(one, replica, near)]
         if not able:
             return None
         first = min(able, key=lambda one: self._distance(one, replica.name))
@@ -90,6 +92,16 @@ class RunCalls:
         if first.group:
             _keep(self._homes, first.group, replica.name)
         return first.number
+
+    def _fits(self, asked: Ask, replica: Replica, near: Sequence[Replica]) -> bool:
+        """Whether a replica may take a call: it serves the model, and no replica with as much room
+        has what the call shares. That one takes it in the same dispatch.
+        """
+        home = self._at.get(asked.row) or self._homes.get(asked.group)
+        others = (one for one in near if one.name == home and one is not replica)
+        return _serves(replica, asked.model) and not any(
+            _serves(one, asked.model) for one in others
+        )
 
     def _distance(self, asked: Ask, replica: str) -> int:
         """Return how badly a call fits a replica: 0 if its row is there, up to 4."""

@@ -18,6 +18,7 @@ from weft_bench.workloads.schema import Part
 
 _ENDS: Final = 0
 _BEGINS: Final = 1
+_ARRIVES: Final = 2
 _PROGRAM: Final = "batch"
 
 
@@ -54,7 +55,8 @@ class Dispatcher(Protocol):
 class Played:
     """Figures of a batch. seconds: from its start to its last answer. hit_rate: cached share of all
     prompt tokens. prompt_tokens, fresh_tokens: of all calls and of prefixes that were sent before
-    them; fresh ones were computed. shares: of the calls, by replica.
+    them; fresh ones were computed. shares: of the calls, by replica. latencies: of the rows, from
+    their arrival to their last answer, seconds. batched: mean number of calls at the replicas.
     """
 
     seconds: float
@@ -63,20 +65,32 @@ class Played:
     fresh_tokens: int
     preemptions: int
     shares: Mapping[str, float]
+    latencies: Sequence[float]
+    batched: float
 
 
-def play(tasks: Sequence[Task], shapes: Sequence[EngineShape], dispatcher: Dispatcher) -> Played:
+def play(
+    tasks: Sequence[Task],
+    shapes: Sequence[EngineShape],
+    dispatcher: Dispatcher,
+    arrivals: Sequence[float] = (),
+) -> Played:
     """Play a batch to its end. The engines serve first come, first served, with prefix caches.
+    arrivals: of the rows, seconds; without them, all rows are there at the start.
 
     Raises RuntimeError if the dispatcher leaves calls unsent, or an engine's invariant fails;
     SimulationError for a call that no engine can hold.
     """
-    return _Play(tasks, shapes, dispatcher).run()
+    return _Play(tasks, shapes, dispatcher, arrivals).run()
 
 
 class _Play:
     def __init__(
-        self, tasks: Sequence[Task], shapes: Sequence[EngineShape], dispatcher: Dispatcher
+        self,
+        tasks: Sequence[Task],
+        shapes: Sequence[EngineShape],
+        dispatcher: Dispatcher,
+        arrivals: Sequence[float],
     ) -> None:
         settings = EngineSettings(policy="fcfs", tags=False)
         self._tasks, self._dispatcher = tasks, dispatcher
@@ -96,17 +110,33 @@ class _Play:
         self._calls: dict[str, int] = {}
         self._prompt = self._cached = self._preempted = 0
         self._served = dict.fromkeys(self._replicas, 0)
+        rows = 1 + max((task.row for task in tasks), default=-1)
+        self._arrivals = list(arrivals) or [0.0] * rows
+        self._ended = [0.0] * rows
+        self._begun: dict[str, float] = {}
+        self._busy_s = 0.0
 
     def run(self) -> Played:
         for number, (name, parts) in enumerate(self._dispatcher.warm()):
             self._add(name, f"warm-{number}", parts, 1)
-        first = [task.number for task in self._tasks if not task.needs]
-        self._state.ready.update(dict.fromkeys(first))
-        self._send(first)
+        first: dict[float, list[int]] = {}
+        for task in self._tasks:
+            if not task.needs:
+                first.setdefault(self._arrivals[task.row], []).append(task.number)
+        for at in sorted(first):
+            self._order += 1
+            heapq.heappush(self._events, (at, _ARRIVES, self._order, "", 0))
         while self._events:
-            self._state.now, what, _, name, version = heapq.heappop(self._events)
+            at, what, _, name, version = heapq.heappop(self._events)
+            if what == _ARRIVES:
+                self._state.now = at
+                fresh = first.pop(at)
+                self._state.ready.update(dict.fromkeys(fresh))
+                self._send(fresh)
+                continue
             if version != self._versions[name]:
                 continue
+            self._state.now = at
             replica = self._replicas[name]
             if what == _ENDS:
                 self._end(replica)
@@ -128,6 +158,8 @@ class _Play:
             self._prompt - self._cached,
             self._preempted,
             {name: count / len(self._tasks) for name, count in self._served.items()},
+            [end - begin for end, begin in zip(self._ended, self._arrivals, strict=True)],
+            self._busy_s / self._state.now,
         )
 
     def _send(self, fresh: Sequence[int]) -> None:
@@ -138,6 +170,7 @@ class _Play:
             task = self._tasks[number]
             self._calls[task.name] = number
             self._served[name] += 1
+            self._begun[task.name] = state.now
             self._add(name, task.name, task.parts, task.answer)
 
     def _add(self, name: str, call: str, parts: tuple[Part, ...], answer: int) -> None:
@@ -162,6 +195,8 @@ class _Play:
                 continue
             state.in_flight[replica.name].discard(number)
             state.done.add(number)
+            self._ended[self._tasks[number].row] = state.now
+            self._busy_s += state.now - self._begun.pop(report.call)
             for follower in self._followers[number]:
                 self._missing[follower] -= 1
                 if not self._missing[follower]:

@@ -150,6 +150,33 @@ async def test_runs_of_a_lost_process_continue_alone(engine: Any, weft: Any, unt
             assert [row["said"] for row in await output(client, name)] == [f"re: {text}"]
 
 
+async def test_rows_that_begin_alike_share_a_replica(engine: Any, weft: Any, until: Any) -> None:
+    text = """
+weft: 1
+inputs: {page: str, question: str}
+ops:
+  said: {llm: {user: "{{ page }} {{ question }}"}}
+outputs: {said: said}
+"""
+    gate = asyncio.Event()
+    async with (
+        engine(script=held(gate)) as first,
+        engine(script=held(gate)) as second,
+        weft(first, second, batch_calls=8) as gateway,
+    ):
+        client = gateway.client
+        workflow = await created(client, text)
+        runs = []
+        for number, page in enumerate("abab"):
+            row = {"page": page, "question": str(number)}
+            runs.append(await begin(client, workflow, rows=[row], batch_ms=WINDOW_MS))
+            await until(lambda count=number + 1: len(first.requests + second.requests) == count)
+        assert sorted([said(first), said(second)]) == [["a 0", "a 2"], ["b 1", "b 3"]]
+        gate.set()
+        for run in runs:
+            assert (await ended(client, run["id"]))["status"] == "completed"
+
+
 async def test_an_idle_process_makes_room(engine: Any, weft: Any, until: Any) -> None:
     async with engine(script=chat) as stub, weft(stub, workflow_runs=1) as gateway:
         client, runner = gateway.client, gateway.parts.offline.flows.runner
