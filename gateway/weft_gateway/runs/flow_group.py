@@ -29,12 +29,15 @@ End = Over | Wrong | ChildLost
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A run of a process. start: the message that begins it, once it can begin. over: its end."""
+    """A run of a process. over: its end. start: the message that begins it, once it can begin.
+    saved_s, unsaved: when its state was stored, and whether it has changed since then.
+    """
 
     run: Run
     over: asyncio.Future[End]
     start: Start | None = None
     saved_s: float = 0.0
+    unsaved: bool = False
 
 
 @dataclass(slots=True, eq=False)

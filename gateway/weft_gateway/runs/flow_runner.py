@@ -257,14 +257,15 @@ class FlowRunner:
             self.changed(run)
             return
         figures = (news.rows - news.failed, news.failed, news.tokens, news.operators)
-        if figures == (run.completed, run.failed, run.tokens, run.operators) and not news.ends:
-            return
-        run.completed, run.failed, run.tokens, run.operators = figures
-        self.ends.setdefault(run.id, array("Q")).extend(news.ends)
-        if monotonic() - member.saved_s >= _SAVE_S:
-            member.saved_s = monotonic()
+        if figures != (run.completed, run.failed, run.tokens, run.operators) or news.ends:
+            run.completed, run.failed, run.tokens, run.operators = figures
+            self.ends.setdefault(run.id, array("Q")).extend(news.ends)
+            member.unsaved = True
+            self.changed(run)
+        # Other gateways read the store, also if no further news follows for long.
+        if member.unsaved and monotonic() - member.saved_s >= _SAVE_S:
+            member.saved_s, member.unsaved = monotonic(), False
             self._save(run)
-        self.changed(run)
 
     async def _end(self, run: Run, end: Over | Wrong) -> None:
         """Publish the output, and store the end. Raises OSError."""
