@@ -63,7 +63,7 @@ _LOCK_PAUSE_S: Final = 0.5
 
 
 class Shared:
-    """What the runs of a process share. rows: the number of their rows."""
+    """The parts that the runs of a process share. rows: the number of their rows."""
 
     def __init__(self, start: Start, send: Send) -> None:
         rules = start.rules
