@@ -78,7 +78,7 @@ class BatchSettings(BaseSettings):
         4,
         ge=1,
         le=256,
-        description="runs of workflows at once, each with a process; further ones wait",
+        description="processes of runs of workflows at once; further runs wait",
     )
     workflow_rows: int = Field(1_000_000, ge=1, le=100_000_000, description="maximum rows of a run")
     workflow_input_bytes: int = Field(

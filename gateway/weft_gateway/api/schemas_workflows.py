@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 MAX_ROWS: int = 10_000
+MAX_BATCH_MS: int = 60_000
 
 
 class NewRun(BaseModel, extra="forbid"):
@@ -21,6 +22,14 @@ class NewRun(BaseModel, extra="forbid"):
     max_errors: int | None = Field(None, ge=0, description="stop the run if more rows have failed")
     budget_tokens: int | None = Field(
         None, ge=1, description="stop the run before its calls use more tokens"
+    )
+
+    batch_ms: int = Field(
+        0,
+        ge=0,
+        le=MAX_BATCH_MS,
+        strict=True,
+        description="join runs of this workflow that begin within this time, ms; 0: run alone",
     )
 
     @model_validator(mode="after")
@@ -133,6 +142,7 @@ class Run(BaseModel):
     output_file_id: str | None
     max_errors: int | None
     budget_tokens: int | None
+    batch_ms: int
     row_counts: RowCounts
     usage: RunUsage
     operators: dict[str, OperatorFigures]

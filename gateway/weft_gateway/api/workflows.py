@@ -72,6 +72,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "output_file_id": run.output_file or None if run.ended else None,
         "max_errors": run.max_errors,
         "budget_tokens": run.budget_tokens,
+        "batch_ms": run.batch_ms,
         "row_counts": {
             "total": run.rows if begun and run.rows else None,
             "completed": run.completed,
@@ -143,7 +144,9 @@ def router(
         request: Request, workflow_id: str, tenant: str = Depends(auth.tenant)
     ) -> dict[str, Any]:
         """Run a workflow over rows in the background. The rows are in the request, or in a file
-        that was uploaded to `/v1/files`. A file is checked first: an error ends the run."""
+        that was uploaded to `/v1/files`. A file is checked first: an error ends the run. With
+        `batch_ms`, the run shares a process, and equal greedy calls, with runs of this workflow
+        that begin within this time."""
         limit = min(settings.workflow_input_bytes, settings.max_body_bytes)
         raw = await read_body(dict(request.headers.raw), request.receive, limit)
         await turns.take(tenant, len(raw))
@@ -152,7 +155,9 @@ def router(
         except ValidationError as error:
             first = error.errors()[0]
             raise errors.invalid_member(first["loc"], first["msg"]) from None
-        wanted = Wanted(new.rows, new.input_file_id or "", new.budget_tokens, new.max_errors)
+        wanted = Wanted(
+            new.rows, new.input_file_id or "", new.budget_tokens, new.max_errors, new.batch_ms
+        )
         return run_json(await flows.begin(tenant, workflow_id, wanted))
 
     @api.get("/v1/runs", summary="List runs", response_model=schemas.RunList)

@@ -8,6 +8,7 @@ stays free for the next of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 # Calls in flight over slots while only batches run.
@@ -16,6 +17,8 @@ AHEAD: Final = 1.25
 _SHARED: Final = 0.5
 # Other calls are expected for this long after the last one, seconds.
 EXPECTED_S: Final = 10.0
+# A replica is near the least used one if it has at most this share of its credit more in use.
+_NEAR: Final = 0.25
 
 
 def credit(slots: int, default: int, others: int, since_others_s: float) -> int:
@@ -28,3 +31,13 @@ def credit(slots: int, default: int, others: int, since_others_s: float) -> int:
     if not others and since_others_s > EXPECTED_S:
         return math.ceil(AHEAD * slots) if slots else default
     return max(1, int(_SHARED * (slots or default)) - others)
+
+
+def by_use(used: Mapping[str, int], credits: Mapping[str, int]) -> tuple[list[str], int]:
+    """Return the replicas that have credit left, the least used first, and the number of those that
+    are used about as little as the first one. A call may go to any of these: it is worth more that
+    it finds its prefix. used: calls of batches in flight. credits: see `credit`.
+    """
+    share = {name: used.get(name, 0) / most for name, most in credits.items()}
+    found = sorted((name for name in credits if share[name] < 1), key=lambda name: share[name])
+    return found, sum(share[name] <= share[found[0]] + _NEAR for name in found)

@@ -248,7 +248,9 @@ class _Lane:
     def in_flight(self) -> dict[int, Disconnect]:
         return self.active.in_flight
 
-    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
+    def take(
+        self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
+    ) -> int | None:
         model = self.active.index.model
         if model and replica.served and model not in replica.served:
             return None

@@ -42,12 +42,14 @@ class Server(NamedTuple):
 
 class Answer(NamedTuple):
     """The answer of a call. usage: 0 tokens if the server reports none. whole: the JSON of the
-    answer to a `ChatRequest`; its text is empty.
+    answer to a `ChatRequest`; its text is empty. made: False if another run has made the call, and
+    has its tokens.
     """
 
     text: str
     usage: Usage
     whole: Any = None
+    made: bool = True
 
 
 class Caller(Protocol):

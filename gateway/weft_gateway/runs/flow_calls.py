@@ -1,4 +1,6 @@
-"""The calls of one run: they wait here until the window of background calls allows them."""
+"""The calls of runs in one process: they wait here until the window of background calls allows
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,16 @@ from weft_gateway.runs.sender import abort, end
 _PATH: Final = "/v1/chat/completions"
 # The assumed service of a call before the first report, seconds.
 _SERVICE_S: Final = 1.0
-# Rows whose replica is remembered.
-_MOST_ROWS: Final = 4096
+# Rows and groups whose replicas are remembered.
+_MOST_PLACES: Final = 4096
 _MESSAGE: Final = 500
 _MOST_BYTES: Final = 16 << 20
 
 
 @dataclass(slots=True, eq=False)
 class RunCalls:
-    """The calls of the run `program`. submit: makes one call. reply: takes each answer. expected:
-    estimated number of calls of the whole run.
+    """The calls of one or more runs, which are those of the program `program`. submit: makes one
+    call. reply: takes each answer. expected: estimated number of calls of all these runs.
     """
 
     tenant: str
@@ -43,7 +45,9 @@ class RunCalls:
     # Those that were never sent, in the order of the plan.
     _new: dict[int, Ask] = field(default_factory=dict)
     _repeats: Repeats = field(default_factory=Repeats)
+    # The last replica of a row, and of a group of rows with the same beginning.
     _at: dict[int, str] = field(default_factory=dict)
+    _homes: dict[int, str] = field(default_factory=dict)
     _service_s: float = 0.0
     _reports: int = 0
 
@@ -64,9 +68,11 @@ class RunCalls:
         self._new.clear()
         abort(self)
 
-    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
+    def take(
+        self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
+    ) -> int | None:
         """Return the next call for a replica; see `Source.take`. The calls of a row go to one
-        replica if possible, since they often share a prefix.
+        replica if possible, and rows that begin alike, too, since they share a prefix.
         """
         if now_s < self._repeats.paused_s:
             return None
@@ -77,16 +83,34 @@ class RunCalls:
                 self._new = {due: asked, **self._new}
             elif asked is not None:
                 return due
-        able = [one for one in self._new.values() if _serves(replica, one.model)]
+        able = [one for one in self._new.values() if self._fits(one, replica, near)]
         if not able:
             return None
-        first = next((one for one in able if self._at.get(one.row) == replica.name), None)
-        first = first or next((one for one in able if one.row not in self._at), able[0])
+        first = min(able, key=lambda one: self._distance(one, replica.name))
         del self._new[first.number]
-        self._at[first.row] = replica.name
-        if len(self._at) > _MOST_ROWS:
-            del self._at[next(iter(self._at))]
+        _keep(self._at, first.row, replica.name)
+        if first.group:
+            _keep(self._homes, first.group, replica.name)
         return first.number
+
+    def _fits(self, asked: Ask, replica: Replica, near: Sequence[Replica]) -> bool:
+        """Whether a replica may take a call: it serves the model, and no replica with as much room
+        has what the call shares. That one takes it in the same dispatch.
+        """
+        home = self._at.get(asked.row) or self._homes.get(asked.group)
+        others = (one for one in near if one.name == home and one is not replica)
+        return _serves(replica, asked.model) and not any(
+            _serves(one, asked.model) for one in others
+        )
+
+    def _distance(self, asked: Ask, replica: str) -> int:
+        """Return how badly a call fits a replica: 0 if its row is there, up to 4."""
+        at, home = self._at.get(asked.row), self._homes.get(asked.group)
+        if at is not None:
+            return 0 if at == replica else 4
+        if home is not None:
+            return 1 if home == replica else 3
+        return 2
 
     def size(self, number: int) -> int:
         """Return the bytes of a call's body."""
@@ -115,6 +139,12 @@ class RunCalls:
             self._repeats.forget(number)
             del self._asked[number]
         return tokens_of(found)
+
+
+def _keep(places: dict[int, str], number: int, replica: str) -> None:
+    places[number] = replica
+    if len(places) > _MOST_PLACES:
+        del places[next(iter(places))]
 
 
 def _serves(replica: Replica, model: str) -> bool:

@@ -1,7 +1,7 @@
-"""Runs the runs of workflows that began over HTTP: a worker process for each, a few at once.
+"""Runs the runs of workflows that began over HTTP: in worker processes, a few at once.
 
-The worker decides and keeps the journal; this module makes its calls in the window of background
-calls, and stores the state. A run that a stop interrupted continues from its journal.
+The worker decides and keeps the journal; `flow_group` makes its calls in the window of background
+calls, and this module stores the state. A run that a stop interrupted continues from its journal.
 """
 
 from __future__ import annotations
@@ -12,33 +12,21 @@ import sqlite3
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, time
-from typing import Final
+from typing import Any, Final
 
 from weft_gateway.calls.lifecycle import Lifecycle
-from weft_gateway.model import ProgramKey
-from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.runs.batch_calls import Submit
 from weft_gateway.runs.batch_store import BatchStore, StoredFile
 from weft_gateway.runs.batch_store import new_id as new_file_id
 from weft_gateway.runs.flow_calls import RunCalls
 from weft_gateway.runs.flow_child import Child, ChildLost
+from weft_gateway.runs.flow_group import End, Group, Member
 from weft_gateway.runs.flow_rules import Rules
 from weft_gateway.runs.flow_store import FlowStore, Run, RunError, RunStatus
-from weft_gateway.runs.flow_wire import (
-    OUTPUT,
-    Ask,
-    Cancel,
-    Drop,
-    Opened,
-    Over,
-    Progress,
-    Start,
-    Wrong,
-)
+from weft_gateway.runs.flow_wire import OUTPUT, Opened, Over, Progress, Start, Wrong
 from weft_gateway.runs.sender import Sender
 from weft_gateway.telemetry.metrics import Metrics
 
@@ -72,16 +60,6 @@ class Limits:
 
 
 @dataclass(slots=True, eq=False)
-class Live:
-    """A run with a worker."""
-
-    run: Run
-    calls: RunCalls
-    child: Child
-    saved_s: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
 class FlowRunner:
     """The runs of a store. submit: makes one call. changed: called when a run has news. ends: by
     run, the rows that have ended since the last start, twice the number, plus 1 if the row has
@@ -97,22 +75,27 @@ class FlowRunner:
     lifecycle: Lifecycle
     metrics: Metrics
     changed: Callable[[Run], None]
-    live: dict[str, Live] = field(default_factory=dict, init=False)
+    # The processes of the runs that are served.
+    live: dict[str, Group] = field(default_factory=dict, init=False)
     ends: dict[str, array[int]] = field(default_factory=dict, init=False)
     _queue: dict[str, Run] = field(default_factory=dict, init=False)
-    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _serving: dict[str, Run] = field(default_factory=dict, init=False)
+    _tasks: dict[str, asyncio.Task[bool]] = field(default_factory=dict, init=False)
+    _groups: dict[Group, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _running: Counter[str] = field(default_factory=Counter, init=False)
+    # Runs whose process was lost while it had several: each continues in a separate one.
+    _alone: set[str] = field(default_factory=set, init=False)
     _closed: bool = field(default=False, init=False)
 
     def begin(self, run: Run) -> None:
         """Queue a run."""
+        run.starts += 1
         self._queue[run.id] = run
         self._next()
 
     def known(self, run_id: str) -> Run | None:
         """Return the present state of an unfinished run."""
-        live = self.live.get(run_id)
-        return self._queue.get(run_id) if live is None else live.run
+        return self._queue.get(run_id) or self._serving.get(run_id)
 
     def follow(self) -> None:
         """Begin the runs that this process did not create, and cancel those that another one has
@@ -134,52 +117,103 @@ class FlowRunner:
             return
         _enter(run, RunStatus.CANCELLING)
         self._save(run)
-        live = self.live.get(run.id)
-        if live is not None:
-            live.calls.stop()
-            live.child.send(Cancel())
+        group = self.live.get(run.id)
+        if group is not None:
+            group.cancel(run.id)
             loop = asyncio.get_running_loop()
-            loop.call_later(_CANCEL_S, self._replace, live)
+            loop.call_later(_CANCEL_S, self._replace, run, group)
         self.changed(run)
 
     async def aclose(self) -> None:
         """End all workers. Their runs continue after the next start."""
         self._closed = True
-        for task in tuple(self._tasks.values()):
+        tasks: list[asyncio.Task[Any]] = [*self._tasks.values(), *self._groups.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _replace(self, live: Live) -> None:
-        """Stop a worker that does not stop when it is cancelled."""
-        if self.live.get(live.run.id) is live:
-            live.child.kill()
+    def _replace(self, run: Run, group: Group) -> None:
+        """Stop a worker that does not stop when a run is cancelled."""
+        if self.live.get(run.id) is group and run.id in group.members:
+            group.child.kill()
 
     def _next(self) -> None:
-        """Begin with queued runs, those of tenants with the fewest running ones first."""
-        while self._queue and len(self._tasks) < self.limits.running and not self._closed:
+        """Begin with queued runs: those that can join, and then those of tenants with the fewest
+        running ones.
+        """
+        for run in () if self._closed else tuple(self._queue.values()):
+            group = self._open_group(run)
+            if group is not None:
+                group.join(run)
+                self._begin(run, group)
+        while self._queue and not self._closed:
+            if len(self._groups) >= self.limits.running:
+                # A process that only waits for runs to join it has no more time.
+                for group in self._groups:
+                    if not group.members:
+                        group.close()
+                return
             run = min(self._queue.values(), key=lambda one: self._running[one.tenant])
-            del self._queue[run.id]
-            self._running[run.tenant] += 1
-            task = asyncio.get_running_loop().create_task(self._serve(run))
-            self._tasks[run.id] = task
-            task.add_done_callback(partial(self._done, run))
+            self._begin(run, self._group(run))
+            for other in tuple(self._queue.values()):
+                group = self._open_group(other)
+                if group is not None:
+                    group.join(other)
+                    self._begin(other, group)
 
-    def _done(self, run: Run, _: object) -> None:
-        del self._tasks[run.id]
-        self._running[run.tenant] -= 1
+    def _open_group(self, run: Run) -> Group | None:
+        """Return a process that a run can join."""
+        if run.id in self._alone:
+            return None
+        return next((group for group in self._groups if group.takes(run)), None)
+
+    def _group(self, run: Run) -> Group:
+        """Begin a process for a run."""
+        child = Child(self.limits.memory_bytes, self.limits.stall_s)
+        calls = RunCalls(run.tenant, run.id, self.submit, child.send)
+        group = Group(run, child, calls, self.sender, self.lifecycle, self._news)
+        if run.id in self._alone:
+            group.close()
+        task = asyncio.get_running_loop().create_task(group.serve())
+        self._groups[group] = task
+        task.add_done_callback(partial(self._group_done, group))
+        return group
+
+    def _group_done(self, group: Group, _: object) -> None:
+        del self._groups[group]
         self._next()
 
-    async def _serve(self, run: Run) -> None:
-        """Run to the end. Never raises."""
-        run.starts += 1
+    def _begin(self, run: Run, group: Group) -> None:
+        """Begin with a queued run in a process."""
+        del self._queue[run.id]
+        self._running[run.tenant] += 1
+        self._serving[run.id] = run
+        self.live[run.id] = group
+        task = asyncio.get_running_loop().create_task(self._serve(run, group))
+        self._tasks[run.id] = task
+        task.add_done_callback(partial(self._done, run))
+
+    def _done(self, run: Run, task: asyncio.Task[bool]) -> None:
+        del self._tasks[run.id], self._serving[run.id]
+        self._running[run.tenant] -= 1
+        if not task.cancelled() and not task.result():
+            self._alone.add(run.id)
+            self._queue[run.id] = run
+        self._next()
+
+    async def _serve(self, run: Run, group: Group) -> bool:
+        """Run to the end. Never raises. Returns False if the run must begin again, alone."""
         try:
-            finish = run.status is RunStatus.CANCELLING
-            end = await self._worked(run, finish=finish)
+            end = await self._worked(run, group)
             if isinstance(end, ChildLost):
                 log.warning("run %s: %s", run.id, end)
-                if not finish:
+                if group.crowded:
+                    return False
+                if run.status is not RunStatus.CANCELLING:
                     # The rows that have ended are in the journal.
-                    await self._worked(run, finish=True)
+                    self._alone.add(run.id)
+                    self.live[run.id] = rest = self._group(run)
+                    await self._worked(run, rest, finish=True)
                 end = Wrong("process_failed", f"The run has failed: {end}.")
             await self._end(run, end)
         except OSError as error:
@@ -187,20 +221,19 @@ class FlowRunner:
             failed = RunError("storage_failed", f"The run cannot be stored: {error.strerror}.")
             run.output_file = ""
             await self._ended(run, RunStatus.FAILED, failed)
+        return True
 
-    async def _worked(self, run: Run, *, finish: bool) -> Over | Wrong | ChildLost:
-        """Serve one worker until its last message. Raises OSError."""
-        limits = self.limits
-        async with Child(limits.memory_bytes, limits.stall_s) as child:
-            calls = RunCalls(run.tenant, run.id, self.submit, child.send)
-            live = Live(run, calls, child)
+    async def _worked(self, run: Run, group: Group, *, finish: bool = False) -> End:
+        """Serve a run in a process until its end there. Raises OSError."""
+        try:
             await self.sender.look()
+            finish = finish or run.status is RunStatus.CANCELLING
             if not finish:
                 _enter(run, RunStatus.IN_PROGRESS)
             self._save(run)
-            self.live[run.id], self.sender.sources[run.id] = live, calls
             self.changed(run)
             start = Start(
+                run=run.id,
                 folder=str(self.store.folder(run.id).resolve()),
                 file=run.file,
                 rules=self.rules,
@@ -208,51 +241,31 @@ class FlowRunner:
                 calls=min(_MOST_CALLS, self.sender.most()),
                 tokens=run.budget_tokens,
                 errors=run.max_errors,
-                most_rows=limits.rows,
-                most_bytes=limits.body_bytes,
+                most_rows=self.limits.rows,
+                most_bytes=self.limits.body_bytes,
                 finish=finish,
             )
-            child.send(start)
-            try:
-                return await self._listen(live)
-            except ChildLost as error:
-                return error
-            finally:
-                calls.stop()
-                del self.live[run.id]
-                del self.sender.sources[run.id]
+            return await group.work(start)
+        finally:
+            del self.live[run.id]
 
-    async def _listen(self, live: Live) -> Over | Wrong:
-        """Serve the messages of a worker. Raises ChildLost."""
-        run, calls = live.run, live.calls
-        while True:
-            match message := await live.child.receive():
-                case Ask():
-                    if run.status is not RunStatus.CANCELLING:
-                        calls.ask(message)
-                        self.sender.dispatch()
-                case Drop(number):
-                    calls.drop(number)
-                case Opened(rows):
-                    run.rows = rows
-                    calls.expected = max(1, rows * run.calls)
-                    self.changed(run)
-                case Progress():
-                    self._progress(live, message)
-                case Over() | Wrong():
-                    return message
-
-    def _progress(self, live: Live, news: Progress) -> None:
-        run = live.run
-        figures = (news.rows - news.failed, news.failed, news.tokens, news.operators)
-        if figures == (run.completed, run.failed, run.tokens, run.operators) and not news.ends:
+    def _news(self, member: Member, news: Opened | Progress) -> None:
+        """Keep what a worker reports of a run."""
+        run = member.run
+        if isinstance(news, Opened):
+            run.rows = news.rows
+            self.changed(run)
             return
-        run.completed, run.failed, run.tokens, run.operators = figures
-        self.ends.setdefault(run.id, array("Q")).extend(news.ends)
-        if monotonic() - live.saved_s >= _SAVE_S:
-            live.saved_s = monotonic()
+        figures = (news.rows - news.failed, news.failed, news.tokens, news.operators)
+        if figures != (run.completed, run.failed, run.tokens, run.operators) or news.ends:
+            run.completed, run.failed, run.tokens, run.operators = figures
+            self.ends.setdefault(run.id, array("Q")).extend(news.ends)
+            member.unsaved = True
+            self.changed(run)
+        # Other gateways read the store, also if no further news follows for long.
+        if member.unsaved and monotonic() - member.saved_s >= _SAVE_S:
+            member.saved_s, member.unsaved = monotonic(), False
             self._save(run)
-        self.changed(run)
 
     async def _end(self, run: Run, end: Over | Wrong) -> None:
         """Publish the output, and store the end. Raises OSError."""
@@ -268,8 +281,6 @@ class FlowRunner:
             await self._ended(run, RunStatus.STOPPED if error else RunStatus.COMPLETED, error)
         else:
             await self._ended(run, RunStatus.FAILED, error)
-        with suppress(TableUnavailable):
-            await self.lifecycle.end(ProgramKey(run.tenant, run.id), time())
 
     def _publish(self, run: Run) -> None:
         """Make the output a file of the tenant."""
@@ -287,6 +298,7 @@ class FlowRunner:
             await asyncio.sleep(_AGAIN_S)
         self.metrics.runs.labels(status.value).inc()
         self.store.forget(run.id)
+        self._alone.discard(run.id)
         self.changed(run)
         # Listeners read the last rows, also after they have lost their connections for a moment.
         loop = asyncio.get_running_loop()

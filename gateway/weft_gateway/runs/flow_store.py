@@ -90,10 +90,11 @@ class RunError(msgspec.Struct, frozen=True):
 
 class Run(msgspec.Struct):
     """A run. file: name of the workflow in messages. model: of operators that name none. calls:
-    LLM operators. budget_tokens, max_errors: None for no limit. times: Unix time by state. rows,
-    completed, failed: numbers of rows; `rows` is 0 until the input is read. tokens: of prompts and
-    answers. operators: figures of the operators since the last start of the gateway. output_file:
-    id of the result, once the run has ended and has one. starts: how often a gateway has begun.
+    LLM operators. budget_tokens, max_errors: None for no limit. batch_ms: how long its process
+    takes further runs, from its beginning. times: Unix time by state. rows, completed, failed:
+    numbers of rows; `rows` is 0 until the input is read. tokens: of prompts and answers. operators:
+    figures of the operators since the last start of the gateway. output_file: id of the result,
+    once the run has ended and has one. starts: how often a gateway has begun.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Run(msgspec.Struct):
     calls: int = 0
     budget_tokens: int | None = None
     max_errors: int | None = None
+    batch_ms: int = 0
     status: RunStatus = RunStatus.QUEUED
     times: dict[str, int] = {}
     rows: int = 0

@@ -1,4 +1,4 @@
-"""The messages between the gateway and the process of a run (`weft_gateway.runs.flow_worker`).
+"""The messages between the gateway and a process of runs (`weft_gateway.runs.flow_worker`).
 
 Each message is one frame: its length in 4 bytes, then MessagePack.
 """
@@ -26,12 +26,13 @@ class Check(msgspec.Struct, tag=True):
 
 
 class Start(msgspec.Struct, tag=True):
-    """Begin or continue the run of a folder. file: name of the workflow in messages. model: of
-    operators without one. calls: that may wait and be in flight. tokens, errors: the budget.
-    most_rows: of the input. most_bytes: of the body of a call. finish: make no more calls, and
-    write the rows that have ended.
+    """Begin or continue a run, also beside others in one process. run: its id. file: name of the
+    workflow in messages. model: of operators without one. calls: that may wait and be in flight.
+    tokens, errors: the budget. most_rows: of the input. most_bytes: of the body of a call. finish:
+    make no more calls, and write the rows that have ended.
     """
 
+    run: str
     folder: str
     file: str
     rules: Rules
@@ -56,11 +57,13 @@ class Answer(msgspec.Struct, tag=True):
 
 
 class Cancel(msgspec.Struct, tag=True):
-    """Cancel the run, and write the rows that have ended."""
+    """Cancel a run, and write the rows that have ended."""
+
+    run: str
 
 
 class Ready(msgspec.Struct, tag=True):
-    """The process has started."""
+    """The process has started; also a sign of life of one without runs."""
 
 
 class Checked(msgspec.Struct, tag=True):
@@ -76,26 +79,33 @@ class Checked(msgspec.Struct, tag=True):
 
 
 class Wrong(msgspec.Struct, tag=True):
-    """The workflow or the run cannot be used. message: one line per error."""
+    """The workflow or the run cannot be used. message: one line per error. run: "" for the check of
+    a workflow.
+    """
 
     code: str
     message: str
+    run: str = ""
 
 
 class Opened(msgspec.Struct, tag=True):
     """The input is read. rows: of the input."""
 
+    run: str
     rows: int
 
 
 class Ask(msgspec.Struct, tag=True):
-    """Make a call. attempts: that may be made. body: of Chat Completions."""
+    """Make a call. number, row: unique in the process. attempts: that may be made. body: of Chat
+    Completions. group: a number that rows with the same beginning share, 0 for none.
+    """
 
     number: int
     row: int
     model: str
     attempts: int
     body: bytes
+    group: int = 0
 
 
 class Drop(msgspec.Struct, tag=True):
@@ -105,11 +115,12 @@ class Drop(msgspec.Struct, tag=True):
 
 
 class Progress(msgspec.Struct, tag=True):
-    """The figures of the run, sent several times per second; also a sign of life. ends: rows that
+    """The figures of a run, sent several times per second; also a sign of life. ends: rows that
     have ended since the last one, twice the number, plus 1 if the row has failed. operators:
     figures by operator.
     """
 
+    run: str
     ends: list[int]
     rows: int
     failed: int
@@ -118,8 +129,9 @@ class Progress(msgspec.Struct, tag=True):
 
 
 class Over(msgspec.Struct, tag=True):
-    """The run has ended, and its output is written. reason: see `commands.Finish`."""
+    """A run has ended, and its output is written. reason: see `commands.Finish`."""
 
+    run: str
     reason: str
 
 

@@ -1,7 +1,8 @@
-"""The process of a run that began over HTTP: `python -m weft_gateway.runs.flow_worker MEMORY`.
+"""The process of runs that began over HTTP: `python -m weft_gateway.runs.flow_worker MEMORY`.
 
 Templates, queries and rows of clients are handled here, with limited memory, so that they cannot
-stop the gateway. The gateway makes the calls. This process ends when the gateway does.
+stop the gateway. The gateway makes the calls. A process has one run, or those of a tenant's
+workflow that were joined; each has its dispatch, journal and budget. It ends with the gateway.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import resource
 import sys
 import threading
+import traceback
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Final
 
 from weft_gateway.runs.budget import Budget
 from weft_gateway.runs.errors import JobError
-from weft_gateway.runs.flow_caller import PipeCaller, Send
+from weft_gateway.runs.flow_caller import PipeCaller, RunCaller, Send
 from weft_gateway.runs.flow_check import check, load_allowed
 from weft_gateway.runs.flow_wire import (
     INPUT,
@@ -53,18 +55,31 @@ from weft_gateway.workflows.rewrite import rewrite
 
 _REPORT_S: Final = 0.2
 _NICENESS: Final = 10
+# Answers in the memory of one run. Its journal has the others, and the process those of all runs.
+_CACHE_BYTES: Final = 4 << 20
 # A gateway that was killed has a worker that ends a moment later, and holds the journal until then.
 _LOCK_TRIES: Final = 20
 _LOCK_PAUSE_S: Final = 0.5
 
 
+class Shared:
+    """The parts that the runs of a process share. rows: the number of their rows."""
+
+    def __init__(self, start: Start, send: Send) -> None:
+        rules = start.rules
+        connections = {name: Path(file) for name, file in rules.connections.items()}
+        self.caller = PipeCaller(send, start.most_bytes)
+        self.tools = Tools(connections=connections, hosts=rules.hosts, python=False)
+        self.rows = 0
+
+
 class FlowRun:
     """One run."""
 
-    def __init__(self, start: Start, send: Send) -> None:
+    def __init__(self, start: Start, send: Send, shared: Shared) -> None:
         self._start = start
         self._send = send
-        self.caller = PipeCaller(send, start.most_bytes)
+        self._shared = shared
         self._runner: Runner | None = None
         self._cancelled = start.finish
         self._ends: list[int] = []
@@ -79,17 +94,16 @@ class FlowRun:
 
     async def run(self) -> FromWorker:
         """Run to the end, and return the last message."""
-        reporting = asyncio.create_task(self._report())
+        run = self._start.run
         try:
-            return Over(await self._run())
+            return Over(run, await self._run())
         except (WorkflowError, RowsError, JobError) as error:
             message = str(error).replace(f"{self._start.folder}/", "")
-            return Wrong("invalid_input", message)
+            return Wrong("invalid_input", message, run)
         except (JournalError, OSError) as error:
-            return Wrong("storage_failed", str(error).replace(f"{self._start.folder}/", ""))
+            return Wrong("storage_failed", str(error).replace(f"{self._start.folder}/", ""), run)
         finally:
-            reporting.cancel()
-            self._progress()
+            self.report()
 
     async def _run(self) -> str:
         start, folder = self._start, Path(self._start.folder)
@@ -104,7 +118,7 @@ class FlowRun:
                 raise JobError(f"the input has {opened.stop} rows; a run has at most "
                                f"{start.most_rows}")  # fmt: skip
             self._before = journal.counts()
-            self._send(Opened(opened.stop))
+            self._send(Opened(start.run, opened.stop))
             reason = "cancelled"
             if not self._cancelled:
                 reason = await self._rows(opened, rewrite(workflow).workflow)
@@ -127,37 +141,30 @@ class FlowRun:
             await asyncio.sleep(_LOCK_PAUSE_S)
 
     async def _rows(self, opened: OpenedJob, workflow: Workflow) -> str:
-        start, journal, rules = self._start, opened.journal, self._start.rules
+        start, journal, shared = self._start, opened.journal, self._shared
         workflow = replace(workflow, model=workflow.model or start.model)
-        connections = {name: Path(file) for name, file in rules.connections.items()}
-        tools = Tools(connections=connections, hosts=rules.hosts, python=False)
+        caller = RunCaller(shared.caller, workflow, shared.rows)
+        shared.rows += opened.stop
         _, failed, used = journal.counts()
         windows = {ANY: start.calls}
         gate = Budget(start.tokens, start.errors, used, failed)
-        machine = Dispatch(workflow, windows, gate=gate)
+        machine = Dispatch(workflow, windows, plan=caller, gate=gate, cache_bytes=_CACHE_BYTES)
         self._counts = machine.counts
         self._runner = Runner(
-            machine, opened.rows(), journal, self.caller, tools, windows, self._ended
+            machine, opened.rows(), journal, caller, shared.tools, windows, self._ended
         )
-        try:
-            return (await self._runner.run()).reason
-        finally:
-            await tools.aclose()
+        return (await self._runner.run()).reason
 
     def _ended(self, row: int, failed: bool) -> None:
         self._ends.append(2 * row + failed)
 
-    async def _report(self) -> None:
-        while True:
-            self._progress()
-            await asyncio.sleep(_REPORT_S)
-
-    def _progress(self) -> None:
+    def report(self) -> None:
+        """Send the figures."""
         ends, self._ends = self._ends, []
         one = self._runner
         rows, failed, tokens = self._before if one is None else (one.rows, one.failed, one.tokens)
         operators = {name: _figures(counts) for name, counts in self._counts.items()}
-        self._send(Progress(ends, rows, failed, tokens, operators))
+        self._send(Progress(self._start.run, ends, rows, failed, tokens, operators))
 
 
 def _figures(counts: Counts) -> dict[str, int]:
@@ -179,18 +186,42 @@ class _Main:
         self._outgoing = outgoing
         self._loop = asyncio.get_running_loop()
         self._first: asyncio.Future[ToWorker] = self._loop.create_future()
-        self._run: FlowRun | None = None
+        self._shared: Shared | None = None
+        self._runs: dict[str, FlowRun] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Check workflows, or run one to its end."""
+        """Check workflows until a run begins, then serve runs until the gateway ends it."""
         threading.Thread(target=self._read, daemon=True).start()
         self.send(Ready())
         while not isinstance(first := await self._first, Start):
             self._first = self._loop.create_future()
             if isinstance(first, Check):
                 self.send(check(first))
-        self._run = FlowRun(first, self.send)
-        self.send(await self._run.run())
+        self._begin(first)
+        while True:
+            for run in self._runs.values():
+                run.report()
+            if not self._runs:
+                self.send(Ready())
+            await asyncio.sleep(_REPORT_S)
+
+    def _begin(self, start: Start) -> None:
+        self._shared = self._shared or Shared(start, self.send)
+        run = self._runs[start.run] = FlowRun(start, self.send, self._shared)
+        task = asyncio.create_task(self._serve(start.run, run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, name: str, run: FlowRun) -> None:
+        try:
+            end = await run.run()
+        except BaseException:
+            # The gateway learns of an error of the code by the end of the process.
+            traceback.print_exc()
+            os._exit(1)
+        del self._runs[name]
+        self.send(end)
 
     def send(self, message: FromWorker) -> None:
         """Send a message. Waits while the gateway does not read."""
@@ -209,10 +240,12 @@ class _Main:
     def _came(self, message: ToWorker) -> None:
         if not self._first.done():
             self._first.set_result(message)
-        elif self._run is not None and isinstance(message, Answered):
-            self._run.caller.answered(message)
-        elif self._run is not None and isinstance(message, Cancel):
-            self._run.cancel()
+        elif isinstance(message, Start):
+            self._begin(message)
+        elif isinstance(message, Answered) and self._shared is not None:
+            self._shared.caller.answered(message)
+        elif isinstance(message, Cancel) and message.run in self._runs:
+            self._runs[message.run].cancel()
 
 
 async def _main(incoming: int, outgoing: int) -> None:

@@ -57,13 +57,14 @@ class FlowQuota:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A run to create. rows or input_file: its input. tokens, errors: the budget, None for no
-    limit.
+    limit. batch_ms: see `Run`.
     """
 
     rows: Sequence[dict[str, Any]] | None = None
     input_file: str = ""
     tokens: int | None = None
     errors: int | None = None
+    batch_ms: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -224,7 +225,7 @@ class Flows:
         run = Run(
             new_id("run_"), tenant, workflow.id, workflow.file, int(time()),
             input_file=wanted.input_file, model=model, calls=workflow.calls,
-            budget_tokens=wanted.tokens, max_errors=wanted.errors,
+            budget_tokens=wanted.tokens, max_errors=wanted.errors, batch_ms=wanted.batch_ms,
         )  # fmt: skip
         folder = self.store.folder(run.id)
         kept = False

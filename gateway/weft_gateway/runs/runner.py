@@ -227,9 +227,10 @@ class Runner:
                 self._carry_out(commands)
 
     async def _result(self, work: Work) -> tuple[Any, Usage | None, bool]:
-        """Return the value, the tokens (None if the journal has the value), and whether equal
-        requests have this value. Raises CallFailed.
+        """Return the value, the tokens (None if the journal or another run has the value), and
+        whether equal requests have this value. Raises CallFailed.
         """
+        usage: Usage | None
         row = SHARED if work.shared else work.row
         known = self._journal.find(row, work.key)
         if known is not None:
@@ -244,20 +245,21 @@ class Runner:
             if isinstance(work.request, LlmRequest):
                 answer = await self._caller.call(work, partial(self._refused, work.window))
                 value = answer.text if answer.whole is None else answer.whole
-                usage, repeatable = answer.usage, True
-                self.tokens += usage.total
+                tokens, repeatable = answer.usage.total, True
+                usage = answer.usage if answer.made else None
+                self.tokens += tokens
                 self._resize(work.window, self._pace.answered(work.window))
             else:
                 ask = partial(self._ask, asyncio.get_running_loop(), work.number)
                 value, repeatable = await self._tools.run(work.request, work.attempts, ask)
-                usage = Usage()
+                usage, tokens = Usage(), 0
         except CallFailed as error:
             if not work.safe:
                 parts = list(error.failure)
                 await self._journal.write(Record(row, work.key, State.FAILED, parts))
             raise
         if repeatable or not work.shared:
-            record = Record(row, work.key, State.DONE, value, usage.total)
+            record = Record(row, work.key, State.DONE, value, tokens)
             await self._journal.write(record)
         return value, usage, repeatable
 

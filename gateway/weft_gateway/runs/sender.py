@@ -18,7 +18,7 @@ from weft_gateway.calls.features.foreground import ForegroundObserver
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.model.limits import TenantRules
-from weft_gateway.policies.batch_window import credit
+from weft_gateway.policies.batch_window import by_use, credit
 from weft_gateway.policies.token_bucket import MINUTE_S
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.tenants import Tenants
@@ -43,9 +43,12 @@ class Source(Protocol):
         """The running calls by number. The sender adds and removes them."""
         ...
 
-    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
+    def take(
+        self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
+    ) -> int | None:
         """Return the next call for a replica, None if none can be sent now. replicas: all that take
-        calls. now_s: monotonic clock.
+        calls. near: those with about as much room as any other, which take the calls that fit
+        them better. now_s: monotonic clock.
         """
         ...
 
@@ -91,6 +94,7 @@ class Sender:
         now_s = monotonic()
         replicas = self.registry.able()
         in_flight = self.table.in_flight()
+        credits: dict[str, int] = {}
         for replica in replicas:
             own = self._at[replica.name]
             others = max(0, in_flight.get(replica.name, 0) - own)
@@ -98,9 +102,13 @@ class Sender:
                 # Clients of other gateways, too.
                 self.foreground.seen(replica.name)
             since_s = self.foreground.since_s(replica.name)
-            free = credit(replica.slots, self.default_calls, others, since_s) - own
-            while free > 0 and self._send_next(replica, replicas, now_s):
-                free -= 1
+            credits[replica.name] = credit(replica.slots, self.default_calls, others, since_s)
+        by_name = {replica.name: replica for replica in replicas}
+        sent = True
+        while sent:
+            names, count = by_use(self._at, credits)
+            near = [by_name[one] for one in names[:count]]
+            sent = any(self._send_next(by_name[one], replicas, near, now_s) for one in names)
 
     async def look(self) -> None:
         """Read the calls of all gateways before a source begins. Later, each call reads them."""
@@ -121,7 +129,9 @@ class Sender:
             for task in left:
                 task.cancel()
 
-    def _send_next(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> bool:
+    def _send_next(
+        self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
+    ) -> bool:
         """Send one request to a replica, of the tenant that has the fewest calls in flight by its
         weight. Returns whether there was one.
         """
@@ -135,7 +145,7 @@ class Sender:
             rules = self.tenants.of(source.tenant)
             if not self._may_send(source.tenant, rules, now_s):
                 continue
-            number = source.take(replica, replicas, now_s)
+            number = source.take(replica, replicas, near, now_s)
             if number is not None:
                 self._pace(source.tenant, rules.requests_per_minute, 1, now_s)
                 self._send(source, number, replica.name)

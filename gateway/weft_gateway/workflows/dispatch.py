@@ -55,7 +55,7 @@ _ROWS_PER_CALL: Final = 4
 class Counts:
     """Of one operator. done, failed: executions, by items and rounds. calls: requests that were
     made. merged: executions that shared a request in flight. cached: executions with an answer from
-    the cache. usage: tokens of the calls.
+    the cache, the journal or another run. usage: tokens of the calls.
     """
 
     done: int = 0
@@ -123,14 +123,15 @@ class Dispatch:
         self, number: int, value: Any, usage: Usage | None = None, *, repeatable: bool = True
     ) -> list[Command]:
         """A request has a value: text of an answer, or the result of a tool. usage: None if no call
-        was made because the journal has the answer. repeatable: whether the value is valid for
-        equal requests; False if it depends on the time.
+        was made because the journal or another run has the answer. repeatable: whether the value
+        is valid for equal requests; False if it depends on the time.
         """
         flight = self._ended(number, usage or NO_USAGE)
         if flight is None:
             return []
-        if usage is not None:
-            self._count(flight.work.operator).calls += 1
+        counts = self._count(flight.work.operator)
+        counts.calls += usage is not None
+        counts.cached += usage is None
         first, others = flight.waiters[:1], flight.waiters[1:]
         if flight.work.shared and repeatable:
             self._answers.put(flight.work.key, value)

@@ -36,6 +36,14 @@ def leading_columns(workflow: Workflow) -> tuple[str, ...]:
     return max(found, key=lambda path: found[path]) if found else ()
 
 
+def group_number(path: tuple[str, ...], columns: Mapping[str, Any]) -> int:
+    """Return a number that rows with the same beginning share, from their values in `path`; 0
+    without columns. path: see `leading_columns`.
+    """
+    keys = _keys([columns.get(name) for name in path[:_DEPTH]])
+    return int.from_bytes(_level(keys)[:8], "big")
+
+
 def _calls(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, Llm]]:
     for one in operators:
         if isinstance(one.body, Llm):
@@ -113,8 +121,7 @@ class Grouped:
     def begin(self, row: int, columns: Mapping[str, Any]) -> None:
         """A row begins: choose its replicas and its turn."""
         keys = _keys([columns.get(name) for name in self._path])
-        # The last column of a path usually differs in each row.
-        level = keys[max(0, len(keys) - 2)] if keys else b""
+        level = _level(keys)
         known = next((self._groups[key] for key in reversed(keys) if key in self._groups), None)
         homes = [self._home(number, known) for number in range(len(self._pools))]
         for key in keys or [level]:
@@ -179,6 +186,12 @@ def _models(workflow: Workflow) -> Iterator[tuple[str, str]]:
                 yield from inside(body.body, f"{name}.")
 
     return inside(workflow.operators, "")
+
+
+def _level(keys: list[bytes]) -> bytes:
+    """Return the digest by which rows are grouped."""
+    # The last column of a path usually differs in each row.
+    return keys[max(0, len(keys) - 2)] if keys else b""
 
 
 def _keys(values: list[Any]) -> list[bytes]:

@@ -28,12 +28,13 @@ from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.calls import PlannedCall, planned_calls
 from weft_gateway.workflows.commands import ANY
-from weft_gateway.workflows.costs import Worker
 from weft_gateway.workflows.dispatch import Dispatch
-from weft_gateway.workflows.orders import Lane
 from weft_gateway.workflows.rewrite import rewrite
-from weft_gateway.workflows.schedule import schedule
 from weft_gateway.workflows.spec import load
+
+from weft_bench.planner.orders import Lane
+from weft_bench.planner.schedule import schedule
+from weft_bench.planner.token_steps import Worker
 
 
 @dataclass(frozen=True, slots=True)

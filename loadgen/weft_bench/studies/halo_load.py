@@ -60,8 +60,13 @@ def measure_load(cell: Cell) -> Values:
     rate = _CAPACITY[name] * cell.number("load")
     arrivals = poisson_arrivals(stream(seed, "arrivals"), rate, _QUERIES)
     collected = [_INTERVAL_S * ceil(one / _INTERVAL_S) for one in arrivals]
-    found = scene.run(SYSTEMS[system](scene), collected if system == _BASE else arrivals)
-    times = [end - begun for end, begun in zip(found.ends_s, arrivals, strict=True)]
+    begins = collected if system == _BASE else arrivals
+    found = scene.run(SYSTEMS[system](scene), begins)
+    # A query that is collected has waited before.
+    times = [
+        begin - arrival + latency
+        for arrival, begin, latency in zip(arrivals, begins, found.latencies, strict=True)
+    ]
     return {
         "offered": _QUERIES / arrivals[-1],
         "rate": _QUERIES / found.seconds,

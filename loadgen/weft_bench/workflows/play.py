@@ -55,8 +55,8 @@ class Dispatcher(Protocol):
 class Played:
     """Figures of a batch. seconds: from its start to its last answer. hit_rate: cached share of all
     prompt tokens. prompt_tokens, fresh_tokens: of all calls and of prefixes that were sent before
-    them; fresh ones were computed. shares: of the calls, by replica. ends_s: of each row, its last
-    answer.
+    them; fresh ones were computed. shares: of the calls, by replica. latencies: of the rows, from
+    their arrival to their last answer, seconds. batched: mean number of calls at the replicas.
     """
 
     seconds: float
@@ -65,7 +65,8 @@ class Played:
     fresh_tokens: int
     preemptions: int
     shares: Mapping[str, float]
-    ends_s: Sequence[float]
+    latencies: Sequence[float]
+    batched: float
 
 
 def play(
@@ -75,8 +76,7 @@ def play(
     arrivals: Sequence[float] = (),
 ) -> Played:
     """Play a batch to its end. The engines serve first come, first served, with prefix caches.
-
-    arrivals: instants at which the rows arrive, not falling; empty if all are there at the start.
+    arrivals: of the rows, seconds; without them, all rows are there at the start.
 
     Raises RuntimeError if the dispatcher leaves calls unsent, or an engine's invariant fails;
     SimulationError for a call that no engine can hold.
@@ -110,24 +110,29 @@ class _Play:
         self._calls: dict[str, int] = {}
         self._prompt = self._cached = self._preempted = 0
         self._served = dict.fromkeys(self._replicas, 0)
-        self._ends = [0.0] * (1 + max((task.row for task in tasks), default=-1))
-        self._first: dict[float, list[int]] = {}
-        for task in tasks:
-            if not task.needs:
-                at = arrivals[task.row] if arrivals else 0.0
-                self._first.setdefault(at, []).append(task.number)
+        rows = 1 + max((task.row for task in tasks), default=-1)
+        self._arrivals = list(arrivals) or [0.0] * rows
+        self._ended = [0.0] * rows
+        self._begun: dict[str, float] = {}
+        self._busy_s = 0.0
 
     def run(self) -> Played:
         for number, (name, parts) in enumerate(self._dispatcher.warm()):
             self._add(name, f"warm-{number}", parts, 1)
-        for at in self._first:
-            heapq.heappush(self._events, (at, _ARRIVES, 0, "", 0))
+        first: dict[float, list[int]] = {}
+        for task in self._tasks:
+            if not task.needs:
+                first.setdefault(self._arrivals[task.row], []).append(task.number)
+        for at in sorted(first):
+            self._order += 1
+            heapq.heappush(self._events, (at, _ARRIVES, self._order, "", 0))
         while self._events:
             at, what, _, name, version = heapq.heappop(self._events)
             if what == _ARRIVES:
                 self._state.now = at
-                self._state.ready.update(dict.fromkeys(self._first[at]))
-                self._send(self._first[at])
+                fresh = first.pop(at)
+                self._state.ready.update(dict.fromkeys(fresh))
+                self._send(fresh)
                 continue
             if version != self._versions[name]:
                 continue
@@ -153,7 +158,8 @@ class _Play:
             self._prompt - self._cached,
             self._preempted,
             {name: count / len(self._tasks) for name, count in self._served.items()},
-            self._ends,
+            [end - begin for end, begin in zip(self._ended, self._arrivals, strict=True)],
+            self._busy_s / self._state.now,
         )
 
     def _send(self, fresh: Sequence[int]) -> None:
@@ -164,6 +170,7 @@ class _Play:
             task = self._tasks[number]
             self._calls[task.name] = number
             self._served[name] += 1
+            self._begun[task.name] = state.now
             self._add(name, task.name, task.parts, task.answer)
 
     def _add(self, name: str, call: str, parts: tuple[Part, ...], answer: int) -> None:
@@ -188,7 +195,8 @@ class _Play:
                 continue
             state.in_flight[replica.name].discard(number)
             state.done.add(number)
-            self._ends[self._tasks[number].row] = state.now
+            self._ended[self._tasks[number].row] = state.now
+            self._busy_s += state.now - self._begun.pop(report.call)
             for follower in self._followers[number]:
                 self._missing[follower] -= 1
                 if not self._missing[follower]:

@@ -15,6 +15,7 @@ from weft_bench.planner.plan import Plan, plan
 from weft_bench.planner.schedule import schedule
 from weft_bench.planner.token_steps import Worker
 from weft_bench.workflows import dispatch
+from weft_bench.workflows.online import Joined, arrivals
 from weft_bench.workflows.play import Dispatcher, Played, Warm, play
 from weft_bench.workflows.running import Running, windows_of
 from weft_bench.workflows.tasks import Batch, Task, tasks
@@ -78,18 +79,23 @@ def replicas_of(shapes: Sequence[EngineShape]) -> list[Replica]:
 
 
 class Scene:
-    """A batch on engines. seed: of the answers' lengths and of random orders."""
+    """A batch on engines. seed: of the answers' lengths and of random orders. per_s: requests, one
+    for each row, that arrive per second; 0: all rows are there at the start.
+    """
 
-    def __init__(self, batch: Batch, shapes: Sequence[EngineShape], seed: int) -> None:
+    def __init__(
+        self, batch: Batch, shapes: Sequence[EngineShape], seed: int, per_s: float = 0.0
+    ) -> None:
         self.batch, self.shapes, self.seed = batch, shapes, seed
         self.tasks: Sequence[Task] = tasks(batch, seed)
         self.replicas = replicas_of(shapes)
         self.names = [one.name for one in self.replicas]
         self.rng = stream(seed, "dispatch")
+        self.begins = arrivals(batch, per_s, seed) if per_s else [0.0] * batch.rows
 
-    def run(self, dispatcher: Dispatcher, arrivals: Sequence[float] = ()) -> Played:
-        """Play the batch. arrivals: of its rows, as in `play`."""
-        return play(self.tasks, self.shapes, dispatcher, arrivals)
+    def run(self, dispatcher: Dispatcher, begins: Sequence[float] = ()) -> Played:
+        """Play the batch. begins: arrivals of its rows in place of those of the scene, seconds."""
+        return play(self.tasks, self.shapes, dispatcher, begins or self.begins)
 
     def planned(self) -> Plan:
         """Return the plan of this batch."""
@@ -162,6 +168,12 @@ def follow(
 
     windows = dict(zip(made.replicas, made.windows, strict=True))
     return dispatch.Planned(scene.tasks, windows, turn, shared, prefixes)
+
+
+def joined(scene: Scene, join_s: float) -> Dispatcher:
+    """Return the dispatcher of runs over HTTP. join_s: see `Joined`."""
+    slots = {one.name: one.slots for one in scene.replicas}
+    return Joined(scene.tasks, slots, scene.batch, scene.begins, join_s)
 
 
 SYSTEMS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {

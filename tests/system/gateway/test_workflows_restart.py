@@ -64,6 +64,44 @@ async def test_a_killed_gateway_continues_its_runs(tmp_path: Path, engine: Any, 
     assert 2 * ROWS <= len(sent) <= 2 * ROWS + CALLS
 
 
+async def test_joined_runs_continue_each(tmp_path: Path, engine: Any, until: Any) -> None:
+    sent: list[str] = []
+    pause, gate = 10, asyncio.Event()
+
+    async def slow(wire: Any, request: Any) -> None:
+        sent.append(request.json["messages"][0]["content"])
+        if len(sent) > pause:
+            await gate.wait()
+        with contextlib.suppress(ConnectionError):
+            await chat(wire, request)
+
+    port, folder = free_port(), tmp_path / "data"
+    url = f"http://127.0.0.1:{port}"
+    async with (
+        engine(script=slow) as stub,
+        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
+    ):
+        async with served(port, stub.url, folder) as process:
+            workflow = await created(client, TWO_STEPS)
+            options: Any = {"rows": texts(8), "batch_ms": 60_000}
+            runs = [await begin(client, workflow, **options) for _ in range(2)]
+            await until(lambda: len(sent) >= pause + CALLS)
+            # The runs have equal rows, so each call was made once.
+            assert len(set(sent)) == len(sent)
+            process.kill()
+            await process.wait()
+        gate.set()
+        async with served(port, stub.url, folder):
+            for begun in runs:
+                run = await ended(client, begun["id"])
+                assert run["status"] == "completed", run
+                assert await output(client, begun["id"]) == [
+                    {"row": n, "second": f"re: again re: text {n}", "error": None} for n in range(8)
+                ]
+    # At most the calls in flight were made twice.
+    assert 16 <= len(sent) <= 16 + CALLS
+
+
 async def test_a_cancelled_run_ends_after_a_restart(
     tmp_path: Path, engine: Any, until: Any
 ) -> None:

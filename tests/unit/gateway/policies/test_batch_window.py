@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from weft_gateway.policies.batch_window import EXPECTED_S, credit
+from weft_gateway.policies.batch_window import EXPECTED_S, by_use, credit
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,10 @@ from weft_gateway.policies.batch_window import EXPECTED_S, credit
 )
 def test_credit(slots: int, others: int, since_s: float, calls: int) -> None:
     assert credit(slots, 32, others, since_s) == calls
+
+
+def test_replicas_by_use() -> None:
+    credits = {"a": 10, "b": 20, "c": 4, "d": 1}
+    assert by_use({"a": 5, "b": 1, "c": 1, "d": 1}, credits) == (["b", "c", "a"], 2)
+    assert by_use({}, credits) == (["a", "b", "c", "d"], 4)
+    assert by_use({"a": 10}, {"a": 10}) == ([], 0)

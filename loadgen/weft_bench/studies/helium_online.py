@@ -1,0 +1,200 @@
+"""Requests of workflows that arrive one after the other, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import Final
+
+from weft_bench.studies.cells import Cell, Estimate, Measured, Values, cells
+from weft_bench.studies.experiment import SIMULATION, Experiment, Goal, Headline, Table, less
+from weft_bench.studies.show import each, mean, over, pooled, table
+
+_OURS: Final = "joined"
+_ALONE: Final = "alone"
+_PLAIN: Final = "random"
+_SYSTEMS: Final = (_PLAIN, _ALONE, _OURS)
+# Requests, and those per second that two engines serve: of a closed batch, with the tuning seeds.
+_SHAPES: Final[Mapping[str, tuple[int, float]]] = {
+    "map-reduce-context": (100, 4.2),
+    "reflect": (100, 6.5),
+    "trading": (16, 0.2),
+}
+# A minute of real time, the largest `batch_ms`, divided by the scale of the engines.
+_JOIN_S: Final = 7.5
+_LOADS: Final = (0.7, 0.85, 1.0)
+_SEEDS: Final = 3
+_FIRST_SEED: Final = 100
+# Beyond the measured loads, throughput is continued at most to these.
+_RANGE: Final = (0.5, 1.3)
+
+
+def measure(cell: Cell) -> Values:
+    """Return the figures of a cell with the settings `shape`, `requests`, `load` and `system`.
+
+    p50, p95: of the time from a request's arrival to its last answer, seconds. batched: calls at
+    the engines, on average over time. Raises the errors of `play`.
+    """
+    from weft_bench.stats import percentile
+    from weft_bench.workflows.shapes import SHAPES
+    from weft_bench.workflows.systems import SYSTEMS, Scene, engines, joined
+
+    shape, system = cell.text("shape"), cell.text("system")
+    per_s = cell.number("load") * _SHAPES[shape][1]
+    batch = SHAPES[shape](int(cell.number("requests")))
+    scene = Scene(batch, engines(), _FIRST_SEED + cell.seed, per_s)
+    if system in (_OURS, _ALONE):
+        found = scene.run(joined(scene, _JOIN_S if system == _OURS else 0.0))
+    else:
+        found = scene.run(SYSTEMS[system](scene))
+    return {
+        "p50": percentile(found.latencies, 0.5),
+        "p95": percentile(found.latencies, 0.95),
+        "hit_rate": found.hit_rate,
+        "computed": found.fresh_tokens,
+        "batched": found.batched,
+        "per_s": batch.rows / found.seconds,
+    }
+
+
+def _cells(quick: bool) -> Sequence[Cell]:
+    shapes = ("reflect",) if quick else tuple(_SHAPES)
+    return [
+        cell
+        for shape in shapes
+        for load in _LOADS
+        for system in _SYSTEMS
+        for cell in cells(
+            _SEEDS, shape=shape, requests=40 if quick else _SHAPES[shape][0], load=load,
+            system=system,
+        )
+    ]  # fmt: skip
+
+
+def load_at(curve: Mapping[float, float], p95: float) -> float:
+    """Return the load at which a system has a 95th percentile. curve: percentiles by load, at least
+    two; between them and beyond, the logarithm of the percentile is linear in the load. Limited to
+    loads from 0.5 to 1.3.
+    """
+    loads = sorted(curve)
+    at = next((n for n in range(1, len(loads)) if curve[loads[n]] >= p95), len(loads) - 1)
+    low, high = loads[at - 1], loads[at]
+    rise = log(curve[high] / curve[low])
+    if rise <= 0:
+        return high if p95 >= curve[high] else low
+    load = low + (high - low) * log(p95 / curve[low]) / rise
+    return min(max(load, _RANGE[0]), _RANGE[1])
+
+
+def throughput(found: Measured, system: str) -> Measured:
+    """Return for each seed the load at which a system has the 95th percentile that the baseline has
+    at the lowest load. found: of one workflow.
+    """
+    plain = found.where(system=_PLAIN, load=_LOADS[0]).series("p95")
+    curves = {load: found.where(system=system, load=load).series("p95") for load in _LOADS}
+    values = {}
+    for seed, target in plain.items():
+        curve = {load: one[seed] for load, one in curves.items() if seed in one}
+        if len(curve) > 1:
+            values[Cell((), seed)] = {"load": load_at(curve, target)}
+    return Measured(values)
+
+
+def _gain(found: Measured, system: str) -> Estimate:
+    return throughput(found, system).ratio("load", throughput(found, _PLAIN))
+
+
+def _all(found: Measured, system: str) -> Estimate:
+    """Return the geometric mean of the gains over workflows."""
+    shapes = [
+        Measured(
+            {
+                Cell((("shape", shape),), cell.seed): values
+                for cell, values in throughput(at, system).values.items()
+            }
+        )
+        for shape, at in each(found, "shape")
+    ]
+    ours = Measured({cell: values for one in shapes for cell, values in one.values.items()})
+    plain = {cell: {"load": _LOADS[0]} for cell in ours.values}
+    return pooled(ours, "load").ratio("load", pooled(Measured(plain), "load"))
+
+
+def _tables(found: Measured) -> Sequence[Table]:
+    if not found:
+        return []
+    columns = {
+        "p50, s": mean("p50"),
+        "over random's": over("p50", system=_PLAIN),
+        "p95, s": mean("p95"),
+        "over random's ": over("p95", system=_PLAIN),
+        "hit rate": mean("hit_rate"),
+        "calls at the engines": mean("batched"),
+    }
+    down = {"workflow": "shape", "load": "load", "system": "system"}
+    rows = [
+        (shape, str(_gain(at, _ALONE)), str(_gain(at, _OURS))) for shape, at in each(found, "shape")
+    ]
+    return [
+        table(found, "latency of a request", down, columns),
+        Table(
+            f"throughput over that of random, at its p95 with load {_LOADS[0]}",
+            ("workflow", _ALONE, _OURS),
+            rows,
+        ),
+    ]
+
+
+def _headline(found: Measured) -> Headline:
+    scores = []
+    for shape, at in each(found, "shape"):
+        ours, plain = (at.where(system=one, load=_LOADS[1]) for one in (_OURS, _PLAIN))
+        scores.append(less(f"p50 of {shape}", ours.ratio("p50", plain)))
+        scores.append(less(f"p95 of {shape}", ours.ratio("p95", plain)))
+    return Headline(
+        f"latency of joined runs over that of calls sent at once, load {_LOADS[1]}; less is better",
+        scores,
+    )
+
+
+def _goals(found: Measured) -> Sequence[Goal]:
+    if not found:
+        return []
+    what = "requests per second at equal p95, over workflows:"
+    return [Goal(what, _all(found, _OURS), 1.3, less=False)]
+
+
+FIGURE_12: Final = Experiment(
+    name="helium-12",
+    title="Requests of workflows that arrive one after the other",
+    source="Helium, Figure 12, which shows the latencies of one batch of the trading workflow; "
+    "here, requests arrive at random times",
+    published="Helium over LangGraph: 1.18 times the requests in a batch of an engine, p50 28.3 "
+    "to 20.5 s, p95 51.7 to 37.2 s",
+    cells=_cells,
+    measure=measure,
+    tables=_tables,
+    notes=(
+        "engines are an eighth of an A100's, so times are an eighth: see helium-t2",
+        "requests arrive in a Poisson process. load: requests per second over those that two "
+        "engines serve in a closed batch",
+        "random: each request is a separate run, as with LangGraph. A call is sent as soon as its "
+        "inputs are there, to the engine with the fewest calls",
+        f"{_ALONE}: runs over HTTP without batch_ms, each with its own queue of calls. {_OURS}: "
+        "with batch_ms of a minute, which is 7.5 s here. Both use the gateway's own rules for the "
+        "next call and its replica, without the start of processes",
+        "inputs differ between requests, and a context belongs to six of them, which come at any "
+        "time. No calls are equal, so merging, which joined runs also do, saves nothing here",
+        "throughput at equal p95 is interpolated between the loads, and continued beyond them",
+    ),
+    headline=_headline,
+    goals=_goals,
+    code=(
+        *SIMULATION,
+        "gateway/weft_gateway/policies/batch_window.py",
+        "gateway/weft_gateway/runs/flow_calls.py",
+        "loadgen/weft_bench/workflows",
+    ),
+    order="fcfs",
+    first_seed=_FIRST_SEED,
+)
