@@ -74,9 +74,10 @@ class CallContext:
     the path; deadline_s: from the begin of the program or turn to its target, seconds. tags: tags
     of the prompt's tokens, a flat list of ends and tags (`weft_engine.tags`). retain_s: pin the
     call's blocks for this many seconds; retain_tokens: only those of the first tokens of the
-    prompt, up to this number. priority: raise or lower its tags by this many tiers. None: not given. ignored: names of entries
-    with invalid values, which count as absent. tenant: a digest of the call's API key, "" for calls
-    without one; weight: the tenant's share of engine time relative to other tenants, positive.
+    prompt, up to this number. priority: raise or lower its tags by this many tiers. None: not
+    given. ignored: names of entries with invalid values, which count as absent. tenant: a digest of
+    the call's API key, "" for calls without one; weight: the tenant's share of engine time relative
+    to other tenants, positive.
     """
 
     call: Annotated[str, Field(alias=XARG_CALL)]

@@ -134,8 +134,9 @@ class CallBudget:
     predicted, of this call and the later ones, each like the calls of this stage. whole_s: the
     same, each like the calls at its position; whole_p90_s: with the 90th percentiles of this call's
     cost and of the number of the later ones. p90_s: 90th percentile of the cost, 0 if unknown.
-    fit_s: the cost without learned errors. tokens, tokens_p90: predicted for the answer. remaining_p90: of the calls after this one. stated: the client stated the remaining
-    path. kind: names of the call's model, kind and stage, for the forecasts.
+    fit_s: the cost without learned errors. tokens, tokens_p90: predicted for the answer.
+    remaining_p90: of the calls after this one. stated: the client stated the remaining path. kind:
+    names of the call's model, kind and stage, for the forecasts.
     """
 
     slo: str
