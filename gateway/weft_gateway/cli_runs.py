@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -64,7 +65,10 @@ def run(
         bool, typer.Option("--explain", help="show the plan, and run nothing")
     ] = False,
     analyze: Annotated[
-        bool, typer.Option("--analyze", help="show calls and tokens by operator at the end")
+        bool,
+        typer.Option(
+            "--analyze", help="show calls and tokens by operator at the end, beside the prediction"
+        ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="show no progress")] = False,
 ) -> None:
@@ -76,6 +80,7 @@ def run(
     """
     from weft_gateway.runs import local
     from weft_gateway.runs.errors import JobError
+    from weft_gateway.runs.explaining import explained, replicas_of
     from weft_gateway.runs.graphs import workflow_of
     from weft_gateway.runs.job import Job, Opened
     from weft_gateway.runs.journal import JournalError
@@ -94,8 +99,13 @@ def run(
             dict(_connection(one) for one in connection or ()),
             tuple(allow_host or ()),
         )
+        plan = None
+        if explain or analyze:
+            # `--explain` needs no gateway.
+            replicas = [] if explain else replicas_of(gateway)
+            plan = explained(job.workflow, job.input, replicas=replicas)
         if explain:
-            _explain(job)
+            _explain(plan)
             raise typer.Exit(_EXIT_OK)
         opened = Opened(job, resume=resume)
     except (OSError, UnicodeError) as error:
@@ -104,12 +114,13 @@ def run(
         _fail(str(error))
     key = os.environ.get("OPENAI_API_KEY", "")
     options = Options(gateway, key, in_flight, budget_tokens, max_errors)
+    begun_s = time.monotonic()
     try:
         ended = asyncio.run(local.run(job, opened, options, partial(_watch, quiet)))
     except (JobError, RowsError, JournalError) as error:
         _fail(str(error))
-    if analyze:
-        _analyze(ended.counts)
+    if plan is not None:
+        _analyze(ended.counts, plan, time.monotonic() - begun_s)
     raise typer.Exit(_end(job, ended))
 
 
@@ -197,29 +208,48 @@ def _progress(runner: Any, total: int, quiet: bool) -> Iterator[None]:
             refreshing.cancel()
 
 
-def _explain(job: Any) -> None:
+def _explain(plan: Any) -> None:
     """Print the plan, as `weft explain` does."""
     from rich.console import Console
 
-    from weft_gateway.runs.explaining import explained
     from weft_gateway.workflows.explain_text import text
 
-    sys.stdout.write(text(explained(job.workflow, job.input), Console().width))
+    sys.stdout.write(text(plan, _width(Console())))
 
 
-def _analyze(counts: Any) -> None:
-    """Print what each operator has cost."""
+def _width(console: Any) -> int:
+    """Return the width of a terminal, or that of text for a file or pipe."""
+    from weft_gateway.workflows.explain_text import PIPE_WIDTH
+
+    return int(console.width) if console.is_terminal else PIPE_WIDTH
+
+
+def _analyze(counts: Any, plan: Any, took_s: float) -> None:
+    """Print what each operator has cost. counts: by operator. plan: `Explained` of the same rows.
+    took_s: seconds of the run.
+    """
     from rich.console import Console
     from rich.table import Table
 
     names = ("operator", "done", "failed", "calls", "merged", "cached", "prompt", "hit", "output")
-    table = Table(*names)
+    table = Table(*names, caption="In brackets: predicted before the run.")
     # A long name takes several lines: cut names would be ambiguous.
     table.columns[0].overflow = "fold"
     for name, one in sorted(counts.items()):
-        usage = one.usage
+        # An operator in a loop has the name `loop.operator` here.
+        usage, guess = one.usage, plan.tallies.get(name.rpartition(".")[2])
         # Not all engines report it.
         hit = f"{usage.cached / usage.prompt:.0%}" if usage.cached else "-"
-        figures = (one.done, one.failed, one.calls, one.merged, one.cached, usage.prompt)
-        table.add_row(name, *map(str, figures), hit, str(usage.output))
-    Console(stderr=True).print(table)
+        figures = [str(one.calls), str(usage.prompt), hit, str(usage.output)]
+        if guess is not None and guess.prompt:
+            share = f"{guess.cached / guess.prompt:.0%}"
+            predicted = (guess.requests, guess.prompt, share, guess.output)
+            figures = [f"{a} ({p})" for a, p in zip(figures, predicted, strict=True)]
+        calls, prompt, hit, output = figures
+        shared = (str(one.merged), str(one.cached))
+        table.add_row(name, str(one.done), str(one.failed), calls, *shared, prompt, hit, output)
+    console = Console(stderr=True)
+    console.width = _width(console)
+    console.print(table)
+    if plan.least_s:
+        console.print(f"{took_s:.1f} s, predicted at least {plan.least_s:.1f} s")

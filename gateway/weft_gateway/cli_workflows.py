@@ -19,10 +19,9 @@ def explain(
         Path, typer.Argument(help="the workflow, YAML, or a LangGraph graph as module:name")
     ],
     input_: Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")],
-    replica: Annotated[
-        list[str] | None,
-        typer.Option(help="URL of an engine with Weft's plugin, for seconds; repeatable"),
-    ] = None,
+    gateway: Annotated[
+        str, typer.Option(help="base URL of a gateway, for seconds on its replicas")
+    ] = "",
     sample: Annotated[
         int, typer.Option(min=1, help="rows to try; figures of more rows are scaled")
     ] = 1000,
@@ -39,19 +38,27 @@ def explain(
     from weft_gateway.runs.graphs import workflow_of
     from weft_gateway.runs.rows import RowsError
     from weft_gateway.workflows.check import WorkflowError
-    from weft_gateway.workflows.explain_text import text
+    from weft_gateway.workflows.explain_text import PIPE_WIDTH, text
 
     try:
         sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
         graph = workflow_of(str(workflow), input_)
-        found = explained(graph, input_, sample=sample, replicas=replicas_of(replica or ()))
+        replicas = replicas_of(gateway) if gateway else []
+        if gateway and not replicas:
+            _fail(
+                f"{gateway}: no replica reports its costs: engines with Weft's plugin report them "
+                "once they have served calls"
+            )
+        found = explained(graph, input_, sample=sample, replicas=replicas)
     except (OSError, UnicodeError) as error:
         _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}")
     except (WorkflowError, RowsError, JobError) as error:
         _fail(str(error))
     else:
         console = Console()
-        sys.stdout.write(text(found, console.width, console.is_terminal and not console.no_color))
+        terminal = console.is_terminal
+        width = console.width if terminal else PIPE_WIDTH
+        sys.stdout.write(text(found, width, terminal and not console.no_color))
 
 
 def _fail(message: str) -> None:

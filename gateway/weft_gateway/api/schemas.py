@@ -129,6 +129,17 @@ class TableState(BaseModel):
     local: bool = Field(description="whether the store is away and the table runs in memory")
 
 
+class StepCosts(BaseModel):
+    """The costs of an engine's step, seconds, as fitted to its own steps."""
+
+    step_s: float = Field(description="of each step")
+    weights_s: float = Field(description="of reading the weights")
+    prefill_token_s: float = Field(description="of each prompt token")
+    decode_sequence_s: float = Field(description="of each decoding sequence")
+    context_token_s: float = Field(description="of each token of context")
+    kv_tokens: int = Field(description="room for contexts, tokens")
+
+
 class ReplicaState(BaseModel):
     """A replica. Only administrators see `url` and `last_error`."""
 
@@ -143,6 +154,7 @@ class ReplicaState(BaseModel):
     max_model_len: dict[str, int] = Field(description="tokens, by model, if the engine reports it")
     refuses: list[str] = Field(description="credentials of the gateway that the replica refuses")
     slots: int = Field(description="calls that it runs at once; 0 if it does not report them")
+    costs: StepCosts | None = Field(None, description="if the engine reports them")
     calls_in_flight: int
 
 

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.config import Settings
+from weft_gateway.engine.described import costs_json
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.metrics import Metrics
@@ -43,6 +44,7 @@ def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, 
         "max_model_len": lengths,
         "refuses": sorted(replica.refuses),
         "slots": replica.slots,
+        **({} if replica.costs is None else {"costs": costs_json(replica.costs)}),
         "calls_in_flight": in_flight,
     }
 

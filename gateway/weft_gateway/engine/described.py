@@ -134,6 +134,23 @@ def engine_costs(answer: dict[str, Any]) -> EngineCosts | None:
     return EngineCosts(replace(StepCosts(*steps), together=slots), room)
 
 
+def costs_json(found: EngineCosts) -> dict[str, float]:
+    """Return step costs by the names that `/weft/state` has for them, and `kv_tokens`."""
+    steps = found.steps
+    values = (
+        steps.step_s, steps.weights_s, steps.prefill_token_s, steps.decode_s, steps.context_token_s,
+    )  # fmt: skip
+    return {**dict(zip(_STEP_COSTS, values, strict=True)), "kv_tokens": found.kv_tokens}
+
+
+def costs_of_replica(replica: dict[str, Any]) -> EngineCosts | None:
+    """Return the step costs of a replica in `/health`, None without well-formed ones."""
+    costs, slots = replica.get("costs"), replica.get("slots")
+    room = costs.get("kv_tokens") if isinstance(costs, dict) else None
+    state = {"costs": costs, "slots": slots, "kv_blocks": room, "block_tokens": 1}
+    return engine_costs({"engines": [state]})
+
+
 def _costs(state: Any) -> tuple[list[float], int, int] | None:
     """Return one engine's costs, slots and KV tokens."""
     costs = state.get("costs") if isinstance(state, dict) else None

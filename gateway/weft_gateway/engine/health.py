@@ -95,7 +95,7 @@ class HealthLoop:
             replica.upstream.is_there()
         if good and (learn or not before.healthy or replica.name in self._unsure):
             await self._learn(replica)
-        elif good and self.costs is not None and replica.kind is ReplicaKind.WEFT:
+        elif good and replica.kind is ReplicaKind.WEFT and (self.costs or replica.costs is None):
             with contextlib.suppress(httpx.HTTPError, ValueError):
                 self._set_costs(replica.name, (await self._get(replica, "/weft/state")).json())
         replica.circuit = replica.circuit.checked(good, error, sure=sure, gone=gone)
@@ -186,8 +186,10 @@ class HealthLoop:
         return ReplicaKind.UNKNOWN
 
     def _set_costs(self, name: str, answer: Any) -> None:
-        if self.costs is not None and runs_plugin(answer):
-            self.costs(name, engine_costs(answer))
+        if runs_plugin(answer):
+            self.registry[name].costs = costs = engine_costs(answer)
+            if self.costs is not None:
+                self.costs(name, costs)
 
     def _warn_if_unknown(self, replica: Replica, why: str) -> None:
         """Warn once about a replica whose kind is unknown."""

@@ -18,6 +18,7 @@ from weft_gateway.engine.headers import request_head
 from weft_gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
 from weft_gateway.engine.response import Headers
 from weft_gateway.model import Intake, ReplicaView
+from weft_gateway.policies.costs import EngineCosts
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 
 log = logging.getLogger(__name__)
@@ -31,8 +32,9 @@ class Replica:
     learned. refuses: the gateway's credentials that the engine last refused, `api_key` or
     `engine_secret`. cache_tokens: the size of its KV cache, if it reports one and does not run the
     plugin, which admits programs by itself; otherwise 0. slots: calls that it runs at once, 0 if it
-    does not report them. homes_until: None if it serves; if it drains, the time until which
-    programs keep it as their home, on the monotonic clock. removed_at: on the same clock.
+    does not report them. costs: of its steps, None if it does not report them. homes_until: None if
+    it serves; if it drains, the time until which programs keep it as their home, on the monotonic
+    clock. removed_at: on the same clock.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Replica:
     refuses: frozenset[str] = frozenset()
     cache_tokens: int = 0
     slots: int = 0
+    costs: EngineCosts | None = None
     homes_until: float | None = None
     removed_at: float = 0.0
     _view: ReplicaView | None = None

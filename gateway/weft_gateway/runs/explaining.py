@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from weft_gateway.engine.described import engine_costs
+from weft_gateway.engine.described import costs_of_replica
 from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.rows import Input
 from weft_gateway.workflows.costs import Replica
@@ -31,17 +31,18 @@ def explained(
     return explain(workflow, tried, rows, replicas)
 
 
-def replicas_of(urls: Sequence[str]) -> list[Replica]:
-    """Ask engines for the costs of their steps. Raises JobError if one reports none."""
-    found = []
-    for url in urls:
-        base = url.rstrip("/").removesuffix("/v1")
-        try:
-            answer = httpx.get(f"{base}/weft/state", timeout=_WITHIN_S).raise_for_status().json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise JobError(f"{url}: no costs: {error or type(error).__name__}") from None
-        costs = engine_costs(answer) if isinstance(answer, dict) else None
-        if costs is None:
-            raise JobError(f"{url}: no costs: it has no plugin of Weft, or served no calls yet")
-        found.append(Replica(url, costs))
+def replicas_of(gateway: str) -> list[Replica]:
+    """Ask a gateway for the costs of its replicas' steps. Raises JobError if it does not answer."""
+    base = gateway.rstrip("/").removesuffix("/v1")
+    try:
+        answer = httpx.get(f"{base}/health", timeout=_WITHIN_S, trust_env=False).json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise JobError(f"{gateway} cannot be used: {error or type(error).__name__}") from None
+    found, listed = [], answer.get("replicas") if isinstance(answer, dict) else None
+    for one in listed if isinstance(listed, list) else ():
+        costs = costs_of_replica(one) if isinstance(one, dict) else None
+        if costs is not None and one.get("healthy") is True:
+            models = one.get("models")
+            names = frozenset(map(str, models)) if isinstance(models, list) else frozenset()
+            found.append(Replica(str(one.get("name")), costs, names))
     return found

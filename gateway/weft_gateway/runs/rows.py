@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
@@ -23,6 +24,10 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
 
 class RowsError(ValueError):
     """The input or output cannot be used. One line per error: file, line and reason."""
+
+
+class _Repeated(Exception):
+    """An object has a key twice. The argument is the key."""
 
 
 class Rows(NamedTuple):
@@ -47,7 +52,7 @@ class Input:
         """Check every row before the first call. Raises RowsError with all errors, at most 20."""
         count, errors = 0, []
         try:
-            for number, row in self._all():
+            for number, row in self._all(strict=True):
                 count = number + 1
                 what = row if isinstance(row, str) else self._fault(row)
                 if what:
@@ -77,8 +82,8 @@ class Input:
             if number >= start and not isinstance(row, str):
                 yield number, {name: self._value(name, row.get(name)) for name in self._types}
 
-    def _all(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
-        """Yield each row, or the reason why it is not a row."""
+    def _all(self, *, strict: bool = False) -> Iterator[tuple[int, dict[str, Any] | str]]:
+        """Yield each row, or the reason why it is not a row. strict: refuse repeated keys."""
         if self._parquet:
             yield from enumerate(_parquet_rows(self._path))
             return
@@ -86,6 +91,12 @@ class Input:
             for number, line in enumerate(file):
                 try:
                     row = orjson.loads(line)
+                    if strict:
+                        json.loads(line, object_pairs_hook=_unique, parse_int=str)
+                except _Repeated as error:
+                    yield number, f"the key {error.args[0]!r} appears twice"
+                except RecursionError:
+                    yield number, "the values are nested too deeply"
                 except orjson.JSONDecodeError as error:
                     yield (
                         number,
@@ -108,11 +119,11 @@ class Input:
             try:
                 value = self._value(name, row[name])
             except orjson.JSONDecodeError:
-                return f"input {name!r} must be a {kind}; the text is not JSON"
+                return f"input {name!r} must be of type {kind}; the text is not JSON"
             expected = _TYPES.get(kind)
             is_flag = isinstance(value, bool) and kind in ("int", "float")
             if expected is not None and (not isinstance(value, expected) or is_flag):
-                return f"input {name!r} must be a {kind}, is {type(value).__name__}"
+                return f"input {name!r} must be of type {kind}, is {type(value).__name__}"
         return ""
 
 
@@ -162,12 +173,24 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    """Raise _Repeated if an object has a key twice: a parser would drop one of the values."""
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _Repeated(key)
+        seen.add(key)
+
+
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
     import pyarrow
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if repeated := sorted({name for name in names if names.count(name) > 1}):
+                raise RowsError(f"{path}: the column {repeated[0]!r} appears twice")
             for batch in file.iter_batches(_BATCH):
                 yield from batch.to_pylist()
     except pyarrow.ArrowException as error:

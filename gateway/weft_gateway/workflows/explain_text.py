@@ -14,10 +14,12 @@ from weft_gateway.workflows.graph import Branch, Loop, Operator
 from weft_gateway.workflows.trial import Figures
 
 _THOUSAND: Final = 1000
+# A file or pipe has no width; programs that read it expect whole lines.
+PIPE_WIDTH: Final = 400
 
 
-def text(found: Explained, width: int = 120, color: bool = False) -> str:
-    """Return the explanation as text."""
+def text(found: Explained, width: int = PIPE_WIDTH, color: bool = False) -> str:
+    """Return the explanation as text. width: in characters."""
     file = StringIO()
     console = Console(
         file=file, width=width, force_terminal=color, no_color=not color, highlight=False

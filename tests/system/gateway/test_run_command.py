@@ -254,7 +254,7 @@ async def test_shards_keep_rows_with_the_same_beginning_together(engine, weft, t
     ("rows", "options", "message"),
     [
         ('{"docs": []}\n{"docs"\n', (), "in.jsonl:2: not valid JSON"),
-        ('{"docs": [], "question": 1}\n', (), "in.jsonl:1: input 'question' must be a str, is int"),
+        ('{"docs": [], "question": 1}\n', (), "in.jsonl:1: input 'question' must be of type str"),
         ("", ("--shard", "3/2"), "--shard 3/2: must be I/N"),
         ("", ("--connection", "db=nowhere"), "--connection db=nowhere: the file does not exist"),
         ("", ("--resume",), "no journal to resume"),

@@ -223,7 +223,7 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
         path = f"/v1/workflows/{workflow}/runs"
         for body, code, words in (
             ({"rows": [{"text": "a"}, {"txt": "a"}]}, "invalid_rows", "rows:2: input 'text' is"),
-            ({"rows": [{"text": 1}]}, "invalid_rows", "must be a str"),
+            ({"rows": [{"text": 1}]}, "invalid_rows", "must be of type str"),
             ({"rows": []}, "invalid_request", "rows"),
             ({}, "invalid_request", "needs either"),
             ({"rows": texts(1), "input_file_id": "x"}, "invalid_request", "needs either"),

@@ -13,6 +13,8 @@ from weft_gateway.engine.described import (
     MAX_ROOM_TOKENS,
     cache_room,
     cache_sizes,
+    costs_json,
+    costs_of_replica,
     engine_costs,
     engine_requests,
     models_of,
@@ -210,6 +212,14 @@ STATE = {"costs": COSTS, "slots": 8, "kv_blocks": 100, "block_tokens": 16}
 def test_step_costs_of_an_engine_are_read() -> None:
     steps = StepCosts(0.001, 0.01, 1e-4, 2e-4, 1e-7, together=8)
     assert engine_costs({"engines": [STATE]}) == EngineCosts(steps, 1600)
+
+
+def test_step_costs_pass_through_the_health_of_a_gateway() -> None:
+    known = engine_costs({"engines": [STATE]})
+    assert known is not None
+    assert costs_of_replica({"slots": 8, "costs": costs_json(known)}) == known
+    for replica in ({}, {"slots": 8, "costs": None}, {"slots": 0, "costs": costs_json(known)}):
+        assert costs_of_replica(replica) is None
 
 
 def test_engines_behind_one_address_count_as_one() -> None:

@@ -283,12 +283,20 @@ async def test_accepted_key_clears_the_refusal() -> None:
     assert (replica.refuses, replica.served) == (frozenset(), {"m"})
 
 
+COSTS = dict.fromkeys(
+    ("step_s", "weights_s", "prefill_token_s", "decode_sequence_s", "context_token_s"), 0.5
+)
+STATE = {"costs": COSTS, "slots": 8, "kv_blocks": 10, "block_tokens": 16}
+
+
 async def test_second_refusal_of_a_secret_is_logged_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     router = engine()
     states = router.get(f"{URL}/weft/state")
-    refused, taken = httpx.Response(403), httpx.Response(200, json={"weft": {}})
+    # With step costs, the state is not read again before the next round of learning.
+    known = {"weft": {}, "engines": [STATE]}
+    refused, taken = httpx.Response(403), httpx.Response(200, json=known)
     states.side_effect = [refused, refused, taken, refused, refused]
     assert (await checked(router, rounds=15 * 5)).kind is ReplicaKind.VLLM
     assert sum("WEFT_ENGINE_SECRET" in record.message for record in caplog.records) == 2
@@ -347,12 +355,8 @@ async def test_restarted_replica_has_an_empty_cache() -> None:
 
 
 async def test_step_costs_of_an_engine_with_the_plugin_are_read_with_each_check() -> None:
-    costs = dict.fromkeys(
-        ("step_s", "weights_s", "prefill_token_s", "decode_sequence_s", "context_token_s"), 0.5
-    )
-    state = {"costs": costs, "slots": 8, "kv_blocks": 10, "block_tokens": 16}
     router = engine()
-    answers = [{"weft": {}}, {"weft": {}, "engines": [state]}, {"weft": {}, "engines": [7]}, {}]
+    answers = [{"weft": {}}, {"weft": {}, "engines": [STATE]}, {"weft": {}, "engines": [7]}, {}]
     router.get(f"{URL}/weft/state").side_effect = [
         *[httpx.Response(200, json=answer) for answer in answers],
         httpx.ReadTimeout("late"),
@@ -367,4 +371,16 @@ async def test_step_costs_of_an_engine_with_the_plugin_are_read_with_each_check(
     # The last two answers say nothing about the engine.
     known = EngineCosts(StepCosts(0.5, 0.5, 0.5, 0.5, 0.5, together=8), 160)
     assert read == [None, known, None]
+    assert registry["r0"].costs is None
     assert registry["r0"].circuit.healthy
+
+
+async def test_step_costs_are_read_until_they_are_known() -> None:
+    router = engine()
+    states = router.get(f"{URL}/weft/state")
+    known = {"weft": {}, "engines": [STATE]}
+    answers = [httpx.Response(200, json=answer) for answer in ({"weft": {}}, {"weft": {}}, known)]
+    states.side_effect = answers
+    replica = await checked(router, rounds=5)
+    assert replica.costs == EngineCosts(StepCosts(0.5, 0.5, 0.5, 0.5, 0.5, together=8), 160)
+    assert states.call_count == 3

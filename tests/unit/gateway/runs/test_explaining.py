@@ -16,27 +16,27 @@ from weft_gateway.workflows.spec import load
 
 COSTS = {
     "step_s": 0.001, "weights_s": 0.01, "prefill_token_s": 1e-4, "decode_sequence_s": 2e-4,
-    "context_token_s": 1e-7,
+    "context_token_s": 1e-7, "kv_tokens": 16000,
 }  # fmt: skip
-STATE: dict[str, Any] = {"slots": 8, "kv_blocks": 1000, "block_tokens": 16, "costs": COSTS}
+REPLICA = {"name": "a", "healthy": True, "models": ["m"], "slots": 8, "costs": COSTS}
 
 
-def replicas(state: Any) -> list[Any]:
+def replicas(*found: Any) -> list[Any]:
     def answer(request: httpx.Request) -> httpx.Response:
-        assert request.url.path == "/weft/state"
-        return httpx.Response(200, json=state)
+        assert request.url.path == "/health"
+        return httpx.Response(200, json={"replicas": found})
 
     async def ask() -> list[Any]:
         async with serving(answer) as url:
-            return await asyncio.to_thread(replicas_of, [f"{url}/v1"])
+            return await asyncio.to_thread(replicas_of, f"{url}/v1")
 
     return asyncio.run(ask())
 
 
 def test_seconds_follow_the_costs_that_engines_report(tmp_path: Path) -> None:
-    found = replicas({"engines": [STATE]})
-    assert [(one.kv_tokens, one.slots) for one in found] == [(16000, 8)]
-    slow = replicas({"engines": [STATE | {"costs": COSTS | {"weights_s": 0.1}}]})
+    found = replicas(REPLICA)
+    assert [(one.kv_tokens, one.slots, one.models) for one in found] == [(16000, 8, {"m"})]
+    slow = replicas(REPLICA | {"costs": COSTS | {"weights_s": 0.1}})
     workflows.copy(tmp_path)
     workflow = load((tmp_path / "map_reduce.yaml").read_text())
     rows = tmp_path / "map_reduce.jsonl"
@@ -50,12 +50,13 @@ def test_seconds_follow_the_costs_that_engines_report(tmp_path: Path) -> None:
     assert (one.rows, one.sample) == (3, 1)
 
 
-@pytest.mark.parametrize("state", [{}, {"engines": []}, [], {"engines": [STATE | {"costs": None}]}])
-def test_an_engine_without_costs_is_an_error(state: Any) -> None:
-    with pytest.raises(JobError, match="no costs"):
-        replicas(state)
+@pytest.mark.parametrize(
+    "replica", [{}, 7, REPLICA | {"costs": None}, REPLICA | {"healthy": False}]
+)
+def test_a_replica_without_costs_does_not_count(replica: Any) -> None:
+    assert [one.name for one in replicas(replica, REPLICA)] == ["a"]
 
 
-def test_an_engine_that_does_not_answer_is_an_error() -> None:
-    with pytest.raises(JobError, match="no costs"):
-        replicas_of(["http://127.0.0.1:9"])
+def test_a_gateway_that_does_not_answer_is_an_error() -> None:
+    with pytest.raises(JobError, match="cannot be used"):
+        replicas_of("http://127.0.0.1:9")

@@ -37,8 +37,11 @@ def test_rows_have_the_inputs_of_the_workflow(tmp_path: Path) -> None:
         ("", "the line is empty"),
         ([1], "a row must be a JSON object"),
         ({"q": "a"}, "input 'n' is missing; the row has: q"),
-        (GOOD | {"n": True}, "input 'n' must be a int, is bool"),
-        (GOOD | {"docs": "x"}, "input 'docs' must be a list, is str"),
+        ('{"q": "a", "n": 1, "docs": [], "q": "b"}', "the key 'q' appears twice"),
+        ('{"q": "a", "n": 1, "docs": [{"x": 1, "x": 2}]}', "the key 'x' appears twice"),
+        ("[" * 1010 + "]" * 1010, "the values are nested too deeply"),
+        (GOOD | {"n": True}, "input 'n' must be of type int, is bool"),
+        (GOOD | {"docs": "x"}, "input 'docs' must be of type list, is str"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path: Path, row: Any, message: str) -> None:
@@ -93,6 +96,17 @@ def test_parquet_in_and_out(tmp_path: Path) -> None:
     parquet.write_table(bad, tmp_path / "in.parquet")
     with pytest.raises(RowsError, match=r"in\.parquet:row 1: input 'n'"):
         rows.scan()
+
+
+def test_a_repeated_column_of_parquet_is_named(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    texts = pyarrow.array(["a"])
+    table = pyarrow.Table.from_arrays([texts, texts], names=["q", "q"])
+    parquet.write_table(table, tmp_path / "in.parquet")
+    with pytest.raises(RowsError, match="the column 'q' appears twice"):
+        Input(tmp_path / "in.parquet", {"q": "str"}).scan()
 
 
 def test_parquet_without_pyarrow_names_the_extra(
