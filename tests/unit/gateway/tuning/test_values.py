@@ -22,7 +22,7 @@ class Busy(TuningStore):
     async def write(self, values: Mapping[str, float], version: str) -> bool:
         if self.writes:
             self.writes -= 1
-            await super().write({"alpha": 0.9}, (await self.read())[0])
+            await super().write({"other": 0.5}, (await self.read())[0])
         return await super().write(values, version)
 
 
@@ -63,7 +63,7 @@ def test_a_change_reaches_the_other_gateways_once() -> None:
 def test_a_change_is_repeated_after_changes_that_were_faster() -> None:
     one, applied = shared(Busy(3))
     asyncio.run(one.change({"alpha": 0.3}))
-    assert (one.values, applied) == (Values(0.3), [0.9, 0.9, 0.9, 0.3])
+    assert (one.values, applied) == (Values(0.3), [0.3])
 
 
 def test_a_change_that_never_succeeds_is_refused() -> None:
