@@ -21,10 +21,10 @@ Rank = tuple[int, float, int]
 class CallState:
     """The totals of a call so far. Instants are seconds on one monotonic clock.
 
-    rank: the sort key. level: of its program, under an order with residents. due: it comes first.
-    late: it missed its latest start. served_step: the
-    number of the last step that was charged to it. memory_wait_s, memory_tokens, programs_ahead: as
-    in CallReport. deferred_since: when the current wait for memory began.
+    rank: the sort key. level: of its program, under an order with residents. late: it missed its
+    latest start. served_step: the number of the last step that was charged to it. memory_wait_s,
+    memory_tokens, programs_ahead: as in CallReport. deferred_since: when the current wait for
+    memory began.
     """
 
     context: CallContext
@@ -49,7 +49,6 @@ class CallState:
     blocks_swapped_out: int = 0
     blocks_swapped_in: int = 0
     level: int = 0
-    due: bool = False
     late: bool = False
     served_step: int = 0
     memory_wait_s: float = 0.0

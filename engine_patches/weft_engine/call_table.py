@@ -26,10 +26,8 @@ _REMEMBERED_CALLS: Final = 1024
 _UNKNOWN: Final[Rank] = (-1, 0.0, 0)
 # The place of deferred calls, behind every queue and level.
 DEFERRED: Final = 2**31
-# The place of due calls, before every queue and level.
-_DUE: Final = -DEFERRED
 # The place of calls that come next, and that may preempt under any order.
-FIRST: Final = _DUE + 1
+FIRST: Final = -DEFERRED
 
 
 class CallTable:
@@ -180,19 +178,9 @@ class CallTable:
         self._served.clear()
         self.layer = build_layer(order, self)
         for call in self._calls.values():
-            call.policy, call.level, call.due, call.late = order.name, 0, False, False
+            call.policy, call.level, call.late = order.name, 0, False
             call.resume(now)
             self._stand(call, order.enter(self._view(call, now)), now)
-            self._note(call, now)
-
-    def change_layer(self, order: Order, now: float) -> None:
-        """Change the options of the order's layer. All calls keep their places below it."""
-        for call in self._calls.values():
-            if call.due:
-                self.lead(call, None, now)
-        self.order = order
-        self.layer = build_layer(order, self)
-        for call in self._calls.values():
             self._note(call, now)
 
     def refresh(self, now: float, running: bool = True) -> None:
@@ -206,7 +194,7 @@ class CallTable:
             if running or len(calls) > 1:
                 for call in calls:
                     if running or call.waiting:
-                        self._rank(call, now)
+                        self.rerank(call, now)
         if running:
             self._served.clear()
 
@@ -230,11 +218,10 @@ class CallTable:
             call.level = level
             self._set_rank(call, (self._place(call), *call.rank[1:]))
 
-    def lead(self, call: CallState, latest_start_s: float | None, now: float) -> None:
-        """Put a call before all calls of the order, by latest start; None: back into its place."""
-        call.due = latest_start_s is not None
-        value = self.order.rank(self._view(call, now)) if latest_start_s is None else latest_start_s
-        self._set_rank(call, (self._place(call), value, call.rank[2]))
+    def rerank(self, call: CallState, now: float) -> None:
+        """Ask the order for a call's rank again. All sequences of the call share it."""
+        place, _, entry = call.rank
+        self._set_rank(call, (place, self.order.rank(self._view(call, now)), entry))
 
     def max_hold_s(self, sequence: str, keep_s: float, now: float) -> float:
         """Seconds for which a sequence's call may be deferred from now on."""
@@ -309,18 +296,13 @@ class CallTable:
         self._move(call)
         self._watch(call, now)
 
-    def _rank(self, call: CallState, now: float) -> None:
-        """Ask the order for the rank again. All sequences of the call share it."""
-        place, _, entry = call.rank
-        self._set_rank(call, (place, self.order.rank(self._view(call, now)), entry))
-
     def _set_rank(self, call: CallState, rank: Rank) -> None:
         if rank != call.rank:
             call.rank = rank
             self._move(call)
 
     def _place(self, call: CallState) -> int:
-        return _DUE if call.due else call.queue + call.level
+        return call.queue + call.level
 
     def _note(self, call: CallState, now: float) -> None:
         if self.layer is not None:

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from weft_engine.call_table import DEFERRED, CallTable
-from weft_engine.due_calls import DueCalls
+from weft_engine.call_table import CallTable
 from weft_engine.preemption import Preemption
 from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
@@ -71,9 +70,6 @@ class Decisions:
         elif self._may_preempt():
             self._preempt_all(self._preemption.decide(now), now)
             self.sort()
-        elif self._may_preempt_for_due():
-            self._preempt_all(self._for_due(now)[0], now)
-            self.sort()
 
     def sort(self) -> None:
         """Bring the sequences whose ranks have changed to their places."""
@@ -107,23 +103,6 @@ class Decisions:
         """All slots of the engine."""
         return int(self._hooks.slots())
 
-    def free_slots(self) -> int:
-        """How many sequences can be admitted before all slots are taken."""
-        return int(self._hooks.free_slots())
-
-    def may_fit(self, sequence: str) -> bool:
-        """Whether the free blocks may suffice for a waiting sequence."""
-        return bool(self._hooks.may_fit(sequence))
-
-    def first_not_due(self, tenant: str) -> str | None:
-        """The tenant's first waiting sequence that is neither due nor deferred."""
-        queue = (request.request_id for request in self._hooks.waiting_requests())
-        for name in self._tenant_queues.of(tenant) if self._contended else queue:
-            call = self._calls.of(name)
-            if call is not None and not call.due:
-                return None if call.rank[0] == DEFERRED else name
-        return None
-
     def _refresh_layer(self, now: float) -> None:
         layer = self._calls.layer
         # Without a reason for a refresh, this must not change what the order decides.
@@ -134,17 +113,6 @@ class Decisions:
             if self.residents is not None:
                 self.residents.freed()
             self.sort()
-
-    def _may_preempt_for_due(self) -> bool:
-        hooks = self._hooks
-        some = isinstance(self._calls.layer, DueCalls) and hooks.waiting and hooks.running
-        blocked = self.residents is not None and self.residents.admitting == 0
-        return bool(some and not blocked and hooks.admits())
-
-    def _for_due(self, now: float) -> tuple[list[str], list[str]]:
-        layer = self._calls.layer
-        assert isinstance(layer, DueCalls)
-        return self._preemption.decide_for_due(now, layer)
 
     def _may_preempt(self) -> bool:
         hooks = self._hooks
@@ -161,10 +129,6 @@ class Decisions:
         admitting = None if self.residents is None else self.residents.admitting
         if self._calls.order.preempts_tenants and hooks.running and admitting != 0:
             victims, coming = self._preemption.decide_fairly(now)
-            self._preempt_all(victims, now)
-            self.sort()
-        if not coming and hooks.free_slots() < 1 and self._may_preempt_for_due():
-            victims, coming = self._for_due(now)
             self._preempt_all(victims, now)
             self.sort()
         slots = hooks.free_slots() - len(coming)

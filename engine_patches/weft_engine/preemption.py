@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from weft_engine.call_state import Rank
 from weft_engine.call_table import FIRST, CallTable
-from weft_engine.due_calls import DueCalls
 from weft_engine.preemption_rules import Candidate, Claim, meet_claims, outranks
 from weft_engine.tenant_queues import TenantQueues
 
@@ -43,13 +42,13 @@ class Preemption:
         self._calls = call_table
         self._tenant_queues = tenant_queues
         self._most = max_displacements
-        self._changed = self._changed_for_due = True
+        self._changed = True
         self._allowed = float(_AT_ONCE)
         self._counted_at = 0.0
 
     def touch(self) -> None:
         """Blocks or slots may have become free."""
-        self._changed = self._changed_for_due = True
+        self._changed = True
 
     def decide(self, now: float) -> list[str]:
         """Return the sequences to preempt, with one tenant. now: seconds on the engine's clock."""
@@ -98,44 +97,6 @@ class Preemption:
         waits = self._calls.order.preempts and self._allowed < 1
         self._changed = bool(plan.victims) or ready.refused > 0 or waits
         return plan.victims, plan.coming
-
-    def decide_for_due(self, now: float, due: DueCalls) -> tuple[list[str], list[str]]:
-        """Return the sequences to preempt for due calls of their tenants, and the waiting ones that
-        take their slots, in the order of admission. A claim takes one slot at most: due calls
-        preempt for slots, not for blocks."""
-        victims: list[str] = []
-        coming: list[str] = []
-        if not self._changed_for_due or not due.pending or not self._may_preempt(now):
-            return victims, coming
-        hooks, calls = self._hooks, self._calls
-        ready = hooks.readiness()
-        slots, spare = hooks.free_slots(), hooks.spare_blocks()
-        for claims in list(due.claims()):
-            names = [name for call in claims for name in sorted(call.waiting) if ready(name)]
-            if len(names) <= slots or self._allowed < 1:
-                continue
-            tenant = claims[0].context.tenant
-            worse = [
-                request
-                for request in hooks.running
-                if (call := calls.of(request.request_id)) is not None
-                and call.context.tenant == tenant
-                and self._may_give_way(request)
-                and not due.spares(call, claims, now)
-            ]
-            better = [hooks.requests[name] for name in names]
-            for name, given in self._met(better, worse, slots, spare, int(self._allowed)):
-                if len(given) > 1:
-                    break
-                coming.append(name)
-                if given:
-                    self._allowed -= 1
-                    victims += given
-                    due.put_last(tenant)
-                    freed = hooks.blocks_held_alone(hooks.requests[given[0]])
-                    spare += freed - hooks.blocks_needed(hooks.requests[name], spare)
-        self._changed_for_due = bool(victims) or ready.refused > 0
-        return victims, coming
 
     def preempted_for(self, blocks: int) -> list[Any]:
         """While tenants contend: return running requests to preempt, in order, until this many
@@ -203,9 +164,7 @@ class Preemption:
         preempt."""
         waiting: Iterator[Any] = islice(self._hooks.waiting_requests(), _CLAIMS)
         if not self._calls.order.preempts:
-            # Due calls come before these, and preempt by other rules.
-            waiting = takewhile(lambda r: self._rank(r)[0] <= FIRST, waiting)
-            waiting = (r for r in waiting if self._rank(r)[0] == FIRST)
+            waiting = takewhile(lambda r: self._rank(r)[0] == FIRST, waiting)
         return (request for request in waiting if ready(request.request_id))
 
     # -- shared ------------------------------------------------------------------------------

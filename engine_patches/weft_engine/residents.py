@@ -247,11 +247,7 @@ class Residents:
         return math.ceil(self._own * self._memory.context_blocks(sequence))
 
     def _is_short(self, sequence: str, context: CallContext) -> bool:
-        """Whether this is the first call of its program, with a small prompt. Under an order that
-        follows targets, a call with a target is none.
-        """
-        if self._calls.layer is not None and context.budget_s is not None:
-            return False
+        """Whether this is the first call of its program, with a small prompt."""
         blocks = self._memory.context_blocks(sequence)
         most = min(_SMALL * self._tokens, self._short.most_tokens)
         first = not context.service_s and self._sets.calls_of(context.program) <= 1
@@ -279,7 +275,7 @@ class Residents:
 
     def _max_hold_s(self, sequence: str, now: float) -> float:
         call = self._calls.of(sequence)
-        if self._reload.cheap or (call is not None and call.due):
+        if self._reload.cheap:
             return 0.0
         hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
         if call is not None and self._calls.shares.contended:

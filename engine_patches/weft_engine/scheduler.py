@@ -18,7 +18,6 @@ from weft_engine.engine_link import Command, EngineLink
 from weft_engine.eviction_adapter import EvictionAdapter, told
 from weft_engine.loads import Loads
 from weft_engine.orders import build_order
-from weft_engine.orders.options import DUE_OPTIONS
 from weft_engine.prefill_limits import PrefillPacing
 from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
@@ -275,10 +274,6 @@ class WeftScheduler(SchedulerHooks):
         now, before = self.clock(), self.calls.order
         self.options = self.options.changed(command.options)
         order = build_order(command.policy or before.name, self.options)
-        if not command.policy and DUE_OPTIONS.issuperset(command.options):
-            # The order below the due calls stays, and with it the resident programs.
-            self.calls.change_layer(order, now)
-            return
         if self._residents is not None:
             self._residents.dissolve()
         self.calls.switch(order, now)

@@ -18,8 +18,8 @@ from weft_engine.call_state import CallState
 from weft_engine.deadlines import Deadlines
 
 if TYPE_CHECKING:
+    from weft_engine.call_layers import Room
     from weft_engine.call_table import CallTable
-    from weft_engine.due_calls import Room
 
 # Predicted service is added up in whole microseconds, so that sums do not drift.
 _SECOND: Final = 1_000_000
@@ -42,7 +42,6 @@ class SloGroups:
 
     def __init__(self, default_left_s: float, table: CallTable) -> None:
         self.next_at = math.inf
-        self.pending = False
         self._default_left_s = default_left_s
         self._table = table
         self._groups: dict[int, _Group] = {}

@@ -151,7 +151,7 @@ class Gateway:
         counter = PromptCounter(TokenCounter(), estimator, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         slos = slo_file.load(s.slo_file)
-        budgets = self.budgets = Budgets(slos)
+        budgets = self.budgets = Budgets()
         # Costs are predicted for balancers that use them, for targets, and for tuning.
         tunes = s.tuning is not Tuning.OFF
         predicts = s.balancer in routers.BY_COST or bool(slos.classes) or tunes

@@ -3,9 +3,9 @@
 version: 1
 default: batch
 classes:
-  chat:   {scope: turn, deadline: 8s, attainment: 0.95, weight: 4}
+  chat:   {scope: turn, deadline: 8s, attainment: 0.95}
   report: {scope: program, deadline: 90s, late: refuse}
-  batch:  {weight: 1}
+  batch:  {}
 tenants:
   - {key_digest: 9f2c0123456789ab, class: report, may: [chat, report]}
 """
@@ -26,8 +26,10 @@ from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
-# One number per key decides: engines cap due calls by it, too.
-_REMOVED: Final = "there are no shares here; set the key's weight in WEFT_TENANTS_FILE"
+_REMOVED: Final = {
+    "share": "there are no shares here; set the key's weight in WEFT_TENANTS_FILE",
+    "weight": "classes have no weights; set the key's weight in WEFT_TENANTS_FILE",
+}
 MAX_DEADLINE_S: Final = 86_400.0
 
 
@@ -50,7 +52,6 @@ class _Class(BaseModel, extra="forbid"):
     scope: Scope = Scope.PROGRAM
     deadline: Annotated[float, BeforeValidator(seconds)] | None = None
     attainment: float = Field(0.95, gt=0, lt=1, allow_inf_nan=False)
-    weight: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False)
     late: Late = Late.SERVE
 
     @model_validator(mode="after")
@@ -118,7 +119,7 @@ def check(file: str) -> str:
 
 def _slos(read: _File) -> Slos:
     classes = {
-        name: SloClass(name, one.scope, one.deadline or 0.0, one.attainment, one.weight, one.late)
+        name: SloClass(name, one.scope, one.deadline or 0.0, one.attainment, one.late)
         for name, one in read.classes.items()
     }
     tenants = {}
@@ -157,5 +158,6 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     if error["type"] == "extra_forbidden":
         model = _ITEMS[str(path[0]) if len(path) > 1 else ""]
         names = [one.alias or name for name, one in model.model_fields.items()]
-        what = _REMOVED if path[-1] == "share" else f"unknown key{nearest(str(path[-1]), names)}"
+        key = str(path[-1])
+        what = _REMOVED.get(key) or f"unknown key{nearest(key, names)}"
     return path, what

@@ -29,8 +29,8 @@ def test_values_are_written_once_per_version(with_store: Any) -> None:
         assert not await store.write({"alpha": 0.9}, "")
         version, values = await store.read()
         assert values == {"alpha": 0.3}
-        assert await store.write({"alpha": 0.1, "due_share": 0.5}, version)
-        assert (await store.read())[1] == {"alpha": 0.1, "due_share": 0.5}
+        assert await store.write({"alpha": 0.1, "other": 0.5}, version)
+        assert (await store.read())[1] == {"alpha": 0.1, "other": 0.5}
         assert await store.lead()
 
     with_store(steps)

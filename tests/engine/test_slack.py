@@ -11,13 +11,12 @@ from weft_engine.kv_command import KvCommand
 
 pytestmark = pytest.mark.engine
 
-# A step takes a second.
-MARGIN = {"due_margin_s": 4.0}
 
-
-def budget(seconds: float, cost: float | None = None) -> dict[str, Any]:
-    """A call's deadline and predicted cost on the wire."""
-    return {"weft_budget": seconds} | ({} if cost is None else {"weft_cost": cost})
+def target(deadline: float, left: float | None = None, path: float = 0.0) -> dict[str, Any]:
+    """A target on the wire: seconds from the begin of the program, the time left at sending, and
+    the predicted path. A step takes a second."""
+    left = deadline if left is None else left
+    return {"weft_deadline": deadline, "weft_left": left, "weft_path": path, "weft_budget": left}
 
 
 def decisions(e: Any, seed: int, tenants: int) -> list[Any]:
@@ -73,162 +72,84 @@ def test_without_budgets_every_decision_is_that_of_the_default_order(engine, see
     assert played[0] == played[1]
 
 
-def test_with_budgets_the_decisions_differ(engine):
-    """The control of the test above: the course shows decisions of the layer."""
+def test_with_targets_the_decisions_differ(engine):
+    """The control of the test above: the course shows decisions by targets."""
 
-    def add_budget(e: Any) -> Any:
+    def add_target(e: Any) -> Any:
         add, random = e.add, Random(0)
         e.add = lambda *args, **rest: add(
-            *args, **rest, extra=budget(random.uniform(1, 90), random.uniform(1, 20))
+            *args, **rest, extra=target(random.uniform(1, 90), path=random.uniform(1, 20))
         )
         return e
 
     played = [
-        decisions(add_budget(engine(policy=policy, max_num_seqs=4, blocks=60)), 0, 1)
+        decisions(add_target(engine(policy=policy, max_num_seqs=4, blocks=60)), 0, 1)
         for policy in ("resident", "slack")
     ]
     assert played[0] != played[1]
 
 
-def test_a_due_call_is_served_before_an_older_program(engine):
+def test_the_program_with_the_earliest_target_comes_first(engine):
+    """In place of the oldest program."""
     started = {}
     for policy in ("resident", "slack"):
-        e = engine(policy=policy, options=MARGIN, max_num_seqs=2)
+        e = engine(policy=policy, max_num_seqs=2)
         for number in range(6):
-            e.add(f"old{number}", program=f"o{number}", arrival=float(number), tokens=6)
-        e.add("due", program="d", arrival=100.0, tokens=3, extra=budget(8.0, 3.0))
-        e.run()
-        started[policy] = next(r for r in e.reports if r.call == "due")
-    assert started["resident"].waiting_s > 8.0
-    assert started["slack"].waiting_s + started["slack"].service_s <= 8.0
-
-
-def test_a_call_with_much_slack_and_a_late_one_keep_their_places(engine):
-    e = engine(policy="slack", options=MARGIN, max_num_seqs=1)
-    e.add("busy", tokens=3, arrival=0.0)
-    e.step()
-    e.add("late", arrival=3.0, extra=budget(1.0, 5.0))
-    e.add("ample", arrival=2.0, extra=budget(1000.0, 5.0))
-    e.add("plain", arrival=1.0)
-    e.run()
-    assert [r.call for r in e.reports] == ["busy", "plain", "ample", "late"]
-
-
-def test_a_due_call_takes_the_slot_of_a_call_that_can_wait(engine):
-    """The one in the way has much slack, is late, or has no target."""
-    for extra in (budget(1000.0, 30.0), budget(1.0, 30.0), {}):
-        e = engine(policy="slack", options=MARGIN, max_num_seqs=1)
-        e.add("long", tokens=30, extra=extra)
-        e.step()
-        e.add("due", tokens=2, extra=budget(5.0, 2.0))
-        e.run()
-        reports = {r.call: r for r in e.reports}
-        assert [r.call for r in e.reports] == ["due", "long"]
-        assert (reports["long"].preemptions, reports["due"].preemptions) == (1, 0)
-        assert reports["due"].waiting_s + reports["due"].service_s <= 5.0
-
-
-@pytest.mark.parametrize("cost", [2.0, None])
-def test_a_due_call_takes_no_slot_of_a_call_that_would_then_miss(engine, cost):
-    """The running call has 5 s of slack. It would wait 2 s or for an unknown time, and the margin
-    is 4 s."""
-    e = engine(policy="slack", options=MARGIN, max_num_seqs=1)
-    e.add("long", tokens=30, extra=budget(35.0, 30.0))
-    e.step()
-    e.add("due", tokens=2, extra=budget(5.0, cost))
-    e.run()
-    assert [r.call for r in e.reports] == ["long", "due"]
-
-
-def test_due_calls_leave_slots_to_the_default_order(engine):
-    e = engine(policy="slack", options=MARGIN, max_num_seqs=4)
-    for number in range(8):
-        e.add(f"plain{number}", arrival=float(number), tokens=20)
-    e.step()
-    for number in range(40):
-        for one in range(2):
-            e.add(f"due{number}-{one}", arrival=200.0, tokens=4, extra=budget(6.0, 3.0))
-        e.step()
-        assert sum(name.startswith("due") for name in e.batches[-1]) <= 3
-    # A slot serves two of them in these steps, and the other slots the due calls.
-    assert sum(r.call.startswith("plain") for r in e.reports) >= 2
-    assert sum(r.call.startswith("due") for r in e.reports) >= 20
-    e.run()
-
-
-def test_a_large_call_is_not_passed_over_for_ever_by_due_calls(engine):
-    """Due calls hold the memory that the first call of the default order needs. After the patience
-    of 30 s it comes first. `beta` keeps the default order itself from deferring it for long."""
-    waited = {}
-    for patience in (30.0, 1e6):
-        e = engine(
-            policy="slack", options={**MARGIN, "default_budget_s": patience, "beta": 0.1},
-            max_num_seqs=4, blocks=60,
-        )  # fmt: skip
-        for number in range(200):
             e.add(
-                f"due{number}", arrival=1000.0 + number, tokens=6, extra=budget(10.0, 6.0),
-                prompt=[number * 300 + n for n in range(280)],
-            )  # fmt: skip
-            if number == 8:
-                e.add("large", arrival=0.0, prompt=[9 + n for n in range(600)], tokens=4)
-            e.step()
-            e.step()
+                f"old{number}", program=f"o{number}", arrival=float(number), tokens=6, service=1.0
+            )
+        e.add("tight", program="t", arrival=10.0, tokens=3, extra=target(12.0), service=1.0)
         e.run()
-        waited[patience] = next(r for r in e.reports if r.call == "large").waiting_s
-    assert waited[30.0] < 60
-    assert waited[1e6] > 200
+        started[policy] = next(r for r in e.reports if r.call == "tight").waiting_s
+    assert started["slack"] <= 6.0 < started["resident"]
 
 
-def watched(e: Any) -> list[str]:
-    """Check that no call is preempted for due calls that would then miss its target, and return the
-    preempted ones."""
-    preemption, found = e.scheduler._decisions._preemption, []
-    decide = preemption.decide_for_due
+def test_a_late_call_comes_where_it_would_come_without_its_target(engine):
+    """After 3 s the path of 5 s does not fit into the 6 s that were left. Its target alone would
+    put it before the two others."""
+    e = engine(policy="slack", max_num_seqs=1)
+    e.add("busy", tokens=8, arrival=0.0)
+    e.step()
+    e.add("late", program="l", arrival=3.0, extra=target(6.0, path=5.0), service=1.0)
+    e.add("ample", program="a", arrival=2.0, extra=target(50.0, path=5.0), service=1.0)
+    e.add("plain", program="p", arrival=1.0, service=1.0)
+    e.run()
+    assert [r.call for r in e.reports] == ["busy", "ample", "plain", "late"]
 
-    def checked(now: float, due: Any) -> Any:
-        victims, coming = decide(now, due)
-        calls = e.scheduler.calls
-        costs = [calls.of(name).context.cost_s for name in coming]
-        for name in victims:
-            call = calls.of(name)
-            assert call.running
-            assert not call.due
-            if call.context.budget_s is not None:
-                takes = max(call.context.cost_s or 0.0, call.service_s)
-                slack = call.context.budget_s - call.waiting_s - takes
-                # It waits at least as long as the call that takes its slot runs.
-                assert slack < 0 or (None not in costs and slack >= max(costs))
-        found.extend(victims)
-        return victims, coming
 
-    preemption.decide_for_due = checked
-    return found
+def test_a_short_call_with_a_target_has_the_share_of_short_calls(engine):
+    """As under the default order: without it, prefill of others delays each first call."""
+    for extra in ({}, target(500.0, path=5.0)):
+        e = engine(policy="slack", max_num_seqs=4, blocks=250)
+        for number in range(4):
+            prompt = [9000 * number + n for n in range(100)]
+            e.add(f"a{number}", program=f"p{number}", prompt=prompt, tokens=40)
+        e.step()
+        e.add("chat", program="chat", arrival=9.0, prompt=list(range(40)), tokens=5, extra=extra)
+        e.step()
+        assert "chat" in e.batches[-1]
+        e.run()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_budgets_end_every_call_with_its_tokens(engine, seed):
-    """Random and wrong budgets and costs, several tenants, siblings, aborts, switches of the order:
-    no call starves, and nothing is left behind."""
-    e = engine(policy="slack", options=MARGIN, max_num_seqs=4, blocks=60)
+def test_any_targets_end_every_call_with_its_tokens(engine, seed):
+    """Random and wrong targets, several tenants, siblings, aborts, switches of the order: no call
+    starves, and nothing is left behind."""
+    e = engine(policy="slack", max_num_seqs=4, blocks=60)
     random, wanted = Random(seed), {}
-    victims = watched(e)
     wrong = [float("nan"), -1.0, 0.0, 1e12, "7", float("inf"), True, [1]]
     for number in range(150):
         name = f"c{number}"
         call = f"c{number - number % 3}" if number % 15 < 3 else name
         wanted[name] = random.randint(1, 20)
-        seconds = random.choice([random.uniform(0, 40), random.uniform(0, 40), *wrong])
-        cost = random.choice([random.uniform(0, 20), random.uniform(0, 20), *wrong])
+        values = [random.choice([random.uniform(0, 40), *wrong]) for _ in range(4)]
+        names = ("weft_budget", "weft_deadline", "weft_left", "weft_path")
         e.add(
             name, call=call, program=f"p{number % 7}", arrival=float(number % 7),
             tenant="ab"[number % 7 % 2] if number > 75 else "",
             prompt=[random.randrange(400) for _ in range(random.randint(1, 200))],
             tokens=wanted[name],
-            extra={
-                "weft_budget": seconds, "weft_cost": cost,
-                "weft_slo_weight": random.choice([1.0, 4.0, 0.0, "x", 1e9]),
-            },
+            extra=dict(zip(names, values, strict=True)),
         )  # fmt: skip
         for _ in range(random.randrange(6)):
             e.step()
@@ -240,17 +161,3 @@ def test_any_budgets_end_every_call_with_its_tokens(engine, seed):
             e.scheduler.obey(Command(policy=random.choice(["slack", "slack", "qlm", "resident"])))
     e.run()
     assert {name: len(e.tokens[name]) for name in wanted} == wanted
-    assert victims
-
-
-def test_options_change_while_calls_run(engine):
-    e = engine(policy="slack", options=MARGIN, max_num_seqs=1)
-    e.add("runs", tokens=3)
-    e.step()
-    e.add("plain", tokens=1, arrival=1.0)
-    e.add("due", tokens=1, arrival=2.0, extra=budget(15.0, 1.0))
-    e.scheduler.obey(Command(options={"due_margin_s": 30.0}))
-    assert e.scheduler.state()["options"]["due_margin_s"] == 30.0
-    e.run()
-    assert [r.call for r in e.reports] == ["due", "runs", "plain"]
-    assert e.scheduler.violations() == []

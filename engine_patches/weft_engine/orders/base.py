@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft_engine.orders.ladder import QueueLadder
-from weft_engine.orders.slack import DueRules
 
 
 @dataclass(slots=True)
@@ -24,7 +23,7 @@ class CallView:
     remaining_s: the caller's deadline, expected execution time and remaining work of the program;
     left_s, path_s: until the program's target when the call was queued, and the predicted service
     until then. deadline_s: from the begin of the program or turn to its target. None if not given.
-    late: the call cannot start in time for its budget any more.
+    late: the predicted path does not fit into the time until the target any more.
     """
 
     program_service_s: float = 0.0
@@ -48,12 +47,12 @@ class CallView:
 
     @property
     def latest_start_s(self) -> float | None:
-        """The instant on the engine's clock at which the call has to continue, to end within its
-        budget if its cost is right. It does not change while the call waits. None without a
-        budget."""
-        if self.budget_s is None:
+        """The instant on the engine's clock at which the call has to continue, so that its program
+        or turn meets its target if the predicted path is right and nothing waits later. It does not
+        change while the call waits. None without a target."""
+        if self.left_s is None:
             return None
-        return self.queued_s + self.budget_s - max(self.cost_s or 0.0, self.total_service_s)
+        return self.queued_s + self.left_s - max(self.path_s or 0.0, self.total_service_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,9 @@ class Order:
     how long a resident may be without a call, as a multiple of the time that a prefill of the whole
     cache takes. knows_remaining: `CallView.remaining_s` orders programs, not what was learned.
 
-    due: calls that have to start soon come before this order (see due_calls.py). groups: calls are
-    grouped by their SLOs (see slo_groups.py). default_left_s: time left of calls without a target.
+    targets: ranks follow targets, and change when a call becomes late (see late_calls.py). groups:
+    calls are grouped by their SLOs (see slo_groups.py). default_left_s: time left of calls without
+    a target.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Order:
     residents: bool = False
     resident_factor: float = 0.0
     knows_remaining: bool = False
-    due: DueRules | None = None
+    targets: bool = False
     groups: bool = False
     default_left_s: float = math.inf
 

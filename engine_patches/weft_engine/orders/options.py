@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
 from weft_engine.orders.ladder import QueueLadder
-
-# The options that only the layer of due calls reads.
-DUE_OPTIONS: Final = frozenset({"due_margin_s", "due_share"})
 
 
 class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
@@ -19,9 +16,8 @@ class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_in
     time.
 
     queues, first_quantum_s, growth: see QueueLadder. beta, resident_factor: see Order.
-    default_budget_s: of calls without a budget. due_margin_s, due_share: see DueRules, and for a
-    sweep docs/orders.md. margin_s: see `srpt`. experiments: allows orders that need knowledge
-    which no service has.
+    default_budget_s: of calls without a budget. margin_s: see `srpt`. experiments: allows orders
+    that need knowledge which no service has.
     """
 
     queues: Annotated[int, Field(ge=1)] = 8
@@ -30,8 +26,6 @@ class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_in
     beta: Annotated[float, Field(gt=0)] = 10.0
     resident_factor: Annotated[float, Field(ge=0)] = 2.0
     default_budget_s: Annotated[float, Field(gt=0)] = 60.0
-    due_margin_s: Annotated[float, Field(ge=0)] = 5.0
-    due_share: Annotated[float, Field(ge=0, lt=1)] = 0.75
     margin_s: Annotated[float, Field(ge=0)] = 0.0
     experiments: bool = False
 

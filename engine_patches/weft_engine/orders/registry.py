@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from weft_engine.orders.base import CallView, Order
 from weft_engine.orders.options import OrderOptions
-from weft_engine.orders.slack import DueRules
 
 _PROGRAM_SERVICE: Final = attrgetter("program_service_s")
 _PROGRAM_WAITING: Final = attrgetter("program_waiting_s")
@@ -121,10 +120,10 @@ def resident(options: OrderOptions) -> Order:
 
 
 def slack(options: OrderOptions) -> Order:
-    """`resident` with the program of the earliest target first, and before it the calls whose
-    latest start is near (see due_calls.py). The slack is that of HexGen-Flow 4.2, equation 7, with
-    the opposite sign. Unlike under equation 8, a call with much slack or with a target that it
-    cannot meet does not come first.
+    """`resident` with the program of the earliest target first, in place of the oldest program. If
+    all targets can be met, the earliest one first meets them all on one processor (Liu and
+    Layland, 1973). Unlike under HexGen-Flow 4.2, equation 8, no call comes before the calls of
+    programs that the cache keeps because its budget ends soon.
 
     Programs without a target rank as if theirs were default_budget_s after their arrival. So no
     program waits for ever, and without targets the order is `resident`. A late call ranks like one
@@ -137,8 +136,7 @@ def slack(options: OrderOptions) -> Order:
             deadline_s = max(deadline_s, options.default_budget_s)
         return view.program_arrival_s + deadline_s
 
-    due = DueRules(options.due_margin_s, options.due_share, options.default_budget_s)
-    return replace(resident(options), name="slack", rank=target, due=due)
+    return replace(resident(options), name="slack", rank=target, targets=True)
 
 
 def resident_srpt(options: OrderOptions) -> Order:

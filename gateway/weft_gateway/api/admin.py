@@ -28,21 +28,15 @@ from weft_gateway.tuning.values import SharedValues
 
 
 class Options(BaseModel):
-    """Options of the orders, and alpha of the balancer `work`."""
+    """Options that all gateways share."""
 
     model_config = ConfigDict(extra="forbid")
 
     alpha: float | None = Field(default=None, ge=0, le=1, description="of the balancer `work`")
-    due_margin_s: float | None = Field(
-        default=None, ge=0, description="a call is due this long before its latest start"
-    )
-    due_share: float | None = Field(
-        default=None, ge=0, lt=1, description="fraction of the slots that due calls get"
-    )
 
 
 class Policy(BaseModel):
-    """An order for the engines' waiting queues, options of the orders, or both."""
+    """An order for the engines' waiting queues, options, or both."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -125,22 +119,19 @@ def router(
         openapi_extra=described(Policy, required=True),
     )
     async def set_policy(request: Request) -> dict[str, Any]:
-        """Each replica's answer by name. Options are those of all gateways and replicas from now
-        on; tuning may change them again. Any other content type than JSON is refused."""
+        """Each replica's answer by name. Options are those of all gateways from now on; tuning may
+        change them again. Any other content type than JSON is refused."""
         policy = await read_model(request, Policy, settings.max_body_bytes)
         options = policy.options.model_dump(exclude_none=True)
         if "alpha" in options and settings.balancer != "work":
             what = f"only the balancer `work` has it; this gateway uses `{settings.balancer}`"
             raise invalid_member(("options", "alpha"), what)
         if options:
-            # First here: otherwise tuning might take back those of the engines.
             await values.change(options)
-        of_engines = {name: value for name, value in options.items() if name != "alpha"}
         answers = {}
-        if policy.policy or of_engines or policy.reset_cache:
+        if policy.policy or policy.reset_cache:
             message = {"policy": policy.policy, "reset_cache": policy.reset_cache}
-            changes = {"options": of_engines} if of_engines else {}
-            answers = await ask("POST", "/weft/policy", message | changes)
+            answers = await ask("POST", "/weft/policy", message)
         for name in answers if policy.reset_cache else ():
             registry.prefixes.forget(name)
         applied = all(answer["status"] == 200 for answer in answers.values())

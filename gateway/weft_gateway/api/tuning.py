@@ -34,8 +34,6 @@ class TunedValues(BaseModel):
     """Values that are in use; null if they are not tuned."""
 
     alpha: float | None
-    due_margin_s: float | None
-    due_share: float | None
 
 
 class TuningDecision(BaseModel):
@@ -63,11 +61,7 @@ class TuningState(BaseModel):
 
 
 def _values(values: Values) -> dict[str, float | None]:
-    return {
-        "alpha": values.alpha,
-        "due_margin_s": values.due_margin_s,
-        "due_share": values.due_share,
-    }
+    return {"alpha": values.alpha}
 
 
 def _decision(decision: Decision) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.calls.kinds import NamedKinds, stage_of
 from weft_gateway.calls.usage import usage_of
 from weft_gateway.model import Outcome, Program, ProgramKey
-from weft_gateway.model.slo import NO_GOAL, NO_PLAN, CallBudget, Goal, Plan, Scope, Slos
+from weft_gateway.model.slo import NO_GOAL, NO_PLAN, CallBudget, Goal, Plan, Scope
 from weft_gateway.policies import stages
 from weft_gateway.policies.budget import split
 from weft_gateway.policies.costs import Costs, Shape
@@ -47,14 +47,11 @@ class Unit:
 
 
 class Budgets:
-    """Knows the units in progress through this gateway, and learns from ended calls. slos: the
-    classes, for their weights. clock: Unix time, seconds.
+    """Knows the units in progress through this gateway, and learns from ended calls. clock: Unix
+    time, seconds.
     """
 
-    def __init__(
-        self, slos: Slos | None = None, clock: Callable[[], float] = lambda: time()
-    ) -> None:
-        self._classes = {} if slos is None else slos.classes
+    def __init__(self, clock: Callable[[], float] = lambda: time()) -> None:
         self._clock = clock
         self._units: OrderedDict[ProgramKey, Unit] = OrderedDict()
         self._lengths = PathLengths()
@@ -250,7 +247,6 @@ class Budgets:
             path_s,
             cost_s + (rest_s or remaining * later_s),
             (found.p90_s or cost_s) + (rest_p90_s or p90 * later_s),
-            self._classes[goal.slo].weight if goal.slo in self._classes else 1.0,
             found.p90_s,
             found.fit_s,
             found.tokens,

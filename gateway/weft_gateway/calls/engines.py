@@ -179,7 +179,6 @@ class Engines:
                 "left_s": budget.left_s,
                 "path_s": budget.path_s or None,
                 "deadline_s": budget.deadline_s,
-                "slo_weight": budget.weight,
             }
         return CallContext(
             call.id,

@@ -33,14 +33,13 @@ class Late(StrEnum):
 @record
 class SloClass:
     """A class of the SLO file. deadline_s: seconds per unit of `scope`, 0 for none. attainment: the
-    share of units that should meet it. weight: relative to other classes.
+    share of units that should meet it.
     """
 
     name: str
     scope: Scope = Scope.PROGRAM
     deadline_s: float = 0.0
     attainment: float = 0.95
-    weight: float = 1.0
     late: Late = Late.SERVE
 
 
@@ -134,10 +133,10 @@ class CallBudget:
     one on the path. late: the predicted path does not fit into the time that is left. path_s:
     predicted, of this call and the later ones, each like the calls of this stage. whole_s: the
     same, each like the calls at its position; whole_p90_s: with the 90th percentiles of this call's
-    cost and of the number of the later ones. weight: of the class. p90_s: 90th percentile of the
-    cost, 0 if unknown. fit_s: the cost without learned errors. tokens, tokens_p90: predicted for
-    the answer. remaining_p90: of the calls after this one. stated: the client stated the remaining
-    path. kind: names of the call's model, kind and stage, for the forecasts.
+    cost and of the number of the later ones. p90_s: 90th percentile of the cost, 0 if unknown.
+    fit_s: the cost without learned errors. tokens, tokens_p90: predicted for the answer.
+    remaining_p90: of the calls after this one. stated: the client stated the remaining path. kind:
+    names of the call's model, kind and stage, for the forecasts.
     """
 
     slo: str
@@ -154,7 +153,6 @@ class CallBudget:
     path_s: float = 0.0
     whole_s: float = 0.0
     whole_p90_s: float = 0.0
-    weight: float = 1.0
     p90_s: float = 0.0
     fit_s: float = 0.0
     tokens: float = 0.0

@@ -15,7 +15,7 @@ class TuningMetrics:
     def __init__(self, r: CollectorRegistry) -> None:
         self.values = Gauge(
             "weft_tuning_value",
-            "Tuned values in use: alpha, due_margin_s, due_share; absent if never changed",
+            "Tuned values in use: alpha; absent if never changed",
             ("name",),
             registry=r,
         )

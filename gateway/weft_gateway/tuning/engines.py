@@ -1,9 +1,8 @@
-"""The engines as the tuner sees them: their costs, limits and orders, and changes of options."""
+"""The engines as the tuner sees them: their costs, limits and orders."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,7 +32,7 @@ class EngineSet:
 
 @dataclass(slots=True, eq=False)
 class Engines:
-    """Reads and changes the engines."""
+    """Reads the engines."""
 
     registry: Registry
     client: EngineClient
@@ -73,35 +72,6 @@ class Engines:
         if any(one != orders[0] for one in orders):
             raise EnginesUnknown("the engines have different orders or options")
         return EngineSet(tuple(found), *orders[0])
-
-    async def change(self, options: Mapping[str, float]) -> list[str]:
-        """Change options of the engines' orders, where they differ. Returns the replicas that did
-        not accept them.
-        """
-
-        async def one(replica: Replica) -> str:
-            order = engine_order(await self._state(replica))
-            if order is None:
-                return replica.name
-            changes = {
-                name: value for name, value in options.items() if order.options.get(name) != value
-            }
-            if not changes:
-                return ""
-            try:
-                answer = await self.client.fetch(
-                    replica,
-                    "/weft/policy",
-                    _WITHIN_S,
-                    method="POST",
-                    message={"policy": "", "options": changes},
-                )
-            except httpx.HTTPError:
-                return replica.name
-            return "" if answer.status == 200 else replica.name
-
-        refused = await asyncio.gather(*(one(replica) for replica in self.registry))
-        return [name for name in refused if name]
 
     async def _state(self, replica: Replica) -> Any:
         try:

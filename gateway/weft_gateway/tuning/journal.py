@@ -104,13 +104,7 @@ class Journal(CallObserver):
                 *(
                     ()
                     if found is None
-                    else (
-                        found.deadline_s,
-                        found.cost_s,
-                        found.remaining,
-                        later_s,
-                        found.weight,
-                    )
+                    else (found.deadline_s, found.cost_s, found.remaining, later_s)
                 ),
             ),
         )

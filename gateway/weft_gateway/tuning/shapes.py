@@ -21,7 +21,7 @@ class CallShape(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     without turns. known: of its prompt, tokens that its program had sent before. resumed: the
     replica had served the program before. alone_s: its cost with a cache and without other calls, 0
     if unknown. service_s: engine time. deadline_s: of the unit, 0 without one; cost_s, remaining,
-    later_s, weight: as in CallBudget.
+    later_s: as in CallBudget.
     """
 
     program: int
@@ -42,7 +42,6 @@ class CallShape(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     cost_s: float = 0.0
     remaining: int = 0
     later_s: float = 0.0
-    weight: float = 1.0
 
     def flaw(self) -> str:
         """Return the field with an impossible value, "" if all are possible."""
@@ -52,9 +51,7 @@ class CallShape(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
             value = getattr(self, name)
             if not isfinite(value) or value < 0:
                 return name
-        if self.end_s < self.begin_s:
-            return "end_s"
-        return "" if self.weight > 0 and isfinite(self.weight) else "weight"
+        return "end_s" if self.end_s < self.begin_s else ""
 
 
 def opaque(*names: str) -> int:

@@ -26,8 +26,6 @@ from weft_gateway.tuning.window import Summary
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
-# How often options are compared with those of the engines: one may have restarted.
-_REPEAT_S: Final = 10.0
 _KEPT_WINDOWS: Final = 10
 # A window without enough programs is extended to at most this multiple of its length.
 _LONGEST: Final = 36
@@ -124,7 +122,6 @@ class Tuner:
     _begin_s: float = field(default=0.0, init=False)
     _before: Summary | None = field(default=None, init=False)
     _trial: _Trial | None = field(default=None, init=False)
-    _repeated_s: float = field(default=0.0, init=False)
 
     async def run(self) -> None:
         """Tune until cancelled."""
@@ -141,9 +138,6 @@ class Tuner:
             return
         if not self._begin_s:
             self._begin_s = now
-        if now >= self._repeated_s + _REPEAT_S:
-            self._repeated_s = now
-            await self._repeat()
         length_s = now - self._begin_s
         if length_s < self.rule.window_s:
             return
@@ -192,9 +186,9 @@ class Tuner:
         except EnginesUnknown as error:
             self._fail(str(error), p, "engines")
             return
-        current = self._current(engines)
+        current = self._current()
         if not current.known():
-            text = "nothing to tune: the balancer is not `work`, and the order is not `slack`"
+            text = "nothing to tune: the balancer is not `work`"
             self._decide(Decision(self.clock(), Action.NONE, text, current, p))
             return
         trace = self._trace(engines, current, units)
@@ -220,17 +214,12 @@ class Tuner:
             decision = Decision(self.clock(), Action.SWITCHED, text, found.best, p, gain, cpu_s)
             self._decide(decision)
 
-    def _current(self, engines: EngineSet) -> Values:
+    def _current(self) -> Values:
         """Return the values in use that can be tuned."""
         alpha = self.values.values.alpha
         if alpha is None:
             alpha = self.balancing.alpha
-        slack = engines.order == "slack"
-        return Values(
-            alpha if self.balancing.balancer == "work" else None,
-            float(engines.options["due_margin_s"]) if slack else None,
-            float(engines.options["due_share"]) if slack else None,
-        )
+        return Values(alpha if self.balancing.balancer == "work" else None)
 
     def _trace(self, engines: EngineSet, current: Values, units: list[UnitShape]) -> Trace:
         """Return the replay of a window: its units, the latest first if they are too many, and the
@@ -268,22 +257,13 @@ class Tuner:
         )
 
     async def _apply(self, values: Values) -> bool:
-        """Use values in all gateways and engines. Returns whether it succeeded."""
+        """Use values in all gateways. Returns whether it succeeded."""
         try:
             await self.values.change(values.known())
         except (TableUnavailable, ValuesChanging) as error:
             self._fail(f"the values cannot be stored: {error}", 1.0, "store")
             return False
-        await self._repeat()
         return True
-
-    async def _repeat(self) -> None:
-        """Bring the tuned options to engines that have others."""
-        options = self.values.values.options
-        if options:
-            refused = await self.engines.change(options)
-            if refused:
-                log.warning("options of the order were not accepted by %s", ", ".join(refused))
 
     def _decide(self, decision: Decision) -> None:
         self.decision = decision

@@ -123,7 +123,7 @@ class _Gateway:
         registry, self._table = Registry(urls, Timeouts(1.0, 1.0, 1.0)), MemoryTable()
         router = build(variant.balancer, 0)
         counter = PromptCounter(TokenCounter(), PromptEstimator(), router)
-        budgets, client = Budgets(slos), EngineClient(httpx.AsyncClient(), "")
+        budgets, client = Budgets(), EngineClient(httpx.AsyncClient(), "")
         for number, replica in enumerate(registry):
             replica.circuit = replace(replica.circuit, healthy=True)
             costs = StepCosts(0.001, 0.02, 3e-4, 1e-4, 1e-8, 16)

@@ -14,12 +14,11 @@ ONLY_TENANT: Final = "tenant"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The client of a program. slo_weight: of its SLO class. stages_left: number of later calls
-    that it states with each call, None if it states none.
+    """The client of a program. stages_left: number of later calls that it states with each call,
+    None if it states none.
     """
 
     tenant: str = ONLY_TENANT
-    slo_weight: float = 1.0
     stages_left: int | None = None
 
 
@@ -50,7 +49,6 @@ class Clients:
         client = self.known.get(context.program)
         if client is None:
             return context
-        context = replace(context, slo_weight=client.slo_weight)
         if self.shared is Shared.TENANTS:
             return replace(context, tenant=client.tenant)
         if self.shared is Shared.CLIENTS:

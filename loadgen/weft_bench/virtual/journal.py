@@ -118,7 +118,7 @@ def _shape(
         later_s = 0.0
         if budget.remaining:
             later_s = max(0.0, budget.path_s - budget.cost_s) / budget.remaining
-        ahead = (budget.deadline_s, budget.cost_s, budget.remaining, later_s, budget.weight)
+        ahead = (budget.deadline_s, budget.cost_s, budget.remaining, later_s)
     return CallShape(
         program,
         program,

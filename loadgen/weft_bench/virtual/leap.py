@@ -251,8 +251,6 @@ class SimScheduler(WeftScheduler, Parking):
         if self.settings.decide_every != 1 or (self._eviction and len(self._eviction.policy.pins)):
             return none
         layer = self.calls.layer
-        if layer is not None and layer.pending:
-            return none
         due = min(self.calls.starves_at, self._residents.due if self._residents else math.inf)
         due = min(due, math.inf if layer is None else layer.next_at)
         if due <= now:

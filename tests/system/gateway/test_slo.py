@@ -19,7 +19,7 @@ version: 1
 default: batch
 classes:
   chat: {{scope: turn, deadline: 60s}}
-  report: {{deadline: 90s, weight: 4}}
+  report: {{deadline: 90s}}
   step: {{scope: call, deadline: 20s}}
   batch: {{}}
 tenants:
@@ -66,7 +66,6 @@ async def test_each_call_of_a_program_gets_the_time_that_is_left(
         # For the orders llf, qlm and slack.
         assert 0 < sent(stub)[1]["weft_left"] < sent(stub)[0]["weft_left"] - 0.01 < 90
         assert [xargs["weft_deadline"] for xargs in sent(stub)] == [90.0, 90.0]
-        assert [xargs["weft_slo_weight"] for xargs in sent(stub)] == [4.0, 4.0]
         found = (await receipt(gateway, "a", GOLD))["slo"]
         assert (found["class"], found["scope"], found["deadline_s"]) == ("report", "program", 90.0)
         assert began + 89 < found["target"] < time() + 90
@@ -156,7 +155,6 @@ async def test_class_per_call_and_a_passed_target(engine: Any, weft: Any, slo_fi
             await gateway.call(body={"messages": MESSAGES}, headers=headers)
         assert sent(stub)[1]["weft_budget"] == 0.0
         assert sent(stub)[1]["weft_left"] < 0
-        assert "weft_slo_weight" not in sent(stub)[1]
         found = (await receipt(gateway, "b", {}))["slo"]
         assert (found["late"], found["cause"]) == (True, "earlier calls")
         await gateway.client.delete("/v1/sessions/late")

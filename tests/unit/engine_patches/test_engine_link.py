@@ -150,17 +150,15 @@ def test_an_idle_engine_reports_a_switched_order(tmp_path):
 
 def test_changed_options_are_checked_and_reported(tmp_path):
     async def steps(reports, channel):
-        changes = {"due_margin_s": 2.5, "due_share": 0.5}
+        changes = {"default_budget_s": 2.5, "beta": 0.5}
         [reply] = await reports.command({"options": changes})
         assert (reply["policy"], reply["options"]) == ("plas", changes)
         [state] = await reports.command({"do": "state"})
         assert (state["options"], state["commands_waiting"]) == (changes, 1)
-        with pytest.raises(EngineLinkError, match="due_marginn_s: unknown; did you mean due_mar"):
-            await reports.command({"options": {"due_marginn_s": 1.0}})
-        with pytest.raises(
-            EngineLinkError, match=r"options\.due_share: Input should be less than 1"
-        ):
-            await reports.command({"options": {"due_share": 1.0}})
+        with pytest.raises(EngineLinkError, match="resident_facto: unknown; did you mean resid"):
+            await reports.command({"options": {"resident_facto": 1.0}})
+        with pytest.raises(EngineLinkError, match=r"options\.beta: Input should be greater than 0"):
+            await reports.command({"options": {"beta": 0.0}})
         assert channel.take_commands() == [Command(options=changes)]
         [state] = await reports.command({"do": "state"})
         assert "options" not in state

@@ -145,28 +145,9 @@ class EngineModel:
             ended.append(job)
         return ended
 
-    # -- the engine as the layer of due calls sees it ------------------------------------------
-
     def slots(self) -> int:
-        """See weft_engine.due_calls.Room."""
+        """See weft_engine.call_layers.Room."""
         return self.shape.slots
-
-    def free_slots(self) -> int:
-        """See Room."""
-        return self.shape.slots - len(self._decoding) - len(self._prefill)
-
-    def may_fit(self, sequence: str) -> bool:
-        """See Room."""
-        job = self._jobs[sequence]
-        return self._reserved + job.prompt + job.output <= self.shape.kv_tokens
-
-    def first_not_due(self, tenant: str) -> str | None:
-        """See Room."""
-        for name in self._waiting.ordered():
-            call = self.table.of(name)
-            if call is not None and not call.due:
-                return name
-        return None
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -193,7 +174,8 @@ class EngineModel:
         while budget > 0 and len(self._waiting) and self._may_admit():
             name = next(iter(self._waiting.ordered()))
             job = self._jobs[name]
-            if not self.may_fit(name) and (self._decoding or self._prefill):
+            fits = self._reserved + job.prompt + job.output <= self.shape.kv_tokens
+            if not fits and (self._decoding or self._prefill):
                 return
             self._waiting.discard(name)
             self.table.start(name, now)

@@ -83,7 +83,7 @@ class Play:
 
     def __post_init__(self) -> None:
         trace = self.prepared.trace
-        order = build_order(trace.order, {**trace.options, **self.values.options})
+        order = build_order(trace.order, trace.options)
         self._engines = {one.name: EngineModel(one, order) for one in trace.replicas}
         self._versions = dict.fromkeys(self._engines, 0)
         alpha = ALPHA if self.values.alpha is None else self.values.alpha
@@ -232,7 +232,6 @@ class Play:
                 left_s=left_s,
                 path_s=path_s or None,
                 deadline_s=shape.deadline_s,
-                slo_weight=shape.weight,
             )
         served = self._served.setdefault(plan.program, set())
         cached = plan.cached if replica in served else plan.cached_new

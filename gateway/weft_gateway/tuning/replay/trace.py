@@ -13,45 +13,24 @@ import msgspec
 from weft_gateway.tuning.shapes import CallShape
 
 ALPHAS: Final = tuple(step / 10 for step in range(11))
-MARGINS_S: Final = (1.0, 2.5, 5.0, 10.0, 20.0)
-SHARES: Final = (0.5, 0.75, 0.9)
-_NAMES: Final = {"alpha": ALPHAS, "due_margin_s": MARGINS_S, "due_share": SHARES}
 
 
 class Values(msgspec.Struct, frozen=True):
-    """The tuned values. alpha: of the balancer `work`. due_margin_s, due_share: of the order
-    `slack`, as in OrderOptions. None: not tuned.
-    """
+    """The tuned values. alpha: of the balancer `work`; None: not tuned."""
 
     alpha: float | None = None
-    due_margin_s: float | None = None
-    due_share: float | None = None
-
-    @property
-    def options(self) -> dict[str, float]:
-        """Those of the engines' order."""
-        found = {"due_margin_s": self.due_margin_s, "due_share": self.due_share}
-        return {name: value for name, value in found.items() if value is not None}
 
     def known(self) -> dict[str, float]:
         """All that are tuned."""
-        return ({} if self.alpha is None else {"alpha": self.alpha}) | self.options
+        return {} if self.alpha is None else {"alpha": self.alpha}
 
 
 def candidates(current: Values) -> list[Values]:
-    """Return the current values, and those that differ from them in one value. HexGen-Flow
-    (equation 10) searches alpha only.
-    """
-    found = [current]
-    for name, values in _NAMES.items():
-        now = getattr(current, name)
-        if now is not None:
-            found += [
-                msgspec.structs.replace(current, **{name: value})
-                for value in values
-                if abs(value - now) > 1e-9
-            ]
-    return found
+    """Return the current values, and those with other alphas (HexGen-Flow, equation 10)."""
+    now = current.alpha
+    if now is None:
+        return [current]
+    return [current, *(Values(alpha) for alpha in ALPHAS if abs(alpha - now) > 1e-9)]
 
 
 class Objective(StrEnum):

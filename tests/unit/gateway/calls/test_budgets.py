@@ -11,7 +11,7 @@ from weft_gateway.calls.call import PREFILL, Call, Hooks, Placed
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.model import Decision, Outcome, Program, ProgramAttribute, ProgramKey
 from weft_gateway.model.hint import Hints
-from weft_gateway.model.slo import Goal, Plan, Scope, SloClass, Slos, Stage
+from weft_gateway.model.slo import Goal, Plan, Scope, Stage
 from weft_gateway.policies.forecast import MIN_SAMPLES
 from weft_gateway.policies.stages import encode
 from weft_gateway.programs.identity import Identity
@@ -92,8 +92,8 @@ def test_later_calls_of_the_kind_leave_less_for_each() -> None:
     assert parts == [pytest.approx(60 / n, rel=0.05) for n in (4, 3, 2, 1)]
 
 
-def test_budget_has_the_predicted_path_and_the_weight_of_the_class() -> None:
-    budgets = Budgets(Slos({"report": SloClass("report", weight=4.0)}))
+def test_budget_has_the_predicted_path() -> None:
+    budgets = Budgets()
     for number in range(MIN_SAMPLES):
         play(budgets, f"p{number}", 3)
     one = call("new", path_calls=1)
@@ -102,10 +102,6 @@ def test_budget_has_the_predicted_path_and_the_weight_of_the_class() -> None:
     assert found is not None
     assert found.remaining == 1
     assert found.path_s == pytest.approx(2 * found.cost_s, rel=0.05)
-    assert found.weight == 4.0
-    own = budgets.of(call("own", goal=Goal("", Scope.PROGRAM, 60.0, NOW_S)))
-    assert own is not None
-    assert own.weight == 1.0
 
 
 def test_path_has_the_seconds_of_the_later_calls() -> None:

@@ -42,7 +42,7 @@ def test_spans_are_united() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("prompt", -1), ("end_s", -1.0), ("alone_s", math.nan), ("weight", 0.0), ("cost_s", math.inf)],
+    [("prompt", -1), ("end_s", -1.0), ("alone_s", math.nan), ("cost_s", math.inf)],
 )
 def test_impossible_values_are_named(field: str, value: float) -> None:
     import msgspec

@@ -36,9 +36,6 @@ class Engines:
     async def read(self) -> EngineSet:
         return EngineSet((FAST, SLOW), "urgency", {})
 
-    async def change(self, options: Any) -> list[str]:
-        return []
-
 
 class Scene:
     """A tuner whose replay has a given result. slowdown: of the next window."""

@@ -6,12 +6,12 @@ from weft_bench.virtual.clients import Client, Clients, Shared
 from weft_engine.wire import CallContext
 
 CONTEXT = CallContext("program/1", "program", 0.0, 0.0, 0.0, 0.0)
-KNOWN = {"program": Client("a", slo_weight=3.0)}
+KNOWN = {"program": Client("a")}
 
 
 def test_engines_that_share_by_tenant_are_sent_the_tenant():
     sent = Clients(KNOWN, Shared.TENANTS).context(CONTEXT)
-    assert (sent.tenant, sent.program, sent.slo_weight) == ("a", "program", 3.0)
+    assert (sent.tenant, sent.program) == ("a", "program")
 
 
 def test_a_tenant_takes_the_place_of_its_programs_under_vtc():

@@ -18,7 +18,7 @@ from weft_engine.wire import CallContext
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 # A quantum that many calls exceed, and a beta at which calls starve.
-OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "due_margin_s": 0.5, "experiments": True}
+OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}
 CASES = {
     "room": ([engine(kv_blocks=4000)], "plas", {}),
     "short of slots": ([engine(slots=3)], "plas", {}),
