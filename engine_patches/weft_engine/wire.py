@@ -71,7 +71,7 @@ class CallContext:
     its program's deadline and its expected cost, seconds. remaining_s: the remaining service of the
     program including this call, for experiments. left_s: until the target of its program or turn at
     sending, negative after it; path_s: the predicted service of this call and of the later ones on
-    the path; deadline_s: from the begin of the program or turn to its target, seconds. tags: tags
+    the path; deadline_s: from the arrival of the program to the target, seconds. tags: tags
     of the prompt's tokens, a flat list of ends and tags (`weft_engine.tags`). retain_s: pin the
     call's blocks for this many seconds; retain_tokens: only those of the first tokens of the
     prompt, up to this number. priority: raise or lower its tags by this many tiers. None: not

@@ -124,7 +124,8 @@ class Gateway:
         self.engine_client = engine_client = EngineClient(http, s.engine_secret)
         self.advisor = advisor = KvAdvisor(registry, engine_client)
         chains, lineage = stores.chains, Lineage(stores.lineage) if s.lineage else None
-        self.tenants = tenants = make_tenants(s)
+        slos = slo_file.load(s.slo_file)
+        self.tenants = tenants = make_tenants(s).weighted(slos)
         limits = TenantLimits(tenants, stores.limiter)
         self.background = background = BackgroundCalls(
             limits, registry, engine_client, s.first_byte_timeout_s
@@ -150,7 +151,6 @@ class Gateway:
         router = routers.build(s.balancer, s.locality_threshold_tokens, s.balancer_alpha)
         counter = PromptCounter(TokenCounter(), estimator, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
-        slos = slo_file.load(s.slo_file)
         budgets = self.budgets = Budgets()
         # Costs are predicted for balancers that use them, for targets, and for tuning.
         tunes = s.tuning is not Tuning.OFF

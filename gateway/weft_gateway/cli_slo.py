@@ -31,12 +31,12 @@ def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> No
     except slo.SloError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
-    table = Table("class", "scope", "deadline", "attainment", "late", "keys")
+    table = Table("class", "scope", "deadline", "attainment", "weight", "late", "keys")
     for name, one in slos.classes.items():
         keys = [key for key, granted in slos.tenants.items() if name in granted.may]
         keys += ["all others" if slos.tenants else "all"] if name in slos.others.may else []
         deadline = f"{one.deadline_s:g} s" if one.deadline_s else "-"
-        figures = deadline, f"{one.attainment:g}", one.late
+        figures = deadline, f"{one.attainment:g}", f"{one.weight:g}", one.late
         default = " (default)" if name == slos.others.default else ""
         table.add_row(f"{name}{default}", one.scope, *figures, ", ".join(keys) or "none")
     Console().print(table)

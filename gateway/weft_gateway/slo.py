@@ -3,11 +3,11 @@
 version: 1
 default: batch
 classes:
-  chat:   {scope: turn, deadline: 8s, attainment: 0.95}
+  chat:   {scope: turn, deadline: 8s, attainment: 0.95, weight: 4}
   report: {scope: program, deadline: 90s, late: refuse}
   batch:  {}
 tenants:
-  - {key_digest: 9f2c0123456789ab, class: report, may: [chat, report]}
+  - {key_digest: 9f2c0123456789ab, class: report, may: [chat, report], share: 0.5}
 """
 
 from __future__ import annotations
@@ -26,10 +26,6 @@ from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
-_REMOVED: Final = {
-    "share": "there are no shares here; set the key's weight in WEFT_TENANTS_FILE",
-    "weight": "classes have no weights; set the key's weight in WEFT_TENANTS_FILE",
-}
 MAX_DEADLINE_S: Final = 86_400.0
 
 
@@ -52,6 +48,7 @@ class _Class(BaseModel, extra="forbid"):
     scope: Scope = Scope.PROGRAM
     deadline: Annotated[float, BeforeValidator(seconds)] | None = None
     attainment: float = Field(0.95, gt=0, lt=1, allow_inf_nan=False)
+    weight: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False)
     late: Late = Late.SERVE
 
     @model_validator(mode="after")
@@ -65,6 +62,7 @@ class _Tenant(BaseModel, extra="forbid"):
     key_digest: str = Field(pattern="^(?:[0-9a-f]{16}|public)$")
     class_: str | None = Field(None, alias="class")
     may: list[str] | None = None
+    share: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
 
 
 class _File(BaseModel, extra="forbid"):
@@ -119,17 +117,19 @@ def check(file: str) -> str:
 
 def _slos(read: _File) -> Slos:
     classes = {
-        name: SloClass(name, one.scope, one.deadline or 0.0, one.attainment, one.late)
+        name: SloClass(name, one.scope, one.deadline or 0.0, one.attainment, one.weight, one.late)
         for name, one in read.classes.items()
     }
     tenants = {}
     for entry in read.tenants:
         own = entry.class_ or read.default
         may = {own} if entry.may is None else {own, *entry.may}
-        tenants[entry.key_digest] = Granted(own, frozenset(may))
+        weight = classes[own].weight * entry.share
+        tenants[entry.key_digest] = Granted(own, frozenset(may), weight)
     # If some keys have grants, a key without one has the default only.
     others = {read.default} if tenants else set(classes)
-    return Slos(classes, tenants, Granted(read.default, frozenset(others)))
+    weight = classes[read.default].weight
+    return Slos(classes, tenants, Granted(read.default, frozenset(others), weight))
 
 
 def _unknown_classes(read: _File) -> Iterator[tuple[KeyPath, str]]:
@@ -158,6 +158,5 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     if error["type"] == "extra_forbidden":
         model = _ITEMS[str(path[0]) if len(path) > 1 else ""]
         names = [one.alias or name for name, one in model.model_fields.items()]
-        key = str(path[-1])
-        what = _REMOVED.get(key) or f"unknown key{nearest(key, names)}"
+        what = f"unknown key{nearest(str(path[-1]), names)}"
     return path, what

@@ -22,6 +22,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from weft_gateway.model.limits import TenantRules
+from weft_gateway.model.slo import Slos
 from weft_gateway.programs.identity import tenant_of
 
 # A limit per minute or of concurrent calls; 0: no limit.
@@ -47,10 +48,22 @@ class Tenants:
         """Return the weight of a tenant."""
         return self.of(tenant).weight
 
+    def weighted(self, slos: Slos) -> Tenants:
+        """Return these rules with the weights times those of the SLO file."""
+        named = {
+            tenant: _times(self.of(tenant), slos.of(tenant).weight)
+            for tenant in {*self.named, *slos.tenants}
+        }
+        return Tenants(_times(self.default, slos.others.weight), named)
+
     @property
     def limited(self) -> bool:
         """Whether any tenant has a limit."""
         return self.default.limited or any(rules.limited for rules in self.named.values())
+
+
+def _times(rules: TenantRules, factor: float) -> TenantRules:
+    return replace(rules, weight=rules.weight * factor)
 
 
 class _Rules(BaseModel, extra="forbid", strict=True):

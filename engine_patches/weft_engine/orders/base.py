@@ -22,7 +22,7 @@ class CallView:
     at which the call would have been queued if it had waited only once. budget_s, cost_s,
     remaining_s: the caller's deadline, expected execution time and remaining work of the program;
     left_s, path_s: until the program's target when the call was queued, and the predicted service
-    until then. deadline_s: from the begin of the program or turn to its target. None if not given.
+    until then. deadline_s: from the arrival of the program to the target. None if not given.
     late: the predicted path does not fit into the time until the target any more.
     """
 

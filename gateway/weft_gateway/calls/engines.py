@@ -29,7 +29,7 @@ from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.sse import read_report
 from weft_gateway.model.hint import OwnTag
-from weft_gateway.model.slo import NO_GOAL
+from weft_gateway.model.slo import NO_GOAL, Scope
 from weft_gateway.overlap import tag_codec
 from weft_gateway.policies.hints import UP_TO_MARK, WHOLE, with_replica_fate
 from weft_gateway.policies.tags import end_of, wire_tags
@@ -178,7 +178,10 @@ class Engines:
                 "cost_s": budget.cost_s or None,
                 "left_s": budget.left_s,
                 "path_s": budget.path_s or None,
-                "deadline_s": budget.deadline_s,
+                # From the program's arrival: engines rank all its calls by it.
+                "deadline_s": budget.deadline_s
+                if budget.scope is Scope.PROGRAM
+                else max(0.0, budget.target_s - program.arrival_s),
             }
         return CallContext(
             call.id,

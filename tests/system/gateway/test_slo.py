@@ -110,6 +110,9 @@ async def test_each_turn_has_its_own_target(engine: Any, weft: Any, slo_file: st
             await gateway.call(body={"messages": MESSAGES[:2]}, headers=headers)
             targets.append((await receipt(gateway, f"turn{number}", GOLD))["slo"]["target"])
         assert targets[0] < targets[1]
+        # Engines rank calls by the program's arrival plus this time.
+        ranks = [xargs["weft_arrival"] + xargs["weft_deadline"] for xargs in sent(stub)]
+        assert ranks == [pytest.approx(target, abs=1e-3) for target in targets]
         # The answer without tool calls ends the turn.
         met = 'weft_slo_programs_total{class="chat",outcome="met"} 2.0'
         assert await metrics(gateway) == [met]

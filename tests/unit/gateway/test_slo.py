@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 from weft_gateway.cli import app
 from weft_gateway.config import SettingsError
 from weft_gateway.config import load as load_settings
+from weft_gateway.model.limits import TenantRules
 from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 from weft_gateway.slo import SloError, load
+from weft_gateway.tenants import Tenants
 
 EXAMPLE = """\
 version: 1
@@ -45,6 +47,20 @@ def test_file_defines_classes_and_grants(tmp_path: Path) -> None:
     assert slos.of("public") == slos.of("unlisted") == Granted("batch", frozenset({"batch"}))
 
 
+def test_weights_and_shares_multiply_those_of_the_tenants(tmp_path: Path) -> None:
+    text = EXAMPLE.replace("batch:  {}", "batch: {weight: 2}").replace("0.9", "0.9, weight: 4")
+    text = text.replace("public}", "public, class: chat, share: 0.5}")
+    rules = Tenants(
+        TenantRules(weight=3.0), {"listed": TenantRules(weight=5.0, tokens_per_minute=7)}
+    )
+    found = rules.weighted(load(written(tmp_path, text)))
+    assert [found.weight(key) for key in ("public", "0123456701234567", "listed", "any")] == [
+        3 * 4 * 0.5, 3 * 1, 5 * 2, 3 * 2,
+    ]  # fmt: skip
+    assert found.of("listed").tokens_per_minute == 7
+    assert rules.weighted(Slos()).weight("listed") == 5.0
+
+
 def test_without_grants_every_key_may_use_every_class(tmp_path: Path) -> None:
     slos = load(written(tmp_path, EXAMPLE.partition("tenants")[0]))
     assert slos.of("any") == Granted("batch", frozenset(slos.classes))
@@ -65,13 +81,13 @@ def test_without_grants_every_key_may_use_every_class(tmp_path: Path) -> None:
         ("0.9", "nan", 4, "classes.chat.attainment: Input should be"),
         ("0.9", "0.9, scope: call", 4, "classes.chat.scope: the key occurs twice"),
         ("attainment", "atainment", 4, "classes.chat.atainment: unknown key; did you mean attain"),
-        ("0.9", "0.9, weight: 4", 4, "classes.chat.weight: classes have no weights; set the key"),
+        ("0.9", "0.9, weight: 0", 4, "classes.chat.weight: Input should be greater than 0"),
         ("deadline: 2m, ", "", 5, "classes.report: late: refuse needs a deadline"),
         ("  step:", "  chat:", 6, "classes.chat: the key occurs twice"),
         ("step:", "a step:", 6, "classes.a step: a class name has 1 to 32 letters"),
         ("may: [chat", "may: [chap", 9, "tenants.0.may.0: unknown class 'chap'; did you mean chat"),
         ("class: report", "class: x", 9, "tenants.0.class: unknown class 'x'; known: chat, rep"),
-        ("public}", "public, share: 0.5}", 10, "tenants.1.share: there are no shares here; set"),
+        ("public}", "public, share: 1.5}", 10, "tenants.1.share: Input should be less than or"),
         ("public}", "public, my: [chat]}", 10, "tenants.1.my: unknown key; did you mean may?"),
         ("key_digest: public", "class: chat", 10, "tenants.1.key_digest: Field required"),
         ("public}", "0123456701234567}", 10, "tenants.1.key_digest: another entry has the same"),
