@@ -173,7 +173,8 @@ class _Bench:
                 headers={"content-type": "application/yaml"},
             )
             path = f"/v1/workflows/{sent.raise_for_status().json()['id']}/runs"
-            run = await self._finished(client, path, {"rows": rows}, "/v1/runs")
+            new = {"input_file_id": await _uploaded(client, "workflow", rows)}
+            run = await self._finished(client, path, new, "/v1/runs")
         if run["row_counts"]["completed"] != count:
             raise ValueError(f"the run over HTTP has ended with {run['row_counts']}")
         return run["begun_s"], run["took_s"]
@@ -183,11 +184,8 @@ class _Bench:
             {"custom_id": f"{number}", "method": "POST", "url": CHAT, "body": self._body(*texts)}
             for number, texts in enumerate(self._rows(self._options.beside))
         ]
-        content = b"".join(orjson.dumps(line) + b"\n" for line in lines)
         async with self._http() as client:
-            form = {"file": ("requests.jsonl", content)}
-            answer = await client.post("/v1/files", data={"purpose": "batch"}, files=form)
-            file_id = answer.raise_for_status().json()["id"]
+            file_id = await _uploaded(client, "batch", lines)
             new = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h"}
             batch = await self._finished(client, "/v1/batches", new, "/v1/batches")
         if batch["request_counts"]["completed"] != self._options.beside:
@@ -293,6 +291,14 @@ class _Bench:
                         if sample.name == f"weft_emulated_{name}_seconds_total":
                             total[name] += sample.value
         return total
+
+
+async def _uploaded(client: httpx.AsyncClient, purpose: str, rows: list[dict[str, Any]]) -> str:
+    """Upload rows as JSON lines. Returns the id of the file."""
+    content = b"".join(orjson.dumps(row) + b"\n" for row in rows)
+    form = {"file": ("rows.jsonl", content)}
+    answer = await client.post("/v1/files", data={"purpose": purpose}, files=form)
+    return str(answer.raise_for_status().json()["id"])
 
 
 def _figures(chats: list[float], late: float) -> dict[str, float]:

@@ -34,10 +34,10 @@ def test_no_row_ends_before_it_arrives(system: str) -> None:
     scene = Scene(HALO["W4 vote"](6), engines(), 0)
     arrivals = [0.0, 0.0, 0.1, 5.0, 5.0, 30.0]
     found = scene.run(SYSTEMS[system](scene), arrivals)
-    assert all(end > begun for end, begun in zip(found.ends_s, arrivals, strict=True))
-    assert found.seconds == max(found.ends_s) > 30
+    assert min(found.latencies) > 0
+    assert found.seconds == pytest.approx(30 + found.latencies[-1])
     # The first rows do not wait for the last one.
-    assert max(found.ends_s[:3]) < 5
+    assert max(found.latencies[:3]) < 4.9
 
 
 @pytest.mark.engine
