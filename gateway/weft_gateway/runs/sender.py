@@ -25,6 +25,8 @@ from weft_gateway.tenants import Tenants
 
 # Bodies of running calls, bytes. A longer one is sent alone.
 _MOST_BYTES: Final = 64 << 20
+# Between two readings of the counts, seconds.
+_LOOK_S: Final = 0.5
 _STOP_S: Final = 5.0
 # The part of its tenant's limits that background calls use, so that other calls are not refused.
 _PART: Final = 0.5
@@ -82,6 +84,9 @@ class Sender:
     _bytes: int = field(default=0, init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _closed: bool = field(default=False, init=False)
+    # The last reading of the counts for calls of other gateways, and whether it is in progress.
+    _looked_s: float = field(default=-_LOOK_S, init=False)
+    _looking: bool = field(default=False, init=False)
 
     def dispatch(self) -> None:
         """Send what the window allows."""
@@ -99,8 +104,7 @@ class Sender:
             own = self._at[replica.name]
             others = max(0, in_flight.get(replica.name, 0) - own)
             if others:
-                # Clients of other gateways, too.
-                self.foreground.seen(replica.name)
+                self._look_again(now_s)
             since_s = self.foreground.since_s(replica.name)
             credits[replica.name] = credit(replica.slots, self.default_calls, others, since_s)
         by_name = {replica.name: replica for replica in replicas}
@@ -111,8 +115,37 @@ class Sender:
             sent = any(self._send_next(by_name[one], replicas, near, now_s) for one in names)
 
     async def look(self) -> None:
-        """Read the calls of all gateways before a source begins. Later, each call reads them."""
-        await self.table.count()
+        """Read the calls of all gateways before a source begins: clients of other gateways are in
+        the foreground, too. Later, each call reads them.
+        """
+        before = Counter(self._at)
+        for name, count in (await self.table.count()).items():
+            if count > max(before[name], self._at[name]):
+                self.foreground.seen(name)
+
+    def _look_again(self, now_s: float) -> None:
+        """Read the counts. Replies of overlapping calls may arrive in another order than Redis sent
+        them, so an old count of own calls can look like calls of other gateways.
+        """
+        if self._looking or now_s - self._looked_s < _LOOK_S:
+            return
+        self._looking = True
+
+        async def look() -> None:
+            try:
+                await self.look()
+            finally:
+                self._looking = False
+                self._looked_s = monotonic()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and task.exception() is None:
+                self.dispatch()
+
+        task = asyncio.get_running_loop().create_task(look())
+        self._tasks.add(task)
+        task.add_done_callback(ended)
 
     def most(self) -> int:
         """Return the largest window of all replicas together, at least that of one replica."""

@@ -42,7 +42,8 @@ def test_a_streamed_call_through_the_gateway(stack):
         frames = [line[6:] for line in answer.iter_lines() if line.startswith("data: {")]
     choices = [json.loads(frame)["choices"][0] for frame in frames]
     words = [text for choice in choices if (text := choice["delta"].get("content"))]
-    assert len(words) == 20
+    # Tokens that end at about the same time share a frame.
+    assert 10 < len(words) <= 20
     assert choices[-1]["finish_reason"] == "length"
     # The same prompt has the same answer.
     plain = chat(stack.url, max_tokens=20).json()["choices"][0]["message"]["content"]
