@@ -110,9 +110,10 @@ def test_a_lone_program_takes_the_steps_of_virtual_time(stack):
     delay_s, found = asyncio.run(emulated())
     virtual = play(lone, "plas", shape, 0.0, 0.0, 0)
     assert (found.hit_rate, found.preemptions) == (virtual.hit_rate, virtual.preemptions)
-    assert found.steps - sum(call.max_tokens for call in lone.programs[0].calls) in (0, 1)
+    # With async scheduling, each call may leave a step behind.
+    assert found.steps - sum(call.max_tokens for call in lone.programs[0].calls) in range(4)
     # No call waits in virtual time, so each one takes its steps. Reports are in microseconds.
-    assert found.busy_s == pytest.approx(3 * virtual.call_s, abs=1e-5)
+    assert found.busy_s == pytest.approx(3 * virtual.call_s, rel=0.03)
     assert found.program_s > virtual.program_s
     assert delay_s > 0
 
