@@ -74,11 +74,11 @@ def test_a_lone_call_takes_the_time_of_the_cost_model(engine, request):
     answer = complete(started.url, f"{engine} " * 40, 30)
     after = counters(url)
     length = answer["usage"]["prompt_tokens"]
-    expected = COST.step(length, 0, 0) + sum(COST.step(0, 1, length + n) for n in range(29))
-    # With async scheduling, a call before this one may leave a step behind.
-    assert after["steps"] - before["steps"] in (30, 31)
-    step_s = COST.step(0, 1, length + 30)
-    assert after["busy_seconds"] - before["busy_seconds"] == pytest.approx(expected, abs=step_s)
+    # The engine may run one more step, which it scheduled before it knew that the call was over.
+    steps = int(after["steps"] - before["steps"])
+    assert steps in (30, 31)
+    expected = COST.step(length, 0, 0) + sum(COST.step(0, 1, length + n) for n in range(steps - 1))
+    assert after["busy_seconds"] - before["busy_seconds"] == pytest.approx(expected, abs=1e-5)
     assert after["late_seconds"] >= before["late_seconds"]
 
 
@@ -110,10 +110,12 @@ def test_a_lone_program_takes_the_steps_of_virtual_time(stack):
     delay_s, found = asyncio.run(emulated())
     virtual = play(lone, "plas", shape, 0.0, 0.0, 0)
     assert (found.hit_rate, found.preemptions) == (virtual.hit_rate, virtual.preemptions)
-    # With async scheduling, each call may leave a step behind.
-    assert found.steps - sum(call.max_tokens for call in lone.programs[0].calls) in range(4)
-    # No call waits in virtual time, so each one takes its steps. Reports are in microseconds.
-    assert found.busy_s == pytest.approx(3 * virtual.call_s, rel=0.03)
+    # Each call may have one more step, which was scheduled before its end was known.
+    more = found.steps - sum(call.max_tokens for call in lone.programs[0].calls)
+    assert 0 <= more <= 3
+    # No call waits in virtual time, so each one takes its steps. Reports are in microseconds, and a
+    # step takes less than 6 ms.
+    assert found.busy_s == pytest.approx(3 * virtual.call_s, abs=1e-5 + 0.006 * more)
     assert found.program_s > virtual.program_s
     assert delay_s > 0
 
