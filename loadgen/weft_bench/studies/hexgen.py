@@ -74,8 +74,9 @@ _BUSY: Final = 0.8
 class Scene:
     """Queries and their pool.
 
-    rate: queries a second. load: in place of a rate, relative to the capacity of the pool; only
-    queries in the middle of the arrivals count. shift: factors on the rate in equal parts of the
+    slots: calls at once on each replica, 0 for those of the preset. rate: queries a second. load:
+    in place of a rate, relative to the capacity of the pool; only queries in the middle of the
+    arrivals count. shift: factors on the rate in equal parts of the
     queries' time. bursts: arrivals with a coefficient of variation of 13. cache: whether replicas
     have a prefix cache.
     """
@@ -88,6 +89,7 @@ class Scene:
     cache: bool = True
     shift: str = ""
     bursts: bool = False
+    slots: int = 0
 
     @property
     def programs(self) -> int:
@@ -149,7 +151,7 @@ class Played:
             self._found[key] = play_programs(
                 programs,
                 _arrivals(self._scene, self._seed),
-                _engines(self._scene.pool),
+                _engines(self._scene.pool, self._scene.slots),
                 self._system,
                 self._seed,
                 deadlines if self._reads else None,
@@ -253,10 +255,10 @@ def _reference(pool: str) -> str:
     return POOLS[pool].partition(",")[0]
 
 
-def _engines(pool: str) -> list[Any]:
+def _engines(pool: str, slots: int = 0) -> list[Any]:
     from weft_bench.costs.engines import shapes
 
-    return shapes(POOLS[pool], _REPLICAS)
+    return shapes(POOLS[pool], _REPLICAS, slots)
 
 
 def _fast(pool: str) -> frozenset[str]:

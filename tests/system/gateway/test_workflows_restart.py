@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +28,45 @@ outputs: {second: second}
 ROWS = 60
 
 
-async def test_a_killed_gateway_continues_its_runs(tmp_path: Path, engine: Any, until: Any) -> None:
-    sent: list[str] = []
-    pause = ROWS
+@contextlib.asynccontextmanager
+async def addressed(engine: Any, script: Any) -> AsyncIterator[tuple[int, str, httpx.AsyncClient]]:
+    """Yield a port for a gateway, the URL of an engine with this script, and a client."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    async with (
+        engine(script=script) as stub,
+        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
+    ):
+        yield port, stub.url, client
 
-    async def slow(wire: Any, request: Any) -> None:
+
+def holding(sent: list[str], after: int, gate: asyncio.Event) -> Any:
+    """Return an engine's script that notes prompts in `sent`. Calls above `after` wait for the
+    gate.
+    """
+
+    async def script(wire: Any, request: Any) -> None:
         sent.append(request.json["messages"][0]["content"])
-        if len(sent) > pause:
-            await asyncio.sleep(0.05)
+        if len(sent) > after:
+            await gate.wait()
         with contextlib.suppress(ConnectionError):
             await chat(wire, request)
 
-    port, folder = free_port(), tmp_path / "data"
-    url = f"http://127.0.0.1:{port}"
-    async with (
-        engine(script=slow) as stub,
-        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
-    ):
-        async with served(port, stub.url, folder) as process:
+    return script
+
+
+async def test_a_killed_gateway_continues_its_runs(tmp_path: Path, engine: Any, until: Any) -> None:
+    sent: list[str] = []
+    gate, folder = asyncio.Event(), tmp_path / "data"
+    async with addressed(engine, holding(sent, ROWS, gate)) as (port, stub, client):
+        async with served(port, stub, folder) as process:
             begun = await begin(client, await created(client, TWO_STEPS), rows=texts(ROWS))
-            await until(lambda: len(sent) > pause)
+            await until(lambda: len(sent) > ROWS)
             process.kill()
             await process.wait()
         before = len(sent)
-        pause = 10_000
-        async with served(port, stub.url, folder):
+        gate.set()
+        async with served(port, stub, folder):
             run = await ended(client, begun["id"])
             assert run["status"] == "completed", run
             assert run["row_counts"] == {"total": ROWS, "completed": ROWS, "failed": 0}
@@ -66,32 +81,19 @@ async def test_a_killed_gateway_continues_its_runs(tmp_path: Path, engine: Any, 
 
 async def test_joined_runs_continue_each(tmp_path: Path, engine: Any, until: Any) -> None:
     sent: list[str] = []
-    pause, gate = 10, asyncio.Event()
-
-    async def slow(wire: Any, request: Any) -> None:
-        sent.append(request.json["messages"][0]["content"])
-        if len(sent) > pause:
-            await gate.wait()
-        with contextlib.suppress(ConnectionError):
-            await chat(wire, request)
-
-    port, folder = free_port(), tmp_path / "data"
-    url = f"http://127.0.0.1:{port}"
-    async with (
-        engine(script=slow) as stub,
-        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
-    ):
-        async with served(port, stub.url, folder) as process:
+    after, gate, folder = 10, asyncio.Event(), tmp_path / "data"
+    async with addressed(engine, holding(sent, after, gate)) as (port, stub, client):
+        async with served(port, stub, folder) as process:
             workflow = await created(client, TWO_STEPS)
             options: Any = {"rows": texts(8), "batch_ms": 60_000}
             runs = [await begin(client, workflow, **options) for _ in range(2)]
-            await until(lambda: len(sent) >= pause + CALLS)
+            await until(lambda: len(sent) >= after + CALLS)
             # The runs have equal rows, so each call was made once.
             assert len(set(sent)) == len(sent)
             process.kill()
             await process.wait()
         gate.set()
-        async with served(port, stub.url, folder):
+        async with served(port, stub, folder):
             for begun in runs:
                 run = await ended(client, begun["id"])
                 assert run["status"] == "completed", run
@@ -105,29 +107,21 @@ async def test_joined_runs_continue_each(tmp_path: Path, engine: Any, until: Any
 async def test_a_cancelled_run_ends_after_a_restart(
     tmp_path: Path, engine: Any, until: Any
 ) -> None:
-    async def hold(wire: Any, request: Any) -> None:
-        if len(stub.requests) > 5:
-            await asyncio.Event().wait()
-        await chat(wire, request)
-
-    port, folder = free_port(), tmp_path / "data"
-    url = f"http://127.0.0.1:{port}"
-    async with (
-        engine(script=hold) as stub,
-        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
-    ):
-        async with served(port, stub.url, folder) as process:
+    sent: list[str] = []
+    folder = tmp_path / "data"
+    async with addressed(engine, holding(sent, 5, asyncio.Event())) as (port, stub, client):
+        async with served(port, stub, folder) as process:
             begun = await begin(client, await created(client), rows=texts(20))
-            await until(lambda: len(stub.requests) > 5)
+            await until(lambda: len(sent) > 5)
             await client.post(
                 f"/v1/runs/{begun['id']}/cancel", headers={"authorization": "Bearer sk-a"}
             )
             process.kill()
             await process.wait()
-        async with served(port, stub.url, folder):
+        async with served(port, stub, folder):
             run = await ended(client, begun["id"])
             assert run["status"] == "cancelled"
             rows = await output(client, begun["id"])
     assert len(rows) <= 5
     assert all(row["error"] is None for row in rows)
-    assert len(stub.requests) <= 5 + CALLS
+    assert len(sent) <= 5 + CALLS

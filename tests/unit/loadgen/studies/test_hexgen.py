@@ -75,6 +75,16 @@ def test_steady_state_counts_the_middle_half():
     assert len(played.counted(1.0)) == 6
 
 
+@pytest.mark.slow
+@pytest.mark.engine
+def test_queries_wait_for_few_slots():
+    scene = Scene("text2sql-4", "homo", queries=12, rate=5.0)
+    many, few = (
+        Played(replace(scene, slots=slots), SYSTEMS["weft"], 0).figures(1.0) for slots in (0, 1)
+    )
+    assert few["latency"] > 2 * many["latency"]
+
+
 def _found() -> Measured:
     figures = {"vllm": (20.0, 0.1), "hexgen": (8.0, 0.2), "flow": (5.0, 0.25)}
     return measured(
@@ -94,6 +104,8 @@ def test_main_scenes_have_all_systems_with_and_without_cache_on_unseen_seeds():
         assert {"vllm", "ray", "hexgen", "flow"} < set(steady.levels("system"))
         assert "flow" in _of(FIGURE_6).where(pool="homo", cache=cache).levels("system")
     assert set(_of(FIGURE_6).where(cache=True).levels("system")) == set(SYSTEMS)
+    # Ours has the default balancer on equal replicas, as the docs advise.
+    assert _of(FIGURE_6).where(system="flow").levels("balancer") == ["locality"]
 
 
 def _of(figure: Experiment) -> Measured:
