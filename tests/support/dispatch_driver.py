@@ -55,8 +55,9 @@ class Driver:
         self.random = random
         self.rows = rows
         self.slots = {name: random.randint(1, 3) for name in ("r0", "r1", ANY)}
+        speeds = {name: random.choice([0.25, 0.5, 1.0]) for name in ("r0", "r1")}
         self.machine = Dispatch(
-            workflow, self.slots, tools=TOOLS, open_rows=OPEN, plan=Placing(random)
+            workflow, self.slots, speeds=speeds, tools=TOOLS, open_rows=OPEN, plan=Placing(random)
         )
         self.running: dict[int, Work] = {}
         self.aborted: set[int] = set()

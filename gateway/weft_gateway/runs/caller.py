@@ -14,7 +14,9 @@ from urllib.parse import quote
 import httpx
 import orjson
 
+from weft_gateway.engine.described import costs_of_replica
 from weft_gateway.marks import nearest
+from weft_gateway.policies.costs import EngineCosts
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.runs.retry import may_pass, pause
 from weft_gateway.workflows.commands import Failure, Usage, Work
@@ -31,13 +33,14 @@ _REFUSED_FOR_S: Final = 1800.0
 class Server(NamedTuple):
     """A replica of the gateway, and the program of the run's calls to it. replica: its name, "" for
     a server that is no gateway. slots: calls that it runs at once, 0 if unknown. models: those that
-    it serves, None if unknown.
+    it serves, None if unknown. costs: of its steps, None if unknown.
     """
 
     program: str
     replica: str = ""
     slots: int = 0
     models: frozenset[str] | None = None
+    costs: EngineCosts | None = None
 
 
 class Answer(NamedTuple):
@@ -223,6 +226,7 @@ def _server(replica: dict[str, Any], program: str) -> Server:
         name if isinstance(name, str) else "",
         slots if isinstance(slots, int) and slots > 0 else 0,
         frozenset(map(str, models)) if isinstance(models, list) and models else None,
+        costs_of_replica(replica),
     )
 
 

@@ -27,6 +27,7 @@ from weft_gateway.runs.rows import RowsError
 from weft_gateway.runs.runner import Outcome, Runner
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.commands import ANY
+from weft_gateway.workflows.costs import Replica, relative_speeds
 from weft_gateway.workflows.dispatch import Counts, Dispatch
 from weft_gateway.workflows.graph import LangGraph, Workflow
 from weft_gateway.workflows.groups import Grouped
@@ -80,10 +81,10 @@ async def run(
     try:
         workflow = rewrite(job.workflow).workflow
         check_tools(workflow, tools)
-        windows, serves = {ANY: 1}, {}
+        windows, serves, speeds = {ANY: 1}, {}, {}
         if makes_calls(workflow):
             servers = await caller.servers()
-            windows = windows_of(servers, options.in_flight)
+            windows, speeds = windows_of(servers, options.in_flight), speeds_of(servers)
             serves = {one.program: one.models for one in servers if one.models is not None}
             if needs_model(workflow):
                 workflow = replace(workflow, model=await caller.only_model())
@@ -92,8 +93,16 @@ async def run(
                 await caller.check_models(names)
         _, failed, used = journal.counts()
         budget = Budget(options.tokens, options.errors, used, failed)
-        plan, at_once = Grouped(workflow, windows, serves), _tools(workflow, windows)
-        machine = Dispatch(workflow, windows, tools=at_once, serves=serves, plan=plan, gate=budget)
+        plan = Grouped(workflow, windows, serves, speeds)
+        machine = Dispatch(
+            workflow,
+            windows,
+            serves=serves,
+            speeds=speeds,
+            tools=_tools(workflow, windows),
+            plan=plan,
+            gate=budget,
+        )
         runner = Runner(machine, opened.rows(), journal, caller, tools, windows)
         with watch(runner, opened.stop - opened.start):
             outcome = await runner.run()
@@ -130,3 +139,11 @@ def windows_of(servers: Sequence[Server], calls: int | None) -> dict[str, int]:
         return {one.program: ceil(PER_SLOT * one.slots) or CALLS_PER_REPLICA for one in servers}
     used = servers[:calls]
     return {one.program: (calls + at) // len(used) for at, one in enumerate(used)}
+
+
+def speeds_of(servers: Sequence[Server]) -> dict[str, float]:
+    """Return the speed of each program's replica, as in `relative_speeds`. Empty if a replica
+    reports no costs: all then count as equal.
+    """
+    known = [Replica(one.program, one.costs) for one in servers if one.costs is not None]
+    return relative_speeds(known) if len(known) == len(servers) else {}

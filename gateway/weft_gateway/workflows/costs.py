@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from weft_gateway.model.record import record
@@ -9,6 +10,8 @@ from weft_gateway.policies.costs import EngineCosts, StepCosts
 
 # The KV cache of a replica that reports no size.
 _KV_TOKENS: Final = 65_536
+# The call by which speeds are compared, tokens: those of the workflow are not known before it runs.
+_FRESH, _PROMPT, _ANSWER = 500, 1000, 200
 
 
 @record
@@ -51,3 +54,16 @@ def call_seconds(
     step_s = steps.step_s + max(steps.weights_s, beside * steps.decode_s)
     context_s = (prompt + answer / 2) * steps.context_token_s
     return fresh * steps.prefill_token_s + answer * (step_s / beside + context_s)
+
+
+def relative_speeds(replicas: Sequence[Replica]) -> dict[str, float]:
+    """Return the calls that a full replica ends per second and slot, over those of the fastest one,
+    by name: more than 0, at most 1. Empty if a replica has no costs.
+    """
+    seconds = {
+        one.name: one.slots
+        * call_seconds(one.costs.steps, _FRESH, _PROMPT, _ANSWER, one.fits(_PROMPT + _ANSWER))
+        for one in replicas
+    }
+    least = min(seconds.values(), default=0.0)
+    return {name: least / taken for name, taken in seconds.items()} if least else {}

@@ -75,6 +75,7 @@ class Dispatch:
         windows: Mapping[str, int],
         *,
         serves: Mapping[str, frozenset[str]] | None = None,
+        speeds: Mapping[str, float] | None = None,
         tools: int = 8,
         open_rows: int = 0,
         plan: Plan | None = None,
@@ -82,12 +83,13 @@ class Dispatch:
         cache_bytes: int = _CACHE_BYTES,
     ) -> None:
         """windows: calls that may be in flight, by replica; `ANY` if replicas are not known.
-        serves: models of replicas; one without an entry serves all. tools: tools that may run at
-        once. open_rows: rows in memory, 0 for four times the windows.
+        serves: models of replicas; one without an entry serves all. speeds: of replicas, as in
+        `costs.relative_speeds`. tools: tools that may run at once. open_rows: rows in memory, 0 for
+        four times the windows.
         """
         self._workflow = workflow
         self._written = written(workflow)
-        self._windows = Windows(windows, serves)
+        self._windows = Windows(windows, serves, speeds)
         self._tools: list[Entry] = []
         self._tool_slots, self._tools_running = tools, 0
         self._most_rows = open_rows or max(16, _ROWS_PER_CALL * sum(windows.values()))

@@ -2,10 +2,10 @@
 
 The columns with which most prompts begin, in their order, form a path: rows that agree in the first
 k columns share a prefix. A row follows the row with the longest common path to its replica, unless
-that replica has much more open work than another one; other rows go to the replica with the least
-open work for its window. Open work ends sooner on a fast replica, so it also gets more rows. Rows
-of a group are sent next to each other, in the order of the groups' first rows. Decisions need no
-knowledge of the whole input, so memory does not grow with it.
+that replica has much more open work than another one; other rows go to the replica whose open work
+ends first, by its window and its speed. A fast replica ends rows sooner, so it also gets more of
+them during the run. Rows of a group are sent next to each other, in the order of the groups' first
+rows. Decisions need no knowledge of the whole input, so memory does not grow with it.
 """
 
 from __future__ import annotations
@@ -99,11 +99,16 @@ class Grouped:
         workflow: Workflow,
         windows: Mapping[str, int],
         serves: Mapping[str, frozenset[str]] | None = None,
+        speeds: Mapping[str, float] | None = None,
     ) -> None:
         """windows: calls that may be in flight, by window. serves: the models of a window; a window
-        without an entry serves all.
+        without an entry serves all. speeds: as in `costs.relative_speeds`; 1 for windows
+        without an entry.
         """
         self._windows = dict(windows)
+        self._speeds = {name: (speeds or {}).get(name, 1.0) for name in windows}
+        # Calls that end in the same time.
+        self._rates = {name: count * self._speeds[name] for name, count in windows.items()}
         self._path = leading_columns(workflow)[:_DEPTH]
         able = {
             name: tuple(
@@ -159,13 +164,15 @@ class Grouped:
     def _home(self, number: int, known: _Group | None) -> str:
         """Return the window of a row within a pool. known: the group that it follows."""
         pool = self._pools[number]
-        least = min(pool, key=lambda name: self._open[name] / self._windows[name])
+        least = min(
+            pool, key=lambda name: (self._open[name] / self._rates[name], -self._speeds[name])
+        )
         if known is None:
             return least
         home = known.homes[number]
         # A window of rows more than elsewhere is more than the shared prefix is worth: the replica
         # with less work computes it once, too.
-        ahead = self._open[home] - self._open[least] * self._windows[home] / self._windows[least]
+        ahead = self._open[home] - self._open[least] * self._rates[home] / self._rates[least]
         return least if ahead > self._windows[home] else home
 
 

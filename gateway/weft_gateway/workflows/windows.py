@@ -28,13 +28,17 @@ class Windows:
     """Windows by replica, with the calls that wait for each; `ANY` has those for any replica."""
 
     def __init__(
-        self, slots: Mapping[str, int], serves: Mapping[str, frozenset[str]] | None = None
+        self,
+        slots: Mapping[str, int],
+        serves: Mapping[str, frozenset[str]] | None = None,
+        speeds: Mapping[str, float] | None = None,
     ) -> None:
         """slots: calls that may be in flight. serves: models by window; windows help only those
-        with the same models.
+        with the same models. speeds: as in `costs.relative_speeds`; 1 for windows without an entry.
         """
         self._windows = {name: _Window(count) for name, count in slots.items()}
         self._serves = dict(serves or {})
+        self._speeds = dict(speeds or {})
         self._any = self._windows.setdefault(ANY, _Window(0))
 
     @property
@@ -54,9 +58,10 @@ class Windows:
         """Yield each window with a free slot, the heap from which it takes its next call, and
         whether it takes the heap's last entry instead of the first.
 
-        The heap is its own, that for any replica, or else the longest of a full window, because an
-        idle replica helps no plan. It takes the last entry there, which is one of the latest turns:
-        the owner is busy with the first ones, and has their prefixes.
+        The heap is its own, that for any replica, or else the longest of a full window whose owner
+        would end its last entry later, because an idle replica helps no plan. It takes that entry,
+        which is one of the latest turns: the owner is busy with the first ones, and has their
+        prefixes.
         """
         for name, window in self._windows.items():
             if window.in_flight >= window.slots:
@@ -68,11 +73,21 @@ class Windows:
             full = [
                 one.waiting
                 for other, one in self._windows.items()
-                if one.in_flight >= one.slots and self._serves.get(other) == models
+                if one.in_flight >= one.slots
+                and self._serves.get(other) == models
+                and self._ends_sooner(name, other)
             ]
             longest = max(full, key=len, default=[])
             if longest:
                 yield name, longest, True
+
+    def _ends_sooner(self, name: str, owner: str) -> bool:
+        """Whether a window with a free slot ends the last waiting call of a full one first. It does
+        so after 1 / speed; the owner needs as long for each full window of calls before it, too.
+        """
+        one = self._windows[owner]
+        own, speed = self._speeds.get(owner, 1.0), self._speeds.get(name, 1.0)
+        return own * one.slots < speed * (one.slots + len(one.waiting))
 
     def take(self, name: str) -> None:
         """A call was sent."""

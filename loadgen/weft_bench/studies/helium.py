@@ -322,7 +322,7 @@ TABLE_3: Final = Experiment(
         "order: calls in any order on their engines; no window: all ready calls are sent at once; "
         "prefixes first: static prefixes are sent before all calls; schedule only: an engine "
         "without calls gets none of the other's; weft run: the machine and the plan of that "
-        "command, which knows neither lengths nor costs",
+        "command, which knows speeds, but no lengths",
     ),
     headline=_part_headline,
     code=_CODE,

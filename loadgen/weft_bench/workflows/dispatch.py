@@ -219,8 +219,8 @@ class Longest(Free):
 class Planned(Free):
     """Follows a plan with the windows of production: each replica gets its calls in the order of
     their turns, at most `windows` at once. turn: returns the replica and the turn of an operator in
-    a row. shared: a replica without waiting calls gets those of another one, as in `weft run`.
-    prefixes: are sent first.
+    a row. speeds: of the replicas; one without waiting calls gets those of another one, as in
+    `weft run`. None: it gets none. prefixes: are sent first.
     """
 
     def __init__(
@@ -228,13 +228,14 @@ class Planned(Free):
         tasks: Sequence[Task],
         windows: Mapping[str, int],
         turn: Callable[[int, int], tuple[str, int]],
-        shared: bool = True,
+        speeds: Mapping[str, float] | None,
         prefixes: Iterable[Warm] = (),
     ) -> None:
         super().__init__(tasks, list(windows), Random(0))
         self._turn, self._prefixes = turn, prefixes
-        groups = [windows] if shared else [{name: count} for name, count in windows.items()]
-        self._windows = [Windows(one) for one in groups]
+        alone = [{name: count} for name, count in windows.items()]
+        groups = alone if speeds is None else [windows]
+        self._windows = [Windows(one, speeds=speeds) for one in groups]
         self._of = {name: at for at, one in zip(self._windows, groups, strict=True) for name in one}
         self._sent: dict[str, set[int]] = {name: set() for name in windows}
 

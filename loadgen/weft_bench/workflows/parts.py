@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from weft_gateway.workflows.costs import relative_speeds
+
 from weft_bench.workflows import dispatch
 from weft_bench.workflows.play import Dispatcher
 from weft_bench.workflows.systems import SYSTEMS, Scene, follow
@@ -32,6 +34,7 @@ def _random_order(scene: Scene) -> Dispatcher:
         scene.tasks,
         dict(zip(made.replicas, made.windows, strict=True)),
         lambda call, row: (made.turn(names[call], row)[0], turns[row * count + call]),
+        relative_speeds(scene.replicas),
     )
 
 
@@ -47,6 +50,7 @@ def _random_rows(scene: Scene) -> Dispatcher:
             made.turn(names[call], worker[row])[0],
             made.turn(names[call], row)[1],
         ),
+        relative_speeds(scene.replicas),
     )
 
 

@@ -25,13 +25,20 @@ class Running:
     the calls in windows, `Grouped` places rows. A row can be read once it has arrived.
     """
 
-    def __init__(self, batch: Batch, tasks: Sequence[Task], windows: Mapping[str, int]) -> None:
-        """windows: calls that may be in flight, by replica."""
+    def __init__(
+        self,
+        batch: Batch,
+        tasks: Sequence[Task],
+        windows: Mapping[str, int],
+        speeds: Mapping[str, float],
+    ) -> None:
+        """windows: calls that may be in flight, by replica. speeds: as in `Dispatch`."""
         workflow = workflow_of(batch)
         self._batch, self._tasks = batch, tasks
         self._place = {_name(call.name): number for number, call in enumerate(batch.calls)}
         self._axes = {_name(axis): axis for axis in _axes(batch)}
-        self._machine = Dispatch(workflow, windows, plan=Grouped(workflow, windows))
+        plan = Grouped(workflow, windows, speeds=speeds)
+        self._machine = Dispatch(workflow, windows, speeds=speeds, plan=plan)
         self._commands: deque[Command] = deque(self._machine.start())
         self._arrived: deque[int] = deque()
         self._wanted = self._read = 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from weft_gateway.policies.costs import EngineCosts, StepCosts
-from weft_gateway.workflows.costs import Replica
+from weft_gateway.workflows.costs import Replica, relative_speeds
 
 from weft_bench.costs.presets import EngineShape, preset
 from weft_bench.planner.orders import Lane
@@ -150,24 +150,29 @@ def _helium(scene: Scene, warm: bool = True) -> Dispatcher:
 
     prefixes = dispatch.static_prefixes(batch, scene.names) if warm else ()
     windows = {one.name: 2 * one.slots for one in scene.replicas}
-    return dispatch.Planned(scene.tasks, windows, turn, False, prefixes)
+    return dispatch.Planned(scene.tasks, windows, turn, None, prefixes)
 
 
 def _weft_run(scene: Scene) -> Dispatcher:
-    return Running(scene.batch, scene.tasks, windows_of(scene.names, scene.shapes))
+    windows = windows_of(scene.names, scene.shapes)
+    return Running(scene.batch, scene.tasks, windows, relative_speeds(scene.replicas))
 
 
 def follow(
     scene: Scene, made: Plan, shared: bool = True, prefixes: Sequence[Warm] = ()
 ) -> dispatch.Planned:
-    """Return the dispatcher of a plan. shared, prefixes: as in `Planned`."""
+    """Return the dispatcher of a plan. shared: whether a replica without waiting calls gets those
+    of another one. prefixes: as in `Planned`.
+    """
     names = made.operators
 
     def turn(call: int, row: int) -> tuple[str, int]:
         return made.turn(names[call], row)
 
     windows = dict(zip(made.replicas, made.windows, strict=True))
-    return dispatch.Planned(scene.tasks, windows, turn, shared, prefixes)
+    return dispatch.Planned(
+        scene.tasks, windows, turn, relative_speeds(scene.replicas) if shared else None, prefixes
+    )
 
 
 def joined(scene: Scene, join_s: float) -> Dispatcher:

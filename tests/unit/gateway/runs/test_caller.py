@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.scripted_server import Asked, scripted
+from weft_gateway.policies.costs import EngineCosts, StepCosts
 from weft_gateway.runs.caller import HttpCaller, Server, encoded, read_answer
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.workflows.commands import ANY, Usage, Work
@@ -28,6 +29,10 @@ ANSWER = {
         "prompt_tokens_details": {"cached_tokens": 4},
     },
 }
+COSTS = {
+    "step_s": 0.001, "weights_s": 0.01, "prefill_token_s": 1e-4, "decode_sequence_s": 2e-4,
+    "context_token_s": 1e-7, "kv_tokens": 16000,
+}  # fmt: skip
 
 
 async def call(script: Any, attempts: int = 3) -> Any:
@@ -127,7 +132,7 @@ async def test_the_only_model_is_the_default() -> None:
 
 async def test_each_replica_has_a_program_whose_calls_ask_for_it() -> None:
     replicas = [
-        {"name": "a", "healthy": True, "slots": 16, "models": ["m"]},
+        {"name": "a", "healthy": True, "slots": 16, "models": ["m"], "costs": COSTS},
         {"name": "b", "healthy": True, "slots": 0, "models": []},
         {"name": "c", "healthy": False},
         {"name": "d", "healthy": True, "draining": True},
@@ -139,7 +144,9 @@ async def test_each_replica_has_a_program_whose_calls_ask_for_it() -> None:
     with scripted(script) as server:
         caller = HttpCaller(server.url, "run-1")
         found = await caller.servers()
-        assert found == [Server("run-1", "a", 16, frozenset("m")), Server("run-1-2", "b")]
+        costs = EngineCosts(StepCosts(0.001, 0.01, 1e-4, 2e-4, 1e-7, 16), 16000)
+        known = Server("run-1", "a", 16, frozenset("m"), costs)
+        assert found == [known, Server("run-1-2", "b")]
         for row, program in enumerate([*(one.program for one in found), ANY]):
             await caller.call(work(row, program), lambda: None)
         await caller.aclose()

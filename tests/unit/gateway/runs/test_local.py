@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from support.planning import replica
 from weft_gateway.runs.caller import Server
-from weft_gateway.runs.local import windows_of
+from weft_gateway.runs.local import speeds_of, windows_of
 
 
 def servers(*slots: int) -> list[Server]:
@@ -17,3 +18,13 @@ def test_windows_are_a_quarter_more_than_the_slots() -> None:
 def test_calls_in_flight_are_divided_among_programs() -> None:
     assert windows_of(servers(1, 1, 1), 8) == {"a": 2, "b": 3, "c": 3}
     assert windows_of(servers(1, 1, 1), 2) == {"a": 1, "b": 1}
+
+
+def test_speeds_need_the_costs_of_all_replicas() -> None:
+    known = [
+        Server(one.name, one.name, one.slots, None, one.costs)
+        for one in (replica("a", slow=4.0), replica("b"))
+    ]
+    assert speeds_of(known) == {"a": 0.25, "b": 1.0}
+    assert speeds_of([*known, Server("c", "c", 32)]) == {}
+    assert speeds_of([Server("run")]) == {}

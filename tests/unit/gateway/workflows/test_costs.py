@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from support.planning import STEPS, replica
-from weft_gateway.workflows.costs import call_seconds
+from weft_gateway.policies.costs import EngineCosts, StepCosts
+from weft_gateway.workflows.costs import Replica, call_seconds, relative_speeds
 
 
 def test_calls_beside_each_other_share_a_step() -> None:
@@ -20,3 +21,17 @@ def test_replica_fits_calls_into_slots_and_cache() -> None:
     assert one.fits(1e9) == 1
     assert replica("a", models=["m"]).serves("m")
     assert not replica("a", models=["m"]).serves("n")
+
+
+def test_speeds_are_relative_to_the_fastest_replica() -> None:
+    fast, slow = replica("a"), replica("b", slow=2.0)
+    assert relative_speeds([slow, fast]) == {"a": 1.0, "b": pytest.approx(0.5)}
+    assert relative_speeds([fast, replica("b")]) == {"a": 1.0, "b": 1.0}
+    # Its slots stay empty for lack of cache.
+    assert relative_speeds([fast, replica("b", kv_tokens=5000)])["b"] < 0.5
+
+
+def test_a_replica_without_costs_has_no_speed() -> None:
+    assert relative_speeds([]) == {}
+    free = Replica("b", EngineCosts(StepCosts(together=32), 50_000))
+    assert relative_speeds([replica("a"), free]) == {}

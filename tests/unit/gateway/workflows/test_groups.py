@@ -7,6 +7,8 @@ from collections import Counter
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from weft_gateway.workflows import groups
 from weft_gateway.workflows.commands import ANY
 from weft_gateway.workflows.graph import Workflow
@@ -113,6 +115,38 @@ def test_larger_windows_and_faster_replicas_get_more_rows() -> None:
                 plan.ended(homes[name][ends[name]])
                 ends[name] += 1
     assert len(homes["r0"]) > 1.7 * len(homes["r1"])
+
+
+def test_rows_of_a_small_input_follow_the_speeds() -> None:
+    rows = [(f"c{n}", "q") for n in range(45)]
+    found = play(Grouped(MAP_REDUCE, WINDOWS, speeds={"r0": 0.5, "r1": 1.0}), rows)
+    assert Counter(replica for replica, _ in found) == {"r0": 15, "r1": 30}
+    # A single row runs on the fast replica.
+    assert found[0][0] == "r1"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=60),
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+)
+def test_equal_speeds_change_no_plan(
+    rows: list[tuple[int, bool]], windows: tuple[int, int]
+) -> None:
+    counts = {"r0": windows[0], "r1": windows[1]}
+    plans = [
+        Grouped(MAP_REDUCE, counts),
+        Grouped(MAP_REDUCE, counts, speeds=dict.fromkeys(counts, 1.0)),
+    ]
+    made = []
+    for plan in plans:
+        found = []
+        for number, (context, ends) in enumerate(rows):
+            plan.begin(number, {"context": context, "question": number})
+            found.append((plan.replica("a", number), plan.turn("a", number)))
+            if ends:
+                plan.ended(number)
+        made.append(found)
+    assert made[0] == made[1]
 
 
 def test_calls_go_to_replicas_that_serve_their_model() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
+import pytest
 from weft_gateway.workflows.windows import Windows
 
 
@@ -34,3 +35,41 @@ def test_a_replica_helps_only_those_with_its_models() -> None:
     found = windows({"busy": 1, "other": 2, "same": 2}, 3, busy=small, other=large, same=small)
     found.take("busy")
     assert [name for name, _, _ in found.sources()] == ["same"]
+
+
+@pytest.mark.parametrize(
+    ("busy", "idle", "least"),
+    [
+        # The owner ends two calls at once: its third one begins after the first two.
+        (1.0, 0.5, 3),
+        (1.0, 0.25, 7),
+        (1.0, 0.9, 1),
+        (0.5, 1.0, 1),
+        (0.5, 0.5, 1),
+    ],
+)
+def test_an_idle_replica_takes_a_call_only_if_it_ends_the_call_sooner(
+    busy: float, idle: float, least: int
+) -> None:
+    helps = []
+    for waiting in range(1, 9):
+        found = Windows({"busy": 2, "idle": 2}, speeds={"busy": busy, "idle": idle})
+        unit: Any = None
+        for number in range(waiting):
+            found.put("busy", (float(number), number, (), number, unit))
+        found.take("busy")
+        found.take("busy")
+        helps.append([name for name, _, _ in found.sources()] == ["idle"])
+    assert helps == [waiting >= least for waiting in range(1, 9)]
+
+
+def test_a_slow_replica_takes_calls_of_a_slow_one_beside_a_fast_one() -> None:
+    speeds = {"fast": 1.0, "slow": 0.5, "idle": 0.5}
+    found = Windows({"fast": 2, "slow": 2, "idle": 2}, speeds=speeds)
+    unit: Any = None
+    for number, name in enumerate(["fast", "fast", "slow"]):
+        found.put(name, (float(number), number, (), number, unit))
+    for name in ("fast", "fast", "slow", "slow"):
+        found.take(name)
+    ((name, waiting, late),) = list(found.sources())
+    assert (name, [entry[0] for entry in waiting], late) == ("idle", [2.0], True)

@@ -67,3 +67,11 @@ def test_rows_with_one_context_run_on_one_engine() -> None:
         scene = Scene(SHAPES["map-reduce-context"](24), engines(), 0)
         cached[system] = scene.run(SYSTEMS[system](scene)).hit_rate
     assert cached["weft run"] > cached["random"]
+
+
+@pytest.mark.engine
+def test_an_engine_of_half_the_speed_gets_about_a_third_of_the_calls() -> None:
+    pytest.importorskip("vllm")
+    scene = Scene(SHAPES["map-reduce"](25), engines(slow=(1.0, 2.0)), 0)
+    found = scene.run(SYSTEMS["weft run"](scene))
+    assert 0.29 < found.shares["replica-1"] < 0.36

@@ -63,16 +63,21 @@ def test_planner_with_a_change_plays_every_call(part: str) -> None:
 def test_engine_without_calls_gets_those_of_the_other_one() -> None:
     """All turns are on one engine, whose window is smaller than the calls."""
     found = {}
-    for shared in (True, False):
+    equal = {"replica-0": 1.0, "replica-1": 1.0}
+    for name, speeds in (
+        ("alone", None),
+        ("equal", equal),
+        ("slow", equal | {"replica-1": 0.01}),
+    ):
         scene = Scene(SHAPES["map-reduce"](6), engines(), 0)
         windows = dict.fromkeys(scene.names, 4)
         turns = Planned(
-            scene.tasks, windows, lambda call, row: ("replica-0", 100 * row + call), shared
+            scene.tasks, windows, lambda call, row: ("replica-0", 100 * row + call), speeds
         )
-        found[shared] = scene.run(turns)
-    assert found[False].shares["replica-1"] == 0
-    assert found[True].shares["replica-1"] > 0.3
-    assert found[True].seconds < found[False].seconds
+        found[name] = scene.run(turns)
+    assert found["alone"].shares["replica-1"] == found["slow"].shares["replica-1"] == 0
+    assert found["equal"].shares["replica-1"] > 0.3
+    assert found["equal"].seconds < found["alone"].seconds
 
 
 def test_prefixes_that_are_sent_first_are_not_computed_again() -> None:
