@@ -22,12 +22,16 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class Failure(StrEnum):
-    """Why a replay failed."""
+    """Why a tuning failed. ENGINES: their state is unknown, so there was no replay. STORE: the
+    values found could not be stored.
+    """
 
     CRASH = "crash"
     TIMEOUT = "timeout"
     MEMORY = "memory"
     JOURNAL = "journal"
+    ENGINES = "engines"
+    STORE = "store"
 
 
 class ReplayError(Exception):

@@ -95,7 +95,7 @@ class Events:
     def decided(self, decision: Decision) -> None:
         """A decision was made."""
 
-    def failed(self, failure: str) -> None:
+    def failed(self, failure: Failure) -> None:
         """A tuning failed."""
 
 
@@ -184,7 +184,7 @@ class Tuner:
         try:
             engines = await self.engines.read()
         except EnginesUnknown as error:
-            self._fail(str(error), p, "engines")
+            self._fail(str(error), p, Failure.ENGINES)
             return
         current = self._current()
         if not current.known():
@@ -195,10 +195,10 @@ class Tuner:
         try:
             found = await self.replay(trace, self.limits)
         except ReplayError as error:
-            self._fail(str(error), p, error.failure.value)
+            self._fail(str(error), p, error.failure)
             return
         except OSError as error:
-            self._fail(f"no process for the replay: {error}", p, Failure.CRASH.value)
+            self._fail(f"no process for the replay: {error}", p, Failure.CRASH)
             return
         if not self.values.leads:
             # Another gateway tunes now.
@@ -261,7 +261,7 @@ class Tuner:
         try:
             await self.values.change(values.known())
         except (TableUnavailable, ValuesChanging) as error:
-            self._fail(f"the values cannot be stored: {error}", 1.0, "store")
+            self._fail(f"the values cannot be stored: {error}", 1.0, Failure.STORE)
             return False
         return True
 
@@ -271,7 +271,7 @@ class Tuner:
         if decision.action is not Action.NONE:
             log.info("tuning: %s: %s", decision.action, decision.reason)
 
-    def _fail(self, reason: str, p: float, failure: str) -> None:
+    def _fail(self, reason: str, p: float, failure: Failure) -> None:
         """A tuning failed: the values stay."""
         self.failing = reason
         self.events.failed(failure)

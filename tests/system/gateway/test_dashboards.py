@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,13 +13,13 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from support.prometheus import program
 from support.turns import MESSAGES
 from weft_deploy.grafana import slo
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.anyio,
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not on the PATH"),
 ]
 
 ALERTS = Path(__file__).parents[3] / "deploy" / "prometheus" / "alerts.yml"
@@ -31,6 +30,12 @@ classes:
   report: {deadline: 90s}
   quick: {deadline: 0.001ms}
 """
+
+
+@pytest.fixture(autouse=True)
+def downloaded() -> None:
+    """Download Prometheus before a gateway runs, because the download blocks."""
+    program("prometheus")
 
 
 @asynccontextmanager
@@ -51,7 +56,7 @@ async def prometheus(folder: Path, gateway: str) -> AsyncIterator[httpx.AsyncCli
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     process = await asyncio.create_subprocess_exec(
-        "prometheus",
+        program("prometheus"),
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={address}",
@@ -100,9 +105,14 @@ async def test_every_panel_shows_series_and_every_rule_evaluates(
     ]
     async with (
         engine() as stub,
-        weft(stub, slo_file=str(tmp_path / "slo.yaml")) as gateway,
+        weft(
+            stub, slo_file=str(tmp_path / "slo.yaml"), balancer="work", tuning="slowdown"
+        ) as gateway,
         prometheus(tmp_path, gateway.url) as api,
     ):
+        # A tuned value is exported once it was set.
+        answer = await gateway.client.post("/weft/policy", json={"options": {"alpha": 0.5}})
+        assert answer.status_code == 200
         missing = queries
         for _ in range(60):
             await use(gateway)

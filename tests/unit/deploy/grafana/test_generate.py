@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from support import promql
+from support.prometheus import program
 from weft_deploy.grafana.generate import FOLDER, files
 from weft_deploy.grafana.panels import DATA_SOURCE
 
@@ -72,12 +72,15 @@ def test_dashboards_use_the_provisioned_data_source() -> None:
         assert all(panel["datasource"] == DATA_SOURCE for panel in board["panels"])
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on the PATH")
+@pytest.mark.slow
 def test_promtool_parses_every_query(tmp_path: Path) -> None:
     rules = [{"record": f"q{n}", "expr": expr} for n, (_, expr) in enumerate(targets())]
     file = tmp_path / "queries.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
     done = subprocess.run(
-        ["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False
+        [program("promtool"), "check", "rules", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from support import promql
+from support.prometheus import program
 
 FOLDER = Path(__file__).parents[4] / "deploy" / "prometheus"
 CONFIG = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
@@ -52,12 +52,12 @@ def test_scenarios_use_existing_alerts_and_metrics() -> None:
             promql.check(given["series"])
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on the PATH")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("check", "config", "prometheus.yml"), ("test", "rules", "alerts.test.yml")]
 )
 def test_promtool_accepts_the_rules_and_scenarios(arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
-        ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, check=False
+        [program("promtool"), *arguments], cwd=FOLDER, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
