@@ -113,6 +113,9 @@ class CallTable:
     ) -> None:
         """A step took this long. tokens: what it computed for each sequence. prefill: the prompt
         tokens among them, None if unknown."""
+        if not tokens:
+            # vLLM also reports steps without sequences, which take almost no time.
+            return
         self.shares.advance(duration_s, prefill)
         self._step += 1
         step = self._step

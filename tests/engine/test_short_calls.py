@@ -142,6 +142,22 @@ def test_a_step_is_short_while_short_calls_come(engine):
     assert computed[11] >= 1900
 
 
+def test_steps_without_sequences_do_not_change_the_costs(engine):
+    """vLLM's core reports such a step, of almost no time, after a call that has ended."""
+    e = learned(engine)
+    e.step_s = STEP_S / 100
+    for _ in range(40):
+        e.step()
+    assert e.batches[-1] == frozenset()
+    e.step_s = STEP_S
+    e.add("chat", prompt=text(8, 40))
+    e.run()
+    e.add("long", program="long", arrival=1.0, prompt=text(9, 2000), tokens=2)
+    e.step()
+    assert e.scheduler.requests["long"].num_computed_tokens >= 400
+    e.run()
+
+
 def test_a_flood_of_short_calls_leaves_agents_half_of_the_time(engine):
     """Two short calls always run, and a long prompt is always there."""
     computed = {}

@@ -52,6 +52,16 @@ def test_nothing_is_known_before_the_first_fit():
     assert fit.state() is not None
 
 
+def test_the_cost_of_prefill_is_learned_after_many_short_prompts():
+    """An engine that has answered short calls only must not seem to compute long prompts for
+    nothing, and learns from the first long ones."""
+    fit = fitted([(13, 0, 0, 0.0115)] * 20, [(0, 1, 100, 0.0115)] * 500)
+    assert fit.state() is None
+    for context in range(0, 20_480, 2048):
+        fit.note(2048, 0, context, TRUE.step(2048, 0, context))
+    assert fit.costs.prefill_token_s == pytest.approx(1e-4, rel=0.1)
+
+
 def test_the_fit_follows_an_engine_that_becomes_slower():
     slow = StepCosts(*(2 * cost for cost in astuple(TRUE)))
     fit = fitted(steps(2000), steps(30_000, slow))
@@ -80,7 +90,7 @@ def test_steps_that_were_reported_together_do_not_spoil_the_fit():
 )  # fmt: skip
 @settings(max_examples=50, deadline=None)
 def test_costs_are_finite_and_never_negative(some):
-    fit = fitted(some, [(0, 1, 0, 0.01)] * 32)
+    fit = fitted(some, [(500, 1, 0, 0.01)] * 32)
     assert all(0 <= cost < math.inf for cost in astuple(fit.costs))
     assert 0 <= fit.error <= 1
 
