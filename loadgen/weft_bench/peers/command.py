@@ -23,6 +23,7 @@ from weft_bench.peers.plays import play
 from weft_bench.peers.replicas import Replicas, replicas
 from weft_bench.peers.scenes import (
     EMULATED_SCENES,
+    GENERATED_SCENES,
     QUICK_SCENES,
     REAL_SCENES,
     LongGaps,
@@ -111,11 +112,12 @@ def _start(options: PeersOptions, scenes: Sequence[Scene], found: _Found) -> Non
 def _scenes(options: PeersOptions) -> list[Scene]:
     known: Sequence[Scene] = REAL_SCENES if options.engines == REAL else EMULATED_SCENES
     known = QUICK_SCENES if options.quick else known
-    names = [scene.name for scene in known]
+    named = known if known is not EMULATED_SCENES else (*known, *GENERATED_SCENES)
+    names = [scene.name for scene in named]
     unknown = [name for name in options.workloads if name not in names]
     if unknown:
         raise ValueError(f"unknown workloads {unknown}; known: {', '.join(names)}")
-    found = [scene for scene in known if scene.name in (options.workloads or names)]
+    found = [scene for scene in named if scene.name in options.workloads] or list(known)
     if options.programs:
         found = [replace(scene, programs=options.programs) for scene in found]
     return found

@@ -17,8 +17,14 @@ from weft_bench.stack.proxies import Proxy
 SESSION_HEADERS: Final = ("x-session-id", "x-smg-routing-key", "x-litellm-session-id")
 # The class of the target of a turn. The other proxies know no targets of turns and ignore it.
 SLO_HEADER: Final = "x-weft-slo"
-# The orders that serve calls by their budgets.
-_BY_BUDGET: Final = ("slack", "urgency", "qlm", "llf")
+# The orders that serve calls by their budgets, with their balancers: ours, that of HexGen-Flow, and
+# that of the rivals in its experiments.
+_BY_BUDGET: Final = {
+    "slack": "soonest",
+    "urgency": "work",
+    "qlm": "round_robin",
+    "llf": "round_robin",
+}
 ROUND_ROBIN: Final = "weft/round_robin"
 STOCK: Final = "stock"
 WEFT: Final = "weft"
@@ -84,15 +90,14 @@ def fronts(place: Place, orders: Sequence[str], *, targets: bool = False) -> dic
     """Return all rows by name.
 
     orders: Weft plays each of them, with all calls at home under the first, and without any key
-    under the last. targets: turns have targets. Orders for deadlines then get an SLO file and the
-    balancer `soonest`; automatic prefills are off, because a recorded prompt does not contain the
-    answers that these engines generate.
+    under the last. targets: turns have targets. Orders for deadlines then get an SLO file and their
+    balancer; automatic prefills are off, because a recorded prompt does not contain the answers
+    that these engines generate.
     """
     vllm = _vllm_routers(place)
     told = {"WEFT_ENGINE_SECRET": place.secret} if place.secret else {}
     told |= {"WEFT_AUTO_PREFILL": "false"} if targets else {}
     ours = replace(proxies.OURS, environment=told)
-    by_budget = replace(ours, command=_with_slo_file) if targets else ours
     round_robin = replace(ours, environment={**told, "WEFT_BALANCER": "round_robin"})
     rows = [
         Front(ROUND_ROBIN, round_robin),
@@ -104,7 +109,7 @@ def fronts(place: Place, orders: Sequence[str], *, targets: bool = False) -> dic
         *(
             Front(
                 f"weft/{order}",
-                by_budget if order in _BY_BUDGET else ours,
+                _by_budget(ours, order) if targets and order in _BY_BUDGET else ours,
                 order,
                 reads="x-session-id",
                 ends=True,
@@ -121,12 +126,16 @@ def fronts(place: Place, orders: Sequence[str], *, targets: bool = False) -> dic
     return {row.name: row for row in rows}
 
 
-def _with_slo_file(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
-    """Return the command line of Weft with the targets of turns."""
-    file = work / "slo.yaml"
-    file.write_text(slo_file())
-    line = proxies.weft(programs, engines, port, work)
-    return [*line, "--slo", str(file), "--balancer", "soonest"]
+def _by_budget(ours: Proxy, order: str) -> Proxy:
+    """Return Weft with the targets of turns, and the balancer of an order for deadlines."""
+
+    def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+        file = work / "slo.yaml"
+        file.write_text(slo_file())
+        line = proxies.weft(programs, engines, port, work)
+        return [*line, "--slo", str(file), "--balancer", _BY_BUDGET[order]]
+
+    return replace(ours, command=command)
 
 
 def _vllm_routers(place: Place) -> list[Front]:

@@ -19,6 +19,7 @@ from weft_bench.peers.real import alone_real, ratio_of
 from weft_bench.peers.replicas import Replicas
 from weft_bench.peers.turns import with_roles, with_targets
 from weft_bench.workloads.cutting import ReadyProgram, fit, fitting
+from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.schema import Part, TraceCall, TraceError, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_bench.workloads.traces.files import read_trace
@@ -28,10 +29,10 @@ from weft_bench.workloads.traces.files import read_trace
 class Scene:
     """One workload.
 
-    folder: in the folder of data sets, or a file. programs: number of played programs. rate: of
-    their arrivals, per second of the engines' clock, unless a load sets it. calls: limit of a
-    program's calls; the first ones are played. longest_gap_s: limit of its gaps, engine seconds.
-    beside: a second data set, of which every second program is.
+    folder: in the folder of data sets, or a file; "" for generated programs. programs: number of
+    played programs. rate: of their arrivals, per second of the engines' clock, unless a load sets
+    it. calls: limit of a program's calls; the first ones are played. longest_gap_s: limit of its
+    gaps, engine seconds. beside: a second data set, of which every second program is.
     """
 
     name: str
@@ -85,6 +86,8 @@ EMULATED_SCENES: Final = (
     Scene("magagent", "agent_calls/magagent.jsonl.xz", 20, 0.1, 30, 3.0),
     Scene("mooncake", "coding_sessions", 40, 0.8, 8, 3.0, beside="mooncake/conversation.jsonl.xz"),
 )
+# Played only by name: the queries of `weft bench run hexgen-...`, with parallel calls and no gaps.
+GENERATED_SCENES: Final = (Scene("text2sql-3", "", 16, 0.15, 64, 0.0),)
 REAL_SCENES: Final = (
     Scene("coding_sessions", "coding_sessions", 24, 4.0, 4, 1.0),
     Scene("tau_airline", "tau_airline", 24, 8.0, 4, 1.0),
@@ -118,7 +121,7 @@ def cast(
     single chats per engine second while programs arrive. scale: of the targets of turns, 0 for
     none. Raises TraceError, and ValueError for a target that no SLO class has.
     """
-    name, programs = read_trace(data / scene.folder, seed, replicas.context)
+    name, programs = _programs(scene, data, seed, replicas.context)
     first = next(programs)
     programs = chain([first], programs)
     if scene.beside:
@@ -157,6 +160,15 @@ def cast(
             for program, arrival in _chats(chats, arrivals[-1], seed, replicas.context, ratio)
         ]
     return Cast(found, rate, reached)
+
+
+def _programs(
+    scene: Scene, data: Path, seed: int, context: int
+) -> tuple[str, Iterator[TraceProgram]]:
+    if scene.folder:
+        return read_trace(data / scene.folder, seed, context)
+    # Some programs do not fit and are skipped.
+    return scene.name, iter(WORKLOADS[scene.name].generate(seed, 2 * scene.programs))
 
 
 def _with_gaps(program: ReadyProgram, gaps_s: Sequence[float]) -> ReadyProgram:

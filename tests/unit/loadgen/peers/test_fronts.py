@@ -74,6 +74,16 @@ def test_only_orders_for_deadlines_get_the_targets_of_turns(tmp_path):
     assert not plain.environment
 
 
+def test_orders_of_the_paper_keep_its_balancers(tmp_path):
+    rows = fronts(PLACE, ("urgency", "llf", "qlm"), targets=True)
+    found = {}
+    for name in ("urgency", "llf", "qlm"):
+        line = rows[f"weft/{name}"].proxy.command(tmp_path, ENGINES, 7000, tmp_path)
+        assert "--slo" in line
+        found[name] = line[line.index("--balancer") + 1]
+    assert found == {"urgency": "work", "llf": "round_robin", "qlm": "round_robin"}
+
+
 def test_only_weft_gets_the_engine_secret():
     rows = fronts(replace(PLACE, secret="s"), ("plas",)).values()
     with_secret = {

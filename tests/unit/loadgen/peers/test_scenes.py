@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 from support.peers import dialogues, replicas
 from weft_bench.peers import scenes
-from weft_bench.peers.scenes import EMULATED_SCENES, QUICK_SCENES, REAL_SCENES, LongGaps, Scene
+from weft_bench.peers.scenes import (
+    EMULATED_SCENES,
+    GENERATED_SCENES,
+    QUICK_SCENES,
+    REAL_SCENES,
+    LongGaps,
+    Scene,
+)
 from weft_bench.peers.turns import spans
 from weft_bench.workloads.schema import TraceError
 
@@ -88,8 +95,21 @@ def test_programs_alone_are_computed_for_emulated_engines_and_measured_on_real_o
         assert {script.alone_s for script in found} == {alone_s}
 
 
+@pytest.mark.usefixtures("measured")
+def test_a_generated_query_is_one_turn_with_parallel_calls(tmp_path):
+    (scene,) = GENERATED_SCENES
+    programs, there = replace(scene, programs=3), replace(replicas(), context=40_000)
+    found = scenes.cast(programs, tmp_path, 0, there, NONE).scripts
+    again = scenes.cast(programs, tmp_path, 0, there, NONE).scripts
+    assert [script.bodies for script in found] == [script.bodies for script in again]
+    needs = [ready.call.needs(n) for one in found for n, ready in enumerate(one.program.calls)]
+    assert max(map(len, needs)) > 1
+    for script in found:
+        assert spans(script.program) == [(0, len(script.bodies) - 1)]
+
+
 def test_scene_names_are_unique():
-    for known in (EMULATED_SCENES, REAL_SCENES, QUICK_SCENES):
+    for known in ((*EMULATED_SCENES, *GENERATED_SCENES), REAL_SCENES, QUICK_SCENES):
         assert len({scene.name for scene in known}) == len(known)
 
 
