@@ -67,7 +67,7 @@ class PeersOptions:
         Names,
         Option(
             help="coding_sessions, tau_airline, tree_of_thoughts; emulated: also miniswe, magagent "
-            "and mooncake; default: all"
+            "and mooncake; default: all of these; only by name: text2sql-3, which is generated"
         ),
     ] = ()
     load: Annotated[
