@@ -58,9 +58,9 @@ class StepFit:
     """Fits `StepCosts` to an engine's steps: least squares of relative errors over non-negative
     coefficients, in which earlier steps fade.
 
-    The present fit decides whether a step was limited by its arithmetic or by the weights; its
-    prompt tokens do while the cost of prefill is unknown. A step adds to the normal equations of
-    one of the two kinds, in about 2 us. The equations are solved after a growing number of steps.
+    The present fit decides whether a step was limited by its arithmetic or by the weights; without
+    one, its prompt tokens do. A step adds to the normal equations of one of the two
+    kinds, in about 2 us. The equations are solved after a growing number of steps.
 
     costs: the present fit, None before the first one, and until a step has computed many prompt
     tokens. samples: number of steps. error: the mean relative error of recent predictions.
@@ -102,7 +102,7 @@ class StepFit:
             expected_s = costs.step(prefill, decode, context)
             if expected_s > scale:
                 scale = expected_s
-            if costs.weights_s and costs.prefill_token_s:
+            if costs.weights_s:
                 arithmetic = prefill * costs.prefill_token_s + decode * costs.decode_sequence_s
                 heavy = arithmetic > costs.weights_s
             self.error += _ERROR_SMOOTHING * (abs(duration_s - expected_s) / scale - self.error)

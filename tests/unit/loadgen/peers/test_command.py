@@ -212,3 +212,11 @@ def test_programs_are_prepared_in_a_child_process():
     assert command._apart(os.getpid) != os.getpid()
     with pytest.raises(ValueError, match="invalid literal"):
         command._apart(int, "x")
+
+
+def test_generated_queries_are_played_only_by_name():
+    assert "text2sql-3" not in [scene.name for scene in command._scenes(PeersOptions("/x"))]
+    (named,) = command._scenes(PeersOptions("/x", workloads=("text2sql-3",)))
+    assert named.name == "text2sql-3"
+    with pytest.raises(ValueError, match="text2sql-3"):
+        command._scenes(PeersOptions("/x", workloads=("text2sql-3",), quick=True))
