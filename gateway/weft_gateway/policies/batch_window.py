@@ -13,8 +13,12 @@ from typing import Final
 
 # Calls in flight over slots while only batches run.
 AHEAD: Final = 1.25
-# The share of the slots that batches and other calls use together before a batch stops growing.
-_SHARED: Final = 0.5
+# The most slots of an engine that batches use beside other calls, as a share. An engine that
+# reports its slots serves other calls before those of a batch.
+_BESIDE: Final = 0.75
+# The share of the default calls that batches and other calls use together on other engines, which
+# serve calls in their order of arrival.
+_TOGETHER: Final = 0.5
 # Other calls are expected for this long after the last one, seconds.
 EXPECTED_S: Final = 10.0
 # A replica is near the least used one if it has at most this share of its credit more in use.
@@ -30,7 +34,9 @@ def credit(slots: int, default: int, others: int, since_others_s: float) -> int:
     """
     if not others and since_others_s > EXPECTED_S:
         return math.ceil(AHEAD * slots) if slots else default
-    return max(1, int(_SHARED * (slots or default)) - others)
+    if slots:
+        return max(1, min(int(_BESIDE * slots), slots - others))
+    return max(1, int(_TOGETHER * default) - others)
 
 
 def by_use(used: Mapping[str, int], credits: Mapping[str, int]) -> tuple[list[str], int]:

@@ -13,9 +13,10 @@ from weft_gateway.policies.batch_window import EXPECTED_S, by_use, credit
     [
         (8, 0, inf, 10),
         (8, 0, EXPECTED_S + 1, 10),
-        (8, 0, 1.0, 4),
-        (8, 2, 1.0, 2),
-        (8, 2, inf, 2),
+        (8, 0, 1.0, 6),
+        (8, 2, 1.0, 6),
+        (8, 2, inf, 6),
+        (8, 5, 1.0, 3),
         (8, 50, 1.0, 1),
         (1, 0, 1.0, 1),
         (0, 0, inf, 32),
