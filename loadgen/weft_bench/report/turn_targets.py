@@ -30,7 +30,7 @@ def given(turns: Sequence[Turn]) -> bool:
 def title(turns: Sequence[Turn]) -> str:
     """Return the title of these plays."""
     names = ", ".join(dict.fromkeys(turn.workload for turn in turns))
-    return f"Recorded agents with targets of turns: {names}"
+    return f"Targets of turns: {names}"
 
 
 def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
@@ -64,23 +64,26 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
 
 def findings(turns: Sequence[Turn]) -> list[str]:
     """Return whether the goal is met for each workload, and every figure in which `SLACK` is worse
-    than the best peer.
+    than the best peer. Without peers, the other orders are the rivals, and there is no goal.
     """
     found = []
     for workload, at in each(measured(turns).where(slice=ALL), "workload"):
-        names = _rivals(at).get(_BEST, [])
+        rivals = _rivals(at)
+        peers = rivals.get(_BEST)
+        names, whose = (peers, "best peer") if peers else (list(rivals), "best other order")
         if not names or not faultless(at).where(front=SLACK):
             continue
-        attained = _ratio(at, names, "attained")
-        verdict = "" if attained.middle >= GOAL else "missed: "
-        found.append(
-            f"{verdict}{workload}: attainment of turns is {attained} of the best peer's, "
-            f"goal {GOAL:g}"
-        )
+        if peers:
+            attained = _ratio(at, names, "attained")
+            verdict = "" if attained.middle >= GOAL else "missed: "
+            found.append(
+                f"{verdict}{workload}: attainment of turns is {attained} of the best peer's, "
+                f"goal {GOAL:g}"
+            )
         for figure, label in _FIGURES.items():
             ratio = _ratio(at, names, figure)
             if (ratio.middle < 1) if figure == "attained" else (ratio.middle > 1):
-                found.append(f"loss: {workload}: {label} is {ratio} of the best peer's")
+                found.append(f"loss: {workload}: {label} is {ratio} of the {whose}'s")
     return found
 
 

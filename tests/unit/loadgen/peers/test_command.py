@@ -153,7 +153,7 @@ def test_turns_with_targets_have_their_own_tables_and_goal(bench, tmp_path, monk
     options = {"fronts": tuple(acts), "orders": ("slack",), "turn_target_scale": 2.0}
     assert go(**options, seeds=1, json_file=str(file)) == 0
     document = json.loads(file.read_text())
-    assert document["title"] == "Recorded agents with targets of turns: tau_airline"
+    assert document["title"] == "Targets of turns: tau_airline"
     assert document["tables"][0]["title"] == "tau_airline, 1 turns, seeds 0"
     assert document["findings"][:2] == [
         "missed: tau_airline: attainment of turns is 1.25 of the best peer's, goal 1.3",

@@ -49,13 +49,23 @@ def test_goal_and_losses_are_findings() -> None:
     assert met == "w: attainment of turns is 1.50 of the best peer's, goal 1.3"
 
 
+def test_losses_to_other_orders_are_findings_without_peers() -> None:
+    ours = [play(SLACK, 300, 1.0, 2.0, 3.0, 3.0), play("weft/urgency", 300, 1.0, 1.0, 2.0, 3.0)]
+    assert findings(ours) == [
+        "loss: w: attainment of turns is 0.667 of the best other order's",
+        "loss: w: mean of turns is 1.29 of the best other order's",
+        "loss: w: P95 of turns is 1.05 of the best other order's",
+    ]
+    assert findings(ours[:1]) == []
+
+
 def test_plays_with_errors_are_not_compared() -> None:
     broken = [play(SLACK, 300, 1.0, errors=1.0), play("a", 300, 1.0)]
     assert findings(broken) == []
 
 
 def test_title_names_the_workloads_and_plays_without_targets_are_recognised() -> None:
-    assert title(PLAYS) == "Recorded agents with targets of turns: w"
+    assert title(PLAYS) == "Targets of turns: w"
     assert given(PLAYS)
     assert not given([Turn("w", "a", 0, {"all": summarise([], 1.0)})])
 
