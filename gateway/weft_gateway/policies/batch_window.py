@@ -13,9 +13,10 @@ from typing import Final
 
 # Calls in flight over slots while only batches run.
 AHEAD: Final = 1.25
-# The most slots of an engine that batches use beside other calls, as a share. An engine that
-# reports its slots serves other calls before those of a batch.
-_BESIDE: Final = 0.75
+# The slots of an engine that a batch leaves free beside other calls, as a share and at least: chats
+# come in bursts. An engine that reports its slots serves other calls before those of a batch.
+_FREE: Final = 0.25
+_FREE_AT_LEAST: Final = 4
 # The share of the default calls that batches and other calls use together on other engines, which
 # serve calls in their order of arrival.
 _TOGETHER: Final = 0.5
@@ -35,7 +36,8 @@ def credit(slots: int, default: int, others: int, since_others_s: float) -> int:
     if not others and since_others_s > EXPECTED_S:
         return math.ceil(AHEAD * slots) if slots else default
     if slots:
-        return max(1, min(int(_BESIDE * slots), slots - others))
+        free = max(math.ceil(_FREE * slots), _FREE_AT_LEAST, others)
+        return max(1, slots - free)
     return max(1, int(_TOGETHER * default) - others)
 
 
