@@ -10,7 +10,7 @@ from weft_bench.studies.experiment import Score
 
 
 def section(material: Material) -> str:
-    """Return all lost comparisons and all missed goals of other commands."""
+    """Return all lost comparisons, and the losses and missed goals of other commands."""
     groups: list[tuple[str, Callable[[Comparison], bool]]] = [
         ("Worse after the correction:", lambda one: one.verdict == WORSE),
         (
@@ -30,14 +30,19 @@ def section(material: Material) -> str:
     for name, result in material.results.items():
         titles[name] = result.experiment.title
         findings[name] = [str(goal) for goal in result.experiment.goals(result.measured)]
-    missed = [
-        f"- [{titles[name]}](results/{name}.md): {finding.removeprefix('missed: ')}"
-        for name, found in findings.items()
-        for finding in found
-        if finding.startswith("missed: ")
-    ]
-    if missed:
-        parts.append("\n".join(["Missed goals:\n", *missed]))
+    marks = {
+        "loss: ": "Worse by the mean of few plays:",
+        "missed: ": "Missed goals:",
+    }
+    for mark, heading in marks.items():
+        lines = [
+            f"- [{titles[name]}](results/{name}.md): {finding.removeprefix(mark)}"
+            for name, found in findings.items()
+            for finding in found
+            if finding.startswith(mark)
+        ]
+        if lines:
+            parts.append("\n".join([f"{heading}\n", *lines]))
     return "\n\n".join(parts) or "None."
 
 

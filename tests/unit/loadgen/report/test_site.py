@@ -81,7 +81,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write(results / "peers-emulated-2.json", document(late) | more)
     missed = {"title": "Tenants", "kind": "real", "source": "s", "published": "", "tables": []}
     missed |= {"command": "weft bench tenants", "date": "2026-01-02", "machine": "m"}
-    _write(results / "tenants.json", missed | {"findings": ["missed: too slow"]})
+    _write(
+        results / "tenants.json", missed | {"findings": ["loss: 2.00 of it", "missed: too slow"]}
+    )
     two = replace(_ONE, name="two", title="Two")
     write_site(tmp_path / "docs", results, {"one": _ONE, "two": two}, ["a", "b", "absent"])
     return tmp_path
@@ -115,7 +117,8 @@ def test_losses_are_listed_with_figures(docs: Path) -> None:
     assert "Worse after the correction" in text
     assert "[One thing's title](results/one.md), simulated: x over its; less is better" in text
     assert "**field (its)** 50% more: 1.50" in text
-    assert "[Tenants](results/tenants.md): too slow" in text
+    assert "few plays:\n\n- [Tenants](results/tenants.md): 2.00 of it\n" in text
+    assert "Missed goals:\n\n- [Tenants](results/tenants.md): too slow" in text
     goal = "x over its: 1.50 (1.40 to 1.60), goal at most 0.7"
     assert f"[One thing's title](results/one.md): {goal}" in text
     assert f"missed: {goal}" in (docs / "results" / "one.md").read_text()
