@@ -13,10 +13,11 @@ from typing import Final
 
 # Calls in flight over slots while only batches run.
 AHEAD: Final = 1.25
-# The slots of an engine that a batch leaves free beside other calls, as a share and at least: chats
-# come in bursts. An engine that reports its slots serves other calls before those of a batch.
+# The share of an engine's slots that a batch leaves free beside other calls. An engine that reports
+# its slots serves other calls before those of a batch.
 _FREE: Final = 0.25
-_FREE_AT_LEAST: Final = 4
+# Chats come in bursts, so engines with few slots leave this many free, but at most half of them.
+_BURST: Final = 4
 # The share of the default calls that batches and other calls use together on other engines, which
 # serve calls in their order of arrival.
 _TOGETHER: Final = 0.5
@@ -36,7 +37,7 @@ def credit(slots: int, default: int, others: int, since_others_s: float) -> int:
     if not others and since_others_s > EXPECTED_S:
         return math.ceil(AHEAD * slots) if slots else default
     if slots:
-        free = max(math.ceil(_FREE * slots), _FREE_AT_LEAST, others)
+        free = max(math.ceil(_FREE * slots), min(_BURST, slots // 2), others)
         return max(1, slots - free)
     return max(1, int(_TOGETHER * default) - others)
 

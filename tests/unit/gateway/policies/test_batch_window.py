@@ -18,6 +18,7 @@ from weft_gateway.policies.batch_window import EXPECTED_S, by_use, credit
         (8, 2, inf, 4),
         (8, 5, 1.0, 3),
         (8, 50, 1.0, 1),
+        (4, 0, 1.0, 2),
         (32, 8, 1.0, 24),
         (32, 9, 1.0, 23),
         (1, 0, 1.0, 1),
