@@ -57,7 +57,8 @@ _READ_DEADLINES: Final = frozenset({"urgency", "qlm", "llf", "slack", "soonest"}
 # Queries before the measured ones. Every system starts with a warm cache and learned costs.
 _EARLIER: Final = 20
 _EARLIER_GAP_S: Final = 30.0
-_PAUSE_S: Final = 300.0
+# The measured queries begin a pause after the last earlier one.
+_BEGIN_S: Final = (_EARLIER - 1) * _EARLIER_GAP_S + 300.0
 ATTAINED: Final = 0.95
 # Constants of Weft were fixed with other seeds; the paper's seeds are 0, 1 and 2.
 FIRST_SEED: Final = 100
@@ -286,21 +287,35 @@ def alone(trace: str, preset: str, seed: int, count: int) -> Mapping[str, float]
     return {program.id: program.response_s for program in found.programs}
 
 
+def _rate(scene: Scene, seed: int) -> float:
+    """Return the programs a second, without the factors of a shift."""
+    rate = scene.rate or scene.load * _capacity(replace(scene, load=0.0), seed)
+    return rate / QUERIES.get(scene.trace, 1.0)
+
+
+def parts(scene: Scene, seed: int) -> list[float]:
+    """Return the instants at which the parts of a scene with a shift begin, and the end of the last
+    one. All parts take equally long. Seconds, as `ProgramRecord.arrival_s`.
+    """
+    factors = [float(factor) for factor in scene.shift.split(",")]
+    part_s = scene.programs / sum(_rate(scene, seed) * factor for factor in factors)
+    return [_BEGIN_S + number * part_s for number in range(len(factors) + 1)]
+
+
 def _arrivals(scene: Scene, seed: int) -> list[float]:
     earlier = [number * _EARLIER_GAP_S for number in range(_EARLIER)]
-    rate = scene.rate or scene.load * _capacity(replace(scene, load=0.0), seed)
-    rate /= QUERIES.get(scene.trace, 1.0)
+    rate = _rate(scene, seed)
     rng, count = stream(seed, "arrivals"), scene.programs
     if scene.shift:
+        begins = parts(scene, seed)
         factors = [float(factor) for factor in scene.shift.split(",")]
-        part_s = count / sum(rate * factor for factor in factors)
+        part_s = begins[1] - begins[0]
         times = stepped_arrivals(rng, rate, count, [(part_s, factor) for factor in factors])
     elif scene.bursts:
         times = bursty_arrivals(rng, rate, count)
     else:
         times = poisson_arrivals(rng, rate, count)
-    begin = earlier[-1] + _PAUSE_S
-    return [*earlier, *(begin + time for time in times)]
+    return [*earlier, *(_BEGIN_S + time for time in times)]
 
 
 @lru_cache(maxsize=16)
