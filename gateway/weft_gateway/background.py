@@ -47,7 +47,11 @@ class Background:
     @property
     def tasks(self) -> dict[str, Work]:
         """The background tasks by name."""
-        return {"batches": self.batches.run, "workflows": self.flows.run}
+        return {
+            "batches": self.batches.run,
+            "old_files": self.batches.keep_house,
+            "workflows": self.flows.run,
+        }
 
     async def aclose(self) -> None:
         """Stop everything, and release the folder."""

@@ -59,6 +59,10 @@ _ERRORS: Final = {
         "The gateway is shutting down, and this call exceeded the drain time. Try again.",
     ),
     "table_unavailable": (503, "The process table is unreachable. Try again shortly."),
+    "storage_unavailable": (
+        503,
+        "Files, batches and runs cannot be stored now. The gateway's log has the reason.",
+    ),
     "too_many_connections": (
         503,
         "The gateway has reached its connection limit. Try again shortly.",

@@ -128,7 +128,12 @@ def messages_router(
                 await write_lines(source, lines.path, longest, turns, tenant)
                 batches.add_file(tenant, file_id, "requests.jsonl", "batch_input", hidden=True)
                 lines.keep()
-        batch = batches.create(tenant, Api.ANTHROPIC, _MESSAGES, file_id, _DAY)
+        try:
+            batch = batches.create(tenant, Api.ANTHROPIC, _MESSAGES, file_id, _DAY)
+        except Exception:
+            # No route shows or deletes this file.
+            store.delete_file(file_id)
+            raise
         return anthropic_batch(batch)
 
     @api.get(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request
@@ -141,6 +142,11 @@ def install(app: FastAPI, failures: Failures) -> None:
     @app.exception_handler(TableUnavailable)
     async def own(request: Request, error: Exception) -> Response:
         return answer(failures.known(error) or errors.of("internal_error"), request.url.path)
+
+    @app.exception_handler(sqlite3.Error)
+    async def database(request: Request, error: sqlite3.Error) -> Response:
+        log.error("%s %s: the database refuses: %s", request.method, request.url.path, error)
+        return answer(errors.of("storage_unavailable"), request.url.path)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:

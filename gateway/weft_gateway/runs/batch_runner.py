@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ class BatchRunner:
         if active is not None and active.batch.status is Status.IN_PROGRESS:
             active.stop = active.stop or CANCELLED
             _enter(active.batch, Status.CANCELLING)
-            self.store.save(active.batch)
+            self._save(active.batch)
             self.sender.dispatch()
 
     def follow(self) -> None:
@@ -118,8 +119,7 @@ class BatchRunner:
         for active in self.active.values():
             left += active.batch.total - active.batch.completed - active.batch.failed
             if active.dirty:
-                active.dirty = False
-                self.store.save(active.batch)
+                active.dirty = not self._save(active.batch)
         self.metrics.batch_left.set(left)
 
     async def aclose(self) -> None:
@@ -143,24 +143,31 @@ class BatchRunner:
         """Index the input; continue after the results that exist. Never raises."""
         try:
             async with self._one:
+                await self.sender.look()
+                # No wait follows: a cancellation is either in the store that this reads, or finds
+                # an active batch.
                 active = await self.files.open(batch)
         except InputError as error:
-            self._failed(batch, error.found)
+            await self._failed(batch, error.found)
         except OSError as error:
             log.error("batch %s: its input cannot be read: %s", batch.id, error)
             what = f"The input file cannot be read: {error.strerror}."
-            self._failed(batch, [LineError("input_unreadable", what)])
+            await self._failed(batch, [LineError("input_unreadable", what)])
         else:
-            await self.sender.look()
             self.active[batch.id] = active
             self.sender.sources[batch.id] = _Lane(self, active)
-            self.store.save(batch)
+            self._save(batch)
             self.sender.dispatch()
 
-    def _failed(self, batch: Batch, found: list[LineError]) -> None:
+    async def _failed(self, batch: Batch, found: list[LineError]) -> None:
         batch.errors = found
-        _enter(batch, Status.FAILED)
-        self.store.save(batch)
+        await self._ended(batch, Status.FAILED)
+
+    async def _ended(self, batch: Batch, status: Status) -> None:
+        """Store the end, once the disk takes it."""
+        _enter(batch, status)
+        while not self._save(batch):  # noqa: ASYNC110
+            await asyncio.sleep(_DISK_PAUSE_S)
         self.metrics.batches.labels(batch.status.value).inc()
 
     # Sending
@@ -209,22 +216,29 @@ class BatchRunner:
         batch = active.batch
         try:
             _enter(batch, Status.FINALIZING, keep=bool(active.stop))
-            self.store.save(batch)
+            self._save(batch)
             await self.files.end(active)
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, sqlite3.Error) as error:
             log.error("batch %s: its results cannot be written: %s", batch.id, error)
             await asyncio.sleep(_DISK_PAUSE_S)
             active.ending = False
             return
         status = {EXPIRED: Status.EXPIRED, CANCELLED: Status.CANCELLED}
-        _enter(batch, status.get(active.stop, Status.COMPLETED))
-        self.store.save(batch)
+        await self._ended(batch, status.get(active.stop, Status.COMPLETED))
         del self.active[batch.id]
         del self.sender.sources[batch.id]
         active.close()
-        self.metrics.batches.labels(batch.status.value).inc()
         with suppress(TableUnavailable):
             await self.lifecycle.end(ProgramKey(batch.tenant, batch.id), time())
+
+    def _save(self, batch: Batch) -> bool:
+        """Store the state. A full disk does not end a batch: a later state replaces this one."""
+        try:
+            self.store.save(batch)
+        except sqlite3.Error as error:
+            log.error("batch %s: its state cannot be stored: %s", batch.id, error)
+            return False
+        return True
 
     def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -85,19 +85,24 @@ class Batches:
                 log.warning("no files and batches: %s", error.message)
 
     async def run(self) -> None:
-        """Become the owner of the folder; then send requests and delete old files. Runs until
-        cancelled.
-        """
+        """Become the owner of the folder; then send requests. Runs until cancelled."""
         while self._store is None or not self._store.own():
             await asyncio.sleep(_OWN_EVERY_S)
             if self._store is None and self.folder.is_dir():
                 with suppress(ApiError):
                     self._open()
-        housekeeping = asyncio.get_running_loop().create_task(self._keep_house())
-        try:
-            await self.runner.run()
-        finally:
-            housekeeping.cancel()
+        await self.runner.run()
+
+    async def keep_house(self) -> None:
+        """Delete old files while this process is the owner. Runs until cancelled."""
+        swept = count()
+        while True:
+            owner = self._store is not None and self._store.owner
+            if owner:
+                if next(swept) % _SWEEP_EVERY == 0:
+                    self.store.sweep()
+                self.delete_old(time())
+            await asyncio.sleep(_HOUSEKEEPING_S if owner else _OWN_EVERY_S)
 
     async def aclose(self) -> None:
         """Stop sending, and release the folder."""
@@ -128,13 +133,6 @@ class Batches:
         assert self.store
         assert self._runner is not None
         return self._runner
-
-    async def _keep_house(self) -> None:
-        for number in count():
-            if number % _SWEEP_EVERY == 0:
-                self.store.sweep()
-            self.delete_old(time())
-            await asyncio.sleep(_HOUSEKEEPING_S)
 
     def delete_old(self, now_s: float) -> None:
         """Delete the files and batches whose time is over. Files in use stay."""

@@ -24,6 +24,8 @@ from weft_gateway.workflows.requests import ChatRequest, LlmRequest
 
 # An answer of a call is some tokens; a larger one is an error of the server.
 _MAX_BYTES: Final = 16_777_216
+# More tokens than that are no count of one call.
+_MAX_TOKENS: Final = 1 << 40
 _CONNECT_S: Final = 10.0
 _MESSAGE: Final = 500
 _POOLS: Final = 8
@@ -256,18 +258,27 @@ def read_answer(body: bytes, *, whole: bool = False) -> Answer:
     """
     try:
         parsed = orjson.loads(body)
+        usage = _usage(parsed.get("usage") or {})
         message = parsed["choices"][0]["message"]
         text = "" if whole else message.get("content")
         if text is None:
-            raise CallFailed(Failure("no_content", "the answer contains no text"))
-        usage = parsed.get("usage") or {}
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        tokens = [usage.get("prompt_tokens"), cached, usage.get("completion_tokens")]
-        found = Usage(*(int(count or 0) for count in tokens))
-        return Answer(str(text), found, parsed if whole else None)
+            raise CallFailed(Failure("no_content", "the answer contains no text"), usage)
+        return Answer(str(text), usage, parsed if whole else None)
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         what = "the answer is not a chat completion"
         raise CallFailed(Failure("bad_answer", what)) from None
+
+
+def _usage(found: dict[str, Any]) -> Usage:
+    """Return the tokens that a server reports. Raises TypeError, ValueError or AttributeError if
+    they are no counts.
+    """
+    cached = (found.get("prompt_tokens_details") or {}).get("cached_tokens")
+    tokens = [found.get("prompt_tokens"), cached, found.get("completion_tokens")]
+    counts = [int(count or 0) for count in tokens]
+    if not all(0 <= count <= _MAX_TOKENS for count in counts):
+        raise ValueError
+    return Usage(*counts)
 
 
 async def _body(answer: httpx.Response) -> bytes:

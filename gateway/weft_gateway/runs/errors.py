@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft_gateway.workflows.commands import Failure
+from weft_gateway.workflows.commands import NO_USAGE, Failure, Usage
 
 
 class JobError(ValueError):
@@ -10,8 +10,9 @@ class JobError(ValueError):
 
 
 class CallFailed(Exception):
-    """A call or tool has failed for good."""
+    """A call or tool has failed for good. usage: the tokens of an answer that cannot be used."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, usage: Usage = NO_USAGE) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.usage = usage

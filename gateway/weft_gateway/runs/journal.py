@@ -23,6 +23,8 @@ import orjson
 VERSION: Final = "1"
 # Results that rows share (see `Record.row`).
 SHARED: Final = -1
+# The key of a record that has only the tokens of an answer without a result.
+SPENT: Final = ""
 # Records of one transaction: a large one would delay the first of its results.
 _MOST: Final = 512
 _SCHEMA: Final = """
@@ -101,6 +103,7 @@ class Journal:
         self._lock = _lock(path)
         try:
             self._reader = self._open()
+            self._connection = self._open()
             if resume:
                 self._check(about)
             else:
@@ -200,6 +203,7 @@ class Journal:
         if self._writer.is_alive():
             self._queue.put(None)
             self._writer.join()
+        self._connection.close()
         self._reader.close()
         if delete:
             for suffix in ("-wal", "-shm", "", "-lock"):
@@ -208,7 +212,6 @@ class Journal:
 
     def _write(self) -> None:
         """Write entries until None: each transaction takes all entries that wait."""
-        connection = self._open()
         ends = False
         while not ends:
             batch: list[_Entry] = []
@@ -219,16 +222,16 @@ class Journal:
                     break
                 batch.append(entry)
             if batch:
-                self._commit(connection, batch)
-        connection.close()
+                self._commit(batch)
 
-    def _commit(self, connection: sqlite3.Connection, batch: list[_Entry]) -> None:
+    def _commit(self, batch: list[_Entry]) -> None:
         failure: Exception | None = None
         try:
-            with connection:
+            with self._connection:
                 for entry in batch:
-                    _apply(connection, entry.work, entry.json)
-        except sqlite3.Error as error:
+                    _apply(self._connection, entry.work, entry.json)
+        # Such as OverflowError: the run would wait for ever for a thread that has died.
+        except Exception as error:
             failure = JournalError(f"{self.path}: {error}")
         assert self._loop is not None
         for entry in batch:

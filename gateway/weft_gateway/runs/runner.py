@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from weft_gateway.runs.caller import Caller
 from weft_gateway.runs.errors import CallFailed
-from weft_gateway.runs.journal import SHARED, Journal, Record, RowEnd, State
+from weft_gateway.runs.journal import SHARED, SPENT, Journal, Record, RowEnd, State
 from weft_gateway.runs.pace import Pace
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.commands import (
@@ -220,7 +220,8 @@ class Runner:
             value, usage, repeatable = await self._result(work)
         except CallFailed as error:
             if not self._closing:
-                self._carry_out(self._machine.failed(work.number, error.failure))
+                failed = self._machine.failed(work.number, error.failure, error.usage)
+                self._carry_out(failed)
         else:
             if not self._closing:
                 commands = self._machine.succeeded(work.number, value, usage, repeatable=repeatable)
@@ -257,6 +258,10 @@ class Runner:
             if not work.safe:
                 parts = list(error.failure)
                 await self._journal.write(Record(row, work.key, State.FAILED, parts))
+            if error.usage.total:
+                self.tokens += error.usage.total
+                spent = Record(row, SPENT, State.DONE, tokens=error.usage.total)
+                await self._journal.write(spent)
             raise
         if repeatable or not work.shared:
             record = Record(row, work.key, State.DONE, value, tokens)

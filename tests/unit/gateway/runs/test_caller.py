@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -166,8 +167,19 @@ def test_an_answer_that_is_no_completion_is_an_error(body: bytes) -> None:
 
 
 def test_an_answer_without_text_is_an_error() -> None:
-    with pytest.raises(CallFailed, match="no text"):
-        read_answer(b'{"choices": [{"message": {"content": null, "tool_calls": []}}]}')
+    body = b"""{"choices": [{"message": {"content": null, "tool_calls": []}}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 2000}}"""
+    with pytest.raises(CallFailed, match="no text") as error:
+        read_answer(body)
+    assert error.value.usage.total == 2009
+
+
+@pytest.mark.parametrize("count", [-1, 2**70, "x", [1]])
+def test_an_answer_with_an_impossible_usage_is_an_error(count: Any) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": count}
+    body = json.dumps({"choices": [{"message": {"content": "hi"}}], "usage": usage}).encode()
+    with pytest.raises(CallFailed, match="not a chat completion"):
+        read_answer(body)
 
 
 def test_a_request_that_is_not_json_is_an_error() -> None:

@@ -60,18 +60,21 @@ async def test_concurrent_writes_share_transactions(tmp_path):
         nonlocal commits
         commits += statement == "COMMIT"
 
-    connect = journal._open
-
-    def counted() -> sqlite3.Connection:
-        connection = connect()
-        connection.set_trace_callback(count)
-        return connection
-
-    journal._open = counted
+    journal._connection.set_trace_callback(count)
     writes = [journal.write(Record(n, "a", State.DONE, n)) for n in range(300)]
     await asyncio.gather(*writes)
     assert commits < 100
     assert journal.find(299, "a").value == 299
+    journal.close()
+
+
+async def test_an_error_of_the_writer_reaches_the_run(tmp_path):
+    journal = opened(tmp_path)
+    with pytest.raises(JournalError, match=r"out\.journal: .*too large"):
+        async with asyncio.timeout(30):
+            await journal.write(Record(0, "a", State.DONE, "x", 1 << 70))
+    await journal.write(Record(0, "a", State.DONE, "y", 1))
+    assert journal.find(0, "a").value == "y"
     journal.close()
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from support.waiting import until
+from weft_gateway.runs.budget import Budget
 from weft_gateway.runs.caller import Answer
+from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.journal import SHARED, Journal, JournalError, Record, State
 from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
-from weft_gateway.workflows.commands import ANY, Usage, Work
+from weft_gateway.workflows.commands import ANY, Failure, Usage, Work
 from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.graph import (
     InputType,
@@ -39,12 +41,15 @@ class Model:
         self.prompts: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.error: CallFailed | None = None
 
     async def call(self, work: Work, refused: Any) -> Answer:
         request = work.request
         assert isinstance(request, LlmRequest)
         self.prompts.append(request.messages[0][1])
         await self.gate.wait()
+        if self.error is not None:
+            raise self.error
         return Answer(request.messages[0][1].upper(), Usage(2, 0, 1))
 
     async def aclose(self) -> None:
@@ -113,6 +118,26 @@ async def test_known_answers_are_not_asked_again(tmp_path: Path) -> None:
     rows = await scene.run(resume=True)
     assert rows[0]["out"] == "sampled before"
     assert sorted(scene.model.prompts) == ["Q1", "Q2", "q1", "q2"]
+
+
+async def test_answers_without_text_count_for_the_budget(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, operator("a", llm("{{ q }}", 1)))
+    failure = CallFailed(Failure("no_content", "the answer contains no text"), Usage(2, 0, 1000))
+    scene.model.error = failure
+    scene.rows = [(n, {"q": f"q{n}"}) for n in range(20)]
+    journal = scene.journal()
+    machine = Dispatch(scene.workflow, {ANY: 2}, gate=Budget(tokens=5000))
+    runner = Runner(machine, iter(scene.rows), journal, scene.model, Tools(), {ANY: 2})
+    outcome = await runner.run()
+    assert outcome.reason == "tokens"
+    # A call without a limit reserves 1,024 tokens for its answer.
+    assert 3 <= len(scene.model.prompts) <= 4
+    spent = 1002 * len(scene.model.prompts)
+    assert runner.tokens == spent
+    journal.close()
+    journal = scene.journal(resume=True)
+    assert journal.counts()[2] == spent
+    journal.close()
 
 
 async def test_a_tool_that_was_interrupted_never_runs_again(tmp_path: Path, tool: Any) -> None:
