@@ -61,7 +61,7 @@ class Settings(BatchSettings):
         120.0, ge=1, description="call lease; unrenewed calls are closed, seconds"
     )
     balancer: Balancer = Field(Balancer.LOCALITY, description="how the gateway selects a replica")
-    balancer_alpha: float = Field(0.2, ge=0, le=1, description="alpha of the balancer `work`")
+    balancer_alpha: float = Field(0.0, ge=0, le=1, description="alpha of the balancer `work`")
     tuning: Tuning = Field(Tuning.OFF, description="when to tune alpha of the balancer `work`")
     locality_threshold_tokens: int = Field(
         2048, ge=0, description="longer prompts go to their program's home (Agentix 4.3), tokens"

@@ -182,5 +182,5 @@ FIGURE_10: Final = Experiment(
     headline=_alpha_headline,
     code=CODE,
     first_seed=FIRST_SEED,
-    order="slack",
+    order="urgency",
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from weft_bench.studies.cells import Cell, Measured, Setting, Values, cells
@@ -12,10 +11,10 @@ from weft_bench.studies.hexgen import (
     FIRST_SEED,
     OURS,
     REPRODUCTION,
-    SYSTEMS,
     Played,
     Scene,
     parts,
+    system_in,
 )
 from weft_bench.studies.hexgen_pools import CODE, NOTES, SEEDS
 from weft_bench.studies.show import Shown, mean, table
@@ -52,9 +51,9 @@ def measure(cell: Cell) -> Values:
     errors of `play_programs`.
     """
     settings: dict[str, Any] = dict(cell.settings)
-    system, seed = SYSTEMS[str(settings.pop("system"))], FIRST_SEED + cell.seed
+    name, seed = str(settings.pop("system")), FIRST_SEED + cell.seed
     scene = Scene(**settings)
-    played = Played(scene, replace(system, prefix_cache=scene.cache), seed)
+    played = Played(scene, system_in(scene, name), seed)
     begin_s, rise_s, fall_s, *_ = parts(scene, seed)
     spans = {
         "before": (begin_s, rise_s),

@@ -255,7 +255,8 @@ FIGURE_7: Final = Experiment(
         *NOTES,
         "100 queries in place of the paper's, whose number is not stated (80 beside single calls, "
         "200 of trace 4): at 5 to 30 queries/s every pool is overloaded within seconds",
-        "of the paper's rivals, vllm and ray; traces 5 and 6 differ in the number of single calls",
+        "with prefix cache only; of the paper's rivals, vllm and ray; traces 5 and 6 differ in the "
+        "number of single calls",
         "trace 4 runs on the derived presets of a dense 32B model; lengths of MAC-SQL and of "
         "single calls are Weft's choice",
     ),

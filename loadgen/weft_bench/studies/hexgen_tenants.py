@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from weft_bench.stats import mean as mean_of
@@ -21,6 +20,7 @@ from weft_bench.studies.hexgen import (
     SYSTEMS,
     Played,
     Scene,
+    system_in,
 )
 from weft_bench.studies.hexgen_pools import CODE, NOTES, SEEDS
 from weft_bench.studies.show import Shown, each, mean, over, table, under
@@ -109,9 +109,7 @@ def measure(cell: Cell) -> Values:
     factor, stages_left = _LIES[settings.pop("lie")]
     del settings["case"]
     scene = Scene(**settings)
-    system = replace(
-        SYSTEMS[name], prefix_cache=scene.cache, shared=_SHARED.get(name, Shared.UNKNOWN)
-    )
+    system = system_in(scene, name, shared=_SHARED.get(name, Shared.UNKNOWN))
     own = [_LOOSER if tenants == 2 and number else 1.0 for number in range(tenants)]
 
     def client(place: int) -> tuple[Client, float]:

@@ -58,14 +58,16 @@ def trace_of(
     )
 
 
-def tuned_alpha(found: Simulation, balancer: str, order: str) -> tuple[float, float, int]:
-    """Return the alpha that the gateway's tuner chooses after a simulation with alpha 0, by the
+def tuned_alpha(
+    found: Simulation, balancer: str, order: str, alpha: float
+) -> tuple[float, float, int]:
+    """Return the alpha that the gateway's tuner chooses after a simulation with `alpha`, by the
     paper's rule: the least replayed P95 of the latency. Also the CPU seconds of the replay's
     process, and its calls over all candidates.
 
     Raises ReplayError if the replay fails.
     """
-    trace = trace_of(found, balancer, order, Values(alpha=0.0), Objective.LATENCY)
+    trace = trace_of(found, balancer, order, Values(alpha=alpha), Objective.LATENCY)
     result = asyncio.run(replay(trace, Limits(within_s=_WITHIN_S)))
     return result.best.alpha or 0.0, result.cpu_s, result.calls
 

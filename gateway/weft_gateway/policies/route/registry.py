@@ -19,8 +19,9 @@ _SHARED_WEIGHT: Final = 1000.0
 # Approximate work of one agent call: some new prompt tokens, and a short answer on a context of
 # thousands. Twice this value splits hot documents for random differences in load.
 _CALL_TOKENS: Final = 512
-# HexGen-Flow's best values are 0.1 to 0.4, mostly 0.2 and 0.3 (figure 10).
-ALPHA: Final = 0.2
+# HexGen-Flow begins with this value and tunes it (section 4.3). Its best ones are 0.1 to 0.4
+# (figure 10); with a prefix cache, ours is 0.
+ALPHA: Final = 0.0
 _LEAST_USED: Final = {"least_used": (least_used, 1.0)}
 
 

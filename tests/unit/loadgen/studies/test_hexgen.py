@@ -9,9 +9,10 @@ from math import inf
 import pytest
 from weft_bench.studies.cells import Measured, cells, measured
 from weft_bench.studies.experiment import Experiment
-from weft_bench.studies.hexgen import SYSTEMS, Played, Scene, least_scale
+from weft_bench.studies.hexgen import SYSTEMS, Played, Scene, least_scale, system_in
 from weft_bench.studies.hexgen_pools import FIGURE_4, FIGURE_5, FIGURE_6, pooled
 from weft_bench.workloads.text2sql import SINGLE
+from weft_gateway.policies.route.registry import ALPHA
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,15 @@ def test_least_scale_makes_its_deadlines_just_attainable(
     found = least_scale(slowdown)
     assert slowdown(found) <= found
     assert found == pytest.approx(expected, rel=0.04)
+
+
+def test_the_papers_system_has_the_best_alpha_of_its_sweep():
+    cached, uncached = Scene("text2sql-3"), Scene("text2sql-3", cache=False)
+    assert system_in(cached, "hexgen").alpha < 0
+    assert ALPHA == 0.0
+    assert system_in(uncached, "hexgen").alpha == 0.1
+    assert system_in(uncached, "hexgen", alpha=0.4).alpha == 0.4
+    assert system_in(uncached, "flow", balancer="work").alpha < 0
 
 
 def test_search_does_not_follow_a_slowdown_that_falls_slowly():
