@@ -14,7 +14,7 @@ from weft_engine.step_cost import PrefillPace
 _SMOOTHING: Final = 0.1
 # Steps with fewer tokens were probably limited by the weights.
 _PREFILL_TOKENS: Final = 256
-# Steps before the first fit, and at most between two fits, each of which takes about 0.3 ms.
+# Steps before the first fit, and at most between two fits, each of which takes 0.3 to 0.7 ms.
 _FIRST_FIT: Final = 32
 _MOST_STEPS: Final = 512
 # A step fades to 1/e in 5,000 steps: each new one gets more weight.

@@ -17,7 +17,7 @@ docs/guides/batch-workflows.md. Reference of the format: docs/workflows.md.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -123,7 +123,7 @@ def llm(
     """
     if (user is None) == (not messages) or (messages and system is not None):
         raise WorkflowError("llm: needs 'user' with an optional 'system', or 'messages'")
-    names = _split(more)[2]
+    names = _split(more, _REQUEST)[2]
     before = [("system", text_of(system, names))] if system is not None else []
     before += [(role, text_of(one, names)) for role, one in messages]
     return _llm(tuple(before), user, name, more)
@@ -271,7 +271,7 @@ def _llm(
     name: str | None,
     more: Mapping[str, Any],
 ) -> LlmNode:
-    options, request, names = _split(more)
+    options, request, names = _split(more, _REQUEST)
     checked = _checked(LlmSpec, {"user": "", **request})
     messages = before if user is None else (*before, ("user", text_of(user, names)))
 
@@ -295,10 +295,14 @@ def _node(
     return Node(kind, name, body, tuple(parts), options, _line())
 
 
-def _split(more: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Reference]]:
-    """Return options of the operator, parameters of the request, and names in texts."""
+def _split(
+    more: Mapping[str, Any], parameters: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Reference]]:
+    """Return options of the operator, parameters of the request, and names in texts. parameters:
+    those that the operator has.
+    """
     options = {key: more[key] for key in _OPTIONS if key in more}
-    request = {key: more[key] for key in _REQUEST if key in more}
+    request = {key: more[key] for key in parameters if key in more}
     names = {key: one for key, one in more.items() if key not in options and key not in request}
     return options, request, _bindings(names)
 

@@ -238,6 +238,9 @@ def _analyze(counts: Any, plan: Any, took_s: float) -> None:
     for name, one in sorted(counts.items()):
         # An operator in a loop has the name `loop.operator` here.
         usage, guess = one.usage, plan.tallies.get(name.rpartition(".")[2])
+        if f"{name}[1]" in counts or name.endswith("]"):
+            # The cases of a branch are predicted together.
+            guess = None
         # Not all engines report it.
         hit = f"{usage.cached / usage.prompt:.0%}" if usage.cached else "-"
         figures = [str(one.calls), str(usage.prompt), hit, str(usage.output)]

@@ -62,7 +62,7 @@ class BatchSettings(BaseSettings):
         32,
         ge=1,
         le=65_536,
-        description="calls of batches in flight at a replica that does not report its slots",
+        description="calls of batches and runs in flight at a replica without reported slots",
     )
 
     workflow_bytes: int = Field(

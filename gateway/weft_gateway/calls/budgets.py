@@ -228,7 +228,9 @@ class Budgets:
             remaining, later_s = self._stated(named, later_s)
             p90 = remaining
         elif not stated:
-            path = f"{goal.scope.value}\n{kinds}"
+            # A unit's calls may use several models. Its path is learned under that of the first.
+            known = unit is not None and unit.begun_s == goal.begun_s
+            path = unit.path if unit is not None and known else f"{goal.scope.value}\n{kinds}"
             remaining, p90, rest_s, rest_p90_s = self._lengths.ahead(path, position)
         left_s = target_s - now_s
         budget_s, late, path_s = split(left_s, cost_s, remaining, later_s)

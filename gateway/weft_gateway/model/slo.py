@@ -130,17 +130,21 @@ NO_PLAN: Final = Plan()
 
 @record
 class CallBudget:
-    """A call's part of its program's deadline, as of its sending. Durations in seconds.
+    """A call's part of its program's deadline, as of its sending. Durations are in seconds.
 
-    target_s: Unix time. left_s: until the target, at most 0 if it has passed. budget_s: for this
-    call. cost_s: predicted, of prefill_s and answer_s; 0 if unknown. remaining: calls after this
-    one on the path. late: the predicted path does not fit into the time that is left. path_s:
-    predicted, of this call and the later ones, each like the calls of this stage. whole_s: the
-    same, each like the calls at its position; whole_p90_s: with the 90th percentiles of this call's
-    cost and of the number of the later ones. p90_s: 90th percentile of the cost, 0 if unknown.
-    fit_s: the cost without learned errors. tokens, tokens_p90: predicted for the answer.
-    remaining_p90: of the calls after this one. stated: the client stated the remaining path. kind:
-    names of the call's model, kind and stage, for the forecasts.
+    Target:
+      target_s: Unix time. left_s: until the target, at most 0 if it has passed.
+      budget_s: for this call. late: the predicted path does not fit into `left_s`.
+    Cost of this call, predicted:
+      cost_s: of prefill_s and answer_s; 0 if unknown. p90_s: 90th percentile, 0 if unknown.
+      fit_s: the cost without learned errors. tokens, tokens_p90: of the answer.
+    Path of this call and the later ones, predicted:
+      remaining, remaining_p90: the later calls. stated: the client stated them.
+      path_s: each later call costs as much as those of this stage.
+      whole_s: each later call costs as much as those at its position.
+      whole_p90_s: the same, with the 90th percentiles of this call's cost and of the later calls.
+    Forecast:
+      kind: names of the call's model, kind and stage.
     """
 
     slo: str

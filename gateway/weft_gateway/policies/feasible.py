@@ -21,8 +21,9 @@ class Verdict(StrEnum):
 
 def path_s(found: CallBudget, wait_s: float) -> float:
     """Return the seconds that a program's path may take after this wait: the median, with a margin
-    up to the 90th percentile. The margin is at most the wait. Later calls wait as well, which no
-    forecast includes. Without a wait, a refusal would help no other program, so the median counts.
+    up to the 90th percentile. The margin is at most the wait. Forecasts do not include the waits of
+    later calls; the margin stands for them. Without a wait, a refusal helps no other program, so
+    the median is used.
     """
     return found.whole_s + min(wait_s, max(0.0, found.whole_p90_s - found.whole_s))
 

@@ -109,15 +109,16 @@ class PathLengths:
                 counts.extend([0, 0] for _ in range(position + 1 - len(counts)))
             counts[position][column] += 1
             path.events += 1
-            self._paths.move_to_end(name)
-        self._paths.move_to_end(ALL)
-        if len(self._paths) > _MAX_KINDS:
-            self._paths.popitem(last=False)
 
     def _path(self, name: str) -> _Path:
         path = self._paths.get(name)
         if path is None:
             path = self._paths[name] = _Path()
+        self._paths.move_to_end(name)
+        if len(self._paths) > _MAX_KINDS:
+            # Each sample of a kind is also one of all programs.
+            self._paths.move_to_end(ALL)
+            self._paths.popitem(last=False)
         return path
 
 

@@ -160,6 +160,9 @@ class HttpCaller:
     async def _get(self, path: str) -> dict[str, Any]:
         try:
             answer = await self._client.get(f"{self._base}{path}", timeout=_CONNECT_S)
+            if answer.status_code in (401, 403):
+                why = _message(answer.content) or answer.reason_phrase
+                raise JobError(f"{self._base} refuses the key in OPENAI_API_KEY: {why}")
             parsed = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
             parsed = {}

@@ -43,7 +43,7 @@ from weft_gateway.runs.flow_wire import (
 from weft_gateway.runs.flow_wire import Answer as Answered
 from weft_gateway.runs.job import Job
 from weft_gateway.runs.job import Opened as OpenedJob
-from weft_gateway.runs.journal import JournalError
+from weft_gateway.runs.journal import JournalError, JournalLocked
 from weft_gateway.runs.rows import RowsError, write_output
 from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
@@ -134,7 +134,7 @@ class FlowRun:
             resume = job.journal_path.exists()
             try:
                 return await asyncio.to_thread(OpenedJob, job, resume=resume)
-            except JournalError:
+            except JournalLocked:
                 tries += 1
                 if tries == _LOCK_TRIES:
                     raise

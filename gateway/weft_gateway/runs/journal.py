@@ -42,6 +42,10 @@ class JournalError(Exception):
     """The journal cannot be used. The message says why and what to do."""
 
 
+class JournalLocked(JournalError):
+    """Another process uses the journal."""
+
+
 class State(IntEnum):
     """INTENT: the tool may have run. DONE: the value is known. FAILED: a tool that must not run
     twice has failed; the value is the failure.
@@ -242,12 +246,16 @@ def _lock(path: Path) -> int:
     """Return the descriptor of a file whose lock keeps other processes off the journal. The
     lock has a separate file: closing a descriptor of the journal would release SQLite's locks.
     """
-    descriptor = os.open(path.with_name(path.name + "-lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    place = path.with_name(path.name + "-lock")
+    try:
+        descriptor = os.open(place, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise JournalError(f"{path}: another process continues this run") from None
+        raise JournalLocked(f"{path}: another process continues this run") from None
     return descriptor
 
 

@@ -124,6 +124,11 @@ class Input:
             is_flag = isinstance(value, bool) and kind in ("int", "float")
             if expected is not None and (not isinstance(value, expected) or is_flag):
                 return f"input {name!r} must be of type {kind}, is {type(value).__name__}"
+            if self._parquet:
+                try:
+                    json.dumps(value)
+                except TypeError as error:
+                    return f"input {name!r} is not JSON: {error}; convert it to text or a number"
         return ""
 
 

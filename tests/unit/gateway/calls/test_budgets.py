@@ -92,6 +92,31 @@ def test_later_calls_of_the_kind_leave_less_for_each() -> None:
     assert parts == [pytest.approx(60 / n, rel=0.05) for n in (4, 3, 2, 1)]
 
 
+def test_a_unit_that_uses_several_models_has_one_path() -> None:
+    budgets = Budgets()
+
+    def opened(program: str, number: int, system: str, model: str) -> Call:
+        one = call(program, path_calls=number, system=system)
+        one.model = model
+        budgets.opened(one)
+        return one
+
+    for number in range(40):
+        for position in range(20):
+            opened(f"long-{number}", position, "long", "big")
+        budgets.ended(ProgramKey("t", f"long-{number}"))
+    for number in range(2 * MIN_SAMPLES):
+        for position, model in enumerate(("big", "small", "small")):
+            opened(f"short-{number}", position, "short", model)
+        budgets.ended(ProgramKey("t", f"short-{number}"))
+    found = []
+    for position, model in enumerate(("big", "small", "small")):
+        budget = budgets.of(opened("new", position, "short", model))
+        assert budget is not None
+        found.append(budget.remaining)
+    assert found == [2, 1, 0]
+
+
 def test_budget_has_the_predicted_path() -> None:
     budgets = Budgets()
     for number in range(MIN_SAMPLES):

@@ -131,6 +131,16 @@ async def test_the_only_model_is_the_default() -> None:
         await caller.aclose()
 
 
+async def test_a_refused_key_is_named() -> None:
+    error = {"error": {"message": "unknown key", "code": "invalid_api_key"}}
+    with scripted(lambda _: (401, error)) as server:
+        caller = HttpCaller(server.url, "run-1", api_key="wrong")
+        for ask in (caller.only_model, caller.servers):
+            with pytest.raises(JobError, match="refuses the key in OPENAI_API_KEY: unknown key"):
+                await ask()
+        await caller.aclose()
+
+
 async def test_each_replica_has_a_program_whose_calls_ask_for_it() -> None:
     replicas = [
         {"name": "a", "healthy": True, "slots": 16, "models": ["m"], "costs": COSTS},

@@ -78,6 +78,11 @@ async def test_an_error_of_the_writer_reaches_the_run(tmp_path):
     journal.close()
 
 
+async def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(JournalError, match=r"missing/out\.journal: No such file"):
+        opened(tmp_path / "missing")
+
+
 async def test_only_the_same_work_can_be_resumed(tmp_path):
     with pytest.raises(JournalError, match="no journal to resume"):
         opened(tmp_path, resume=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,17 @@ def test_a_repeated_column_of_parquet_is_named(tmp_path: Path) -> None:
     parquet.write_table(table, tmp_path / "in.parquet")
     with pytest.raises(RowsError, match="the column 'q' appears twice"):
         Input(tmp_path / "in.parquet", {"q": "str"}).scan()
+
+
+@pytest.mark.parametrize("value", [Decimal("1.5"), b"x", datetime(2026, 1, 1)])
+def test_a_value_of_parquet_that_json_lacks_is_named(tmp_path: Path, value: Any) -> None:
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    table = pyarrow.Table.from_pylist([{"price": value, "unused": value}])
+    parquet.write_table(table, tmp_path / "in.parquet")
+    with pytest.raises(RowsError, match=r"row 1: input 'price' is not JSON: .*convert it"):
+        Input(tmp_path / "in.parquet", {"price": "any"}).scan()
 
 
 def test_parquet_without_pyarrow_names_the_extra(

@@ -137,3 +137,19 @@ def test_a_graph_runs(tmp_path: Path) -> None:
     assert graph.run(rows, out=out) == w.Result("done", 2, 0, 0)
     found = [json.loads(line) for line in out.read_text().splitlines()]
     assert [one["text"] for one in found] == ["1+2", ""]
+
+
+def test_names_of_texts_may_be_those_of_parameters() -> None:
+    seed = w.input("seed")
+    made = w.format("{{ seed }}", seed=seed, name="text")
+    query = w.sql("select {{ model }}", model=seed, name="query")
+    text, sql = w.build(a=made, b=query).workflow.operators
+    assert (text.body.template.bindings, sql.body.query.bindings) == (
+        {},
+        {"model": "seed"},
+    )
+
+
+def test_a_parameter_of_a_request_is_refused_elsewhere() -> None:
+    with pytest.raises(WorkflowError, match="temperature"):
+        w.build(a=w.format("hi", temperature=1))
