@@ -20,8 +20,11 @@ from weft_bench.report.figures import refuse
 from weft_bench.report.page import conclude
 from weft_bench.stack.local import StackError, stack_at
 from weft_bench.studies.cells import Estimate, estimate, geometric
+from weft_bench.studies.experiment import Goal
 
 _LATE: Final = 0.01
+_FIGURES: Final = {SECONDS: SECONDS, COMPUTED: "computed prompt tokens"}
+_NO_GOALS: Final = "no goal of this project is for this workload on these engines"
 _NUMBERS: Final = {2: "two", 4: "four"}
 _COLUMNS: Final = (
     "rows", "system", "seconds", "weft run over it", "computed prompt tokens",
@@ -66,6 +69,7 @@ def run(options: WorkflowsOptions) -> int:
         cell["answers"] = blake2b(json.dumps(cell["answers"]).encode(), digest_size=8).hexdigest()
     kind = "emulated" if options.emulated else "real"
     count = _NUMBERS.get(options.replicas, str(options.replicas))
+    all_goals = goals(cells, options)
     return conclude(
         command_of(options),
         f"{workload.title}, {count} {kind} replicas",
@@ -74,6 +78,7 @@ def run(options: WorkflowsOptions) -> int:
         shown,
         missed(cells, options),
         options.json_file,
+        [str(goal) for goal in all_goals if goal.met] if all_goals else [_NO_GOALS],
     )
 
 
@@ -211,11 +216,16 @@ def missed(cells: Sequence[Cell], options: WorkflowsOptions) -> list[str]:
             found.append(f"{of}: {unlike} of {len(same)} answers differ")
         if one.played.late > _LATE:
             found.append(f"{of}: the machine was too slow: {one.played.late:.1%} late")
-    for order in _orders(cells):
-        for system, goals in WORKLOADS[options.workload].goals[options.emulated].items():
-            for name, goal in goals.items():
-                ratio = over(cells, order, system, name)
-                if not ratio.middle <= goal:
-                    what = "computed prompt tokens" if name == COMPUTED else SECONDS
-                    found.append(f"{order}, over {system}: {what} {ratio}, goal {goal:g}")
-    return found
+    return found + [
+        str(goal).removeprefix("missed: ") for goal in goals(cells, options) if not goal.met
+    ]
+
+
+def goals(cells: Sequence[Cell], options: WorkflowsOptions) -> list[Goal]:
+    """Return the goals of the workload."""
+    return [
+        Goal(f"{order}, over {system}: {_FIGURES[name]}", over(cells, order, system, name), limit)
+        for order in _orders(cells)
+        for system, limits in WORKLOADS[options.workload].goals[options.emulated].items()
+        for name, limit in limits.items()
+    ]

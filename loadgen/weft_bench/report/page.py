@@ -85,6 +85,12 @@ def write(path: Path, found: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
+def _rest(missed: Sequence[str], met: Sequence[str] | None) -> Sequence[str]:
+    if met is None:
+        return [] if missed else ["all goals are met"]
+    return met
+
+
 def conclude(
     command: str,
     title: str,
@@ -93,10 +99,12 @@ def conclude(
     cells: Sequence[Mapping[str, Any]],
     missed: Sequence[str],
     json_file: str,
+    met: Sequence[str] | None = None,
 ) -> int:
     """Print the tables, write them with their cells, and list the missed goals.
 
-    Returns the exit status: 1 if a goal is missed. tables: in the format of `markdown`, so that
+    Returns the exit status: 1 if a goal is missed. met: sentences about the other goals; None if
+    one sentence is enough. tables: in the format of `markdown`, so that
     the pages of results show the same ones.
     """
     document = {
@@ -106,7 +114,7 @@ def conclude(
         "kind": kind,
         **origin(command, ROOT),
         "tables": list(tables),
-        "findings": [f"missed: {one}" for one in missed] or ["all goals are met"],
+        "findings": [*(f"missed: {one}" for one in missed), *_rest(missed, met)],
         "cells": list(cells),
     }
     show(document)
