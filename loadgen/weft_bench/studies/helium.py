@@ -43,6 +43,9 @@ _CODE: Final = (
     "loadgen/weft_bench/planner",
     "loadgen/weft_bench/workflows",
 )
+_PLANNER: Final = (
+    "weft is the planner, which is a part of the bench; weft run has a simpler plan (helium-t3)"
+)
 _NOTES: Final = (
     "engines are an eighth of an A100's in slots, cache, tokens and fixed time of a step, "
     "and batches an eighth of the paper's: times are an eighth, ratios are kept, and static "
@@ -190,7 +193,7 @@ def _predictions(found: Measured) -> Table:
 
 TABLE_2: Final = Experiment(
     name="helium-t2",
-    title="Batches of six workflows under seven systems",
+    title="Batches of Helium's workflows under its rivals",
     source="Helium, Table 2 and Figures 5 and 7",
     published="latency relative to Helium, average: vLLM query by query 66.27, operator by "
     "operator 1.25, LangGraph 1.28, Parrot 1.44, KVFlow 1.32",
@@ -203,7 +206,7 @@ TABLE_2: Final = Experiment(
     tables=lambda found: (
         [_table(found, "time of a batch", _OURS), _predictions(found)] if found else []
     ),
-    notes=_NOTES,
+    notes=(*_NOTES, _PLANNER),
     headline=lambda found: _headline(
         found, _OURS, ("random", "helium"), "time of a batch over the other's; less is better"
     ),
@@ -226,7 +229,7 @@ TABLE_4: Final = Experiment(
     ),
     measure=measure,
     tables=lambda found: [_table(found, "time of a batch", _SCHEDULES[-1])] if found else [],
-    notes=_NOTES,
+    notes=(*_NOTES, _PLANNER),
     headline=lambda found: _headline(
         found,
         _SCHEDULES[-1],

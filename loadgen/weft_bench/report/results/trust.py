@@ -25,14 +25,11 @@ def kinds(material: Material) -> str:
             f"emulated over virtual mean: {min(ratios):.2f} to {max(ratios):.2f} "
             "([agreement](#agreement-of-virtual-and-emulated))"
         )
-    by_kind = {kind: f"[peers](results/peers-{kind}.md)" for kind in material.peers}
+    pages = {kind: [f"[peers](results/peers-{kind}.md)"] for kind in material.peers}
+    for name, document in material.tables.items():
+        kind = str(document["kind"]).partition(",")[0]
+        pages.setdefault(kind, []).append(f"[{name}](results/{name}.md)")
     experiments = Counter(one.experiment.kind for one in material.results.values())
-    other = {
-        name: f"[{name}](results/{name}.md)"
-        for name in ("tenants", "attack")
-        if name in material.tables
-    }
-    real = [one for one in (by_kind.get("real"), other.get("tenants")) if one]
     gpu = sorted(name for name in material.others if name.startswith("gpu"))
     rows = [
         (
@@ -47,14 +44,14 @@ def kinds(material: Material) -> str:
             "vLLM's server with its scheduler, the gateway, the other proxies, HTTP, in real time",
             "the device: it computes no tokens and takes the time of the cost model",
             "against a GPU: unknown",
-            by_kind.get("emulated", _NONE),
+            ", ".join(pages.get("emulated", ())) or _NONE,
         ),
         (
             "real, CPU",
             "everything, with a small model",
             "nothing, but a CPU has other costs than a GPU",
             "-",
-            ", ".join(real) or _NONE,
+            ", ".join(pages.get("real", ())) or _NONE,
         ),
         (
             "real, GPU",
