@@ -135,7 +135,8 @@ def same_answer_key(read: Mapping[str, Any], endpoint: str) -> bytes:
     if endpoint != _EMBEDDINGS and not _is_greedy(read):
         return b""
     try:
-        text = orjson.dumps(read, option=orjson.OPT_SORT_KEYS)
+        # Models see the order inside of values, such as that of a JSON schema.
+        text = orjson.dumps(dict(sorted(read.items())))
     except TypeError:
         return b""
     return blake2b(text, digest_size=16).digest()

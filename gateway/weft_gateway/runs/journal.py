@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-VERSION: Final = "1"
+VERSION: Final = "2"
 # Results that rows share (see `Record.row`).
 SHARED: Final = -1
 # The key of a record that has only the tokens of an answer without a result.
@@ -98,14 +98,15 @@ class Journal:
         resumed run finds none, or if the journal belongs to other work.
         """
         self.path = path
-        if resume and not path.exists():
-            raise JournalError(f"{path}: no journal to resume; run without --resume")
-        if not resume and path.exists():
-            raise JournalError(
-                f"{path}: a run was interrupted here; continue it with --resume, or delete the file"
-            )
         self._lock = _lock(path)
         try:
+            if resume and not path.exists():
+                raise JournalError(f"{path}: no journal to resume; run without --resume")
+            if not resume and path.exists():
+                raise JournalError(
+                    f"{path}: a run was interrupted here; continue it with --resume, or delete the "
+                    "file"
+                )
             self._reader = self._open()
             self._connection = self._open()
             if resume:
@@ -115,6 +116,8 @@ class Journal:
                 self._reader.executemany("INSERT INTO about VALUES (?, ?)", rows)
                 self._reader.commit()
         except (sqlite3.Error, JournalError) as error:
+            if not path.exists():
+                _lock_of(path).unlink(missing_ok=True)
             os.close(self._lock)
             text = str(error)
             raise JournalError(text if str(path) in text else f"{path}: {text}") from None
@@ -186,13 +189,11 @@ class Journal:
         return found is not None
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the outputs of all finished rows in the order of the input."""
-        reader = self._open()
-        try:
-            for (line,) in reader.execute("SELECT line FROM rows ORDER BY number"):
-                yield orjson.loads(line)
-        finally:
-            reader.close()
+        """Yield the outputs of all finished rows in the order of the input, also if the file was
+        deleted meanwhile.
+        """
+        for (line,) in self._reader.execute("SELECT line FROM rows ORDER BY number"):
+            yield orjson.loads(line)
 
     def counts(self) -> tuple[int, int, int]:
         """Return the finished rows, those of them that failed, and the tokens spent."""
@@ -242,20 +243,23 @@ class Journal:
             self._loop.call_soon_threadsafe(_settle, entry.committed, failure)
 
 
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + "-lock")
+
+
 def _lock(path: Path) -> int:
     """Return the descriptor of a file whose lock keeps other processes off the journal. The
     lock has a separate file: closing a descriptor of the journal would release SQLite's locks.
     """
-    place = path.with_name(path.name + "-lock")
     try:
-        descriptor = os.open(place, os.O_CREAT | os.O_RDWR, 0o600)
+        descriptor = os.open(_lock_of(path), os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise JournalLocked(f"{path}: another process continues this run") from None
+        raise JournalLocked(f"{path}: another process runs this; wait for its end") from None
     return descriptor
 
 

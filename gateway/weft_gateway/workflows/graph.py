@@ -298,18 +298,26 @@ def in_order(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     return tuple(named[name] for name in sorter.static_order())
 
 
+# Fields of nodes and requests that are JSON values and no names.
+_VALUES: Final = frozenset({"body", "json", "state"})
+
+
 def digest(node: Any) -> str:
     """Return a digest of a node or value, in hex, without lines and user-written sources."""
-    text = json.dumps(plain(node), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps(plain(node), separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def plain(node: Any) -> Any:
-    """Return a node as JSON: the same for equal nodes."""
+    """Return a node as JSON: the same for equal nodes.
+
+    The order of keys inside values is kept: models and tools see it, for example that of a JSON
+    schema. So are 1 and 1.0 different values.
+    """
     if isinstance(node, Template):
         return {"": "Template", "parts": node.canonical()}
     if is_dataclass(node) and not isinstance(node, type):
-        found = {one.name: plain(getattr(node, one.name)) for one in fields(node) if one.compare}
+        found = {one.name: plain(_sorted(node, one.name)) for one in fields(node) if one.compare}
         if isinstance(node, Workflow):
             found["operators"] = sorted(found["operators"], key=lambda one: one["name"])
         if isinstance(node, Loop):
@@ -319,9 +327,15 @@ def plain(node: Any) -> Any:
         return {str(key): plain(one) for key, one in node.items()}
     if isinstance(node, list | tuple):
         return [plain(one) for one in node]
-    if isinstance(node, float) and node.is_integer():
-        return int(node)
     return node
+
+
+def _sorted(node: Any, name: str) -> Any:
+    """Return a part of a node. Names in it, such as parameters, have no order."""
+    part = getattr(node, name)
+    if isinstance(part, Mapping) and name not in _VALUES:
+        return dict(sorted(part.items()))
+    return part
 
 
 def _body_names(body: Body) -> set[str]:

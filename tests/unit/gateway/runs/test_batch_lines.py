@@ -82,3 +82,9 @@ def test_requests_that_cannot_be_part_of_a_batch() -> None:
 
 def test_digests_of_custom_ids() -> None:
     assert len({id_digest(text) for text in ("a", "b", "\ud800", "")}) == 4
+
+
+def test_the_order_inside_a_schema_is_part_of_the_request() -> None:
+    one = chat("a", temperature=0, response_format={"reason": 1, "score": 2})
+    other = chat("a", temperature=0, response_format={"score": 2, "reason": 1})
+    assert same_answer_key(one, CHAT) != same_answer_key(other, CHAT)

@@ -7,7 +7,15 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from weft_gateway.runs.journal import SHARED, Journal, JournalError, Record, RowEnd, State
+from weft_gateway.runs.journal import (
+    SHARED,
+    Journal,
+    JournalError,
+    JournalLocked,
+    Record,
+    RowEnd,
+    State,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +84,26 @@ async def test_an_error_of_the_writer_reaches_the_run(tmp_path):
     await journal.write(Record(0, "a", State.DONE, "y", 1))
     assert journal.find(0, "a").value == "y"
     journal.close()
+
+
+async def test_a_journal_that_runs_is_not_said_to_be_interrupted(tmp_path):
+    journal = opened(tmp_path)
+    for resume in (False, True):
+        with pytest.raises(JournalLocked, match="another process runs this"):
+            opened(tmp_path, resume=resume)
+    journal.close(delete=True)
+    with pytest.raises(JournalError, match="no journal to resume"):
+        opened(tmp_path, resume=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_deleted_journal_still_gives_its_rows(tmp_path):
+    journal = opened(tmp_path)
+    await journal.write(RowEnd(0, False, {"row": 0}))
+    journal.path.unlink()
+    await journal.write(RowEnd(1, False, {"row": 1}))
+    assert list(journal.rows()) == [{"row": 0}, {"row": 1}]
+    journal.close(delete=True)
 
 
 async def test_a_folder_that_cannot_be_written_is_named(tmp_path):

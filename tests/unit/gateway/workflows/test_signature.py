@@ -29,9 +29,36 @@ def test_signatures_tell_requests_apart() -> None:
         SqlRequest("db", "a"),
     ]
     assert signature(base) == signature(
-        LlmRequest(PROMPT, "m", {"max_tokens": 5, "temperature": 0.0})
+        LlmRequest(PROMPT, "m", {"max_tokens": 5, "temperature": 0})
     )
     assert len({signature(one) for one in [base, *others]}) == 8
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # SQLite divides integers and floats differently.
+        (
+            SqlRequest("db", "select 7 / :a", {"a": 2}),
+            SqlRequest("db", "select 7 / :a", {"a": 2.0}),
+        ),
+        (PythonRequest("m:f", (1,)), PythonRequest("m:f", (1.0,))),
+        (PythonRequest("m:f", (0.0,)), PythonRequest("m:f", (-0.0,))),
+        (PythonRequest("m:f", (1,)), PythonRequest("m:f", (True,))),
+        # The order of a schema is that of the answer.
+        (
+            LlmRequest(PROMPT, "m", GREEDY | {"response_format": {"a": 1, "b": 2}}),
+            LlmRequest(PROMPT, "m", GREEDY | {"response_format": {"b": 2, "a": 1}}),
+        ),
+        (PythonRequest("m:f", ({"a": 1, "b": 2},)), PythonRequest("m:f", ({"b": 2, "a": 1},))),
+        (
+            HttpRequest("PUT", "u", {}, {"a": 1, "b": 2}),
+            HttpRequest("PUT", "u", {}, {"b": 2, "a": 1}),
+        ),
+    ],
+)
+def test_values_that_are_not_the_same_json_differ(one: Request, other: Request) -> None:
+    assert signature(one, idempotent=True) != signature(other, idempotent=True)
 
 
 @pytest.mark.parametrize(
