@@ -104,7 +104,7 @@ async def run(
             gate=budget,
         )
         runner = Runner(machine, opened.rows(), journal, caller, tools, windows)
-        with watch(runner, opened.stop - opened.start):
+        with watch(runner, opened.total):
             outcome = await runner.run()
         if outcome.reason == "done":
             opened.write()

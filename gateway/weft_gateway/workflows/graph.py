@@ -92,8 +92,8 @@ class Python:
 @dataclass(frozen=True, slots=True)
 class Sql:
     """A query on a configured connection. parameters: values that the database binds by name.
-    write: whether it changes the database; a write is never coalesced, and ends the reuse of
-    earlier reads on its connection.
+    write: whether it changes the database; neither a write nor a read of a database that the
+    workflow writes to is shared.
     """
 
     connection: str
