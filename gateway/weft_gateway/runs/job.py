@@ -14,16 +14,13 @@ from weft_gateway.runs.journal import Journal
 from weft_gateway.runs.rows import Input, RowsError, check_output, write_output
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.graph import (
-    Body,
-    Branch,
     Http,
     LangGraph,
     Llm,
-    Loop,
-    Operator,
     Python,
     Sql,
     Workflow,
+    bodies,
 )
 from weft_gateway.workflows.shards import group_columns, group_numbers, part_of
 
@@ -136,16 +133,6 @@ def models_of(workflow: Workflow) -> tuple[str, ...]:
 def needs_model(workflow: Workflow) -> bool:
     """Whether an LLM operator has no model."""
     return "" in models_of(workflow)
-
-
-def bodies(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, Body]]:
-    """Yield each body with the innermost operator around it."""
-    for one in operators:
-        yield one, one.body
-        if isinstance(one.body, Loop):
-            yield from bodies(one.body.body)
-        elif isinstance(one.body, Branch):
-            yield from ((one, case.body) for case in one.body.cases)
 
 
 def _check_columns(workflow: Workflow) -> None:

@@ -16,7 +16,6 @@ from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.job import (
     Job,
     Opened,
-    bodies,
     check_tools,
     makes_calls,
     models_of,
@@ -29,7 +28,7 @@ from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.commands import ANY
 from weft_gateway.workflows.costs import Replica, relative_speeds
 from weft_gateway.workflows.dispatch import Counts, Dispatch
-from weft_gateway.workflows.graph import LangGraph, Workflow
+from weft_gateway.workflows.graph import LangGraph, Workflow, bodies
 from weft_gateway.workflows.groups import Grouped
 from weft_gateway.workflows.rewrite import rewrite
 from weft_gateway.workflows.windows import PER_SLOT

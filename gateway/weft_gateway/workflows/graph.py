@@ -287,6 +287,22 @@ def templates(body: Body) -> Iterator[Template]:
                 yield from templates(case.body)
 
 
+def bodies(operators: Iterable[Operator]) -> Iterator[tuple[Operator, Body]]:
+    """Yield each body, also inside of loops and branches, with the innermost operator around it."""
+    for one in operators:
+        yield one, one.body
+        if isinstance(one.body, Loop):
+            yield from bodies(one.body.body)
+        elif isinstance(one.body, Branch):
+            yield from ((one, case.body) for case in one.body.cases)
+
+
+def written(workflow: Workflow) -> frozenset[str]:
+    """Return the connections that a workflow writes to. A read there depends on its time."""
+    every = (body for _, body in bodies(workflow.operators))
+    return frozenset(body.connection for body in every if isinstance(body, Sql) and body.write)
+
+
 def in_order(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """Sort topologically. Names without an operator are columns. Raises graphlib.CycleError, whose
     second argument is the cycle.

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from weft_gateway.workflows.evaluate import Task, evaluate
-from weft_gateway.workflows.graph import Loop, Operator, Sql, Workflow, digest
+from weft_gateway.workflows.graph import Loop, Operator, Workflow, digest, written
 from weft_gateway.workflows.requests import LlmRequest, SqlRequest
-from weft_gateway.workflows.rewrite import bodies
 from weft_gateway.workflows.signature import signature
 
 # Of an answer without `max_tokens`.
@@ -84,12 +83,7 @@ class _Executor:
         self._answers: dict[str, Any] | None = {} if merges else None
         self._prefixes: set[int] = set()
         self._lists = _lists(workflow.operators)
-        self._written = {
-            body.connection
-            for one in workflow.operators
-            for _, body in bodies(one)
-            if isinstance(body, Sql) and body.write
-        }
+        self._written = written(workflow)
 
     def __call__(self, task: Task) -> Any:
         tally = self._tallies.setdefault(task.operator.name, Figures())
