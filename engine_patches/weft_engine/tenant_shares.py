@@ -192,10 +192,6 @@ class TenantShares(TenantLoads):
         """The sum of the weights of the active tenants."""
         return self._weights
 
-    def portion(self, tenant: str) -> float:
-        """Return the part of the engine that is an active tenant's, by weight."""
-        return self._tenants[tenant].weight / self._weights
-
     def left_within(self, seconds: float) -> bool:
         """Whether a tenant's last sequence left the engine within this many busy seconds."""
         last = next(reversed(self._idle.values()), None)

@@ -14,7 +14,8 @@ from weft_gateway.api.files import declared_size, page
 from weft_gateway.api.uploads import Upload
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
-from weft_gateway.runs.batch_requests import write_lines
+from weft_gateway.runs.batch_input import MAX_LINES
+from weft_gateway.runs.batch_requests import CUSTOM_ID, write_lines
 from weft_gateway.runs.batch_results import anthropic_batch, openai_batch
 from weft_gateway.runs.batch_store import Api
 from weft_gateway.runs.batches import Batches
@@ -33,14 +34,14 @@ _REQUESTS: Final[dict[str, Any]] = {
                         "requests": {
                             "type": "array",
                             "minItems": 1,
-                            "maxItems": 50_000,
+                            "maxItems": MAX_LINES,
                             "items": {
                                 "type": "object",
                                 "required": ["custom_id", "params"],
                                 "properties": {
                                     "custom_id": {
                                         "type": "string",
-                                        "pattern": "^[A-Za-z0-9_-]{1,64}$",
+                                        "pattern": f"^{CUSTOM_ID.pattern}$",
                                     },
                                     "params": {"type": "object"},
                                 },

@@ -22,7 +22,7 @@ from weft_gateway.api.stories import EventStream
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.errors import ApiError
-from weft_gateway.runs.flow_store import ENDED, Run, RunStatus, StoredWorkflow
+from weft_gateway.runs.flow_store import Run, RunStatus, StoredWorkflow
 from weft_gateway.runs.flows import Flows, Wanted
 from weft_gateway.telemetry.listeners import Listeners
 
@@ -57,7 +57,6 @@ def workflow_json(workflow: StoredWorkflow) -> dict[str, Any]:
 
 def run_json(run: Run) -> dict[str, Any]:
     """Return a run (`schemas.Run`)."""
-    ended = next((run.times.get(state.value) for state in ENDED if state is run.status), None)
     begun = RunStatus.IN_PROGRESS.value in run.times
     return {
         "id": run.id,
@@ -66,7 +65,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "status": run.status.value,
         "created_at": run.created_s,
         "started_at": run.times.get(RunStatus.IN_PROGRESS.value),
-        "ended_at": ended,
+        "ended_at": run.times.get(run.status.value) if run.ended else None,
         "model": run.model or None,
         "input_file_id": run.input_file or None,
         "output_file_id": run.output_file or None if run.ended else None,

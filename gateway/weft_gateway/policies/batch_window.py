@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-# Calls in flight over slots while only batches run.
+# Calls in flight for each slot while only batches run: the next call never waits for the network.
 AHEAD: Final = 1.25
 # The share of an engine's slots that a batch leaves free beside other calls. An engine that reports
 # its slots serves other calls before those of a batch.

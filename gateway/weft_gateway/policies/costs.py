@@ -223,11 +223,6 @@ class Costs:
         usual = self._recent.typical(kind)
         return 0.0 if usual is None else usual.service_s
 
-    def steps(self, model: str, replica: str) -> StepCosts | None:
-        """Return the step costs of a replica: by its engine, else by its calls, else None."""
-        pace = self._pace(model, replica)
-        return None if pace is None else pace.steps
-
     def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
         """Predict a call on the mean replica (equations 2 and 6)."""
         usual = self._recent.typical(kind)
@@ -330,6 +325,7 @@ class Costs:
         return found
 
     def _pace(self, model: str, replica: str) -> _Pace | None:
+        """Return the costs of a replica: by its engine, else by its calls, else None."""
         found = self._paces.get((model, replica))
         if found is not None:
             return found

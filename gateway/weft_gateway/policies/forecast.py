@@ -67,16 +67,12 @@ class PathLengths:
         """Count a unit whose last call is at `position`."""
         self._count(kind, position, 1)
 
-    def remaining(self, kind: str, position: int) -> int:
-        """Return the median number of calls after `position`. 0 if no unit got so far."""
-        return self.quantiles(kind, position)[0]
-
     def quantiles(self, kind: str, position: int) -> tuple[int, int]:
         """Return the median and the 90th percentile of the number of calls after `position`."""
         return self.ahead(kind, position)[:2]
 
     def ahead(self, kind: str, position: int) -> RemainingCalls:
-        """Return the forecast of the calls after `position`."""
+        """Return the forecast of the calls after `position`. Median 0 if no unit got so far."""
         every = self._paths.get(ALL)
         if every is None:
             return _NOTHING

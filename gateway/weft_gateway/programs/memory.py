@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace, nsmallest
 from itertools import islice
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from weft_gateway.model import (
     Closing,
@@ -24,6 +24,7 @@ from weft_gateway.model.slo import Ask
 from weft_gateway.programs import rules
 
 _MAX_PROGRAMS: Final = 100_000
+_T = TypeVar("_T")
 
 
 class _OpenCall(NamedTuple):
@@ -278,6 +279,17 @@ class MemoryTable:
             gone.append(rules.ended(self._remove(longest)))
             heapreplace(most, (idle + 1, tenant))
         return gone
+
+
+def at_once(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that never waits. Raises RuntimeError if it does."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: _T = done.value
+        return result
+    work.close()
+    raise RuntimeError("the in-memory process table must not wait")
 
 
 def _take(sums: dict[str, int], replica: str, amount: int) -> None:

@@ -55,7 +55,6 @@ class Active:
     spans: Spans
     stop: str = ""
     in_flight: dict[int, Disconnect] = field(default_factory=dict)
-    bytes_in_flight: int = 0
     dirty: bool = False
     ending: bool = False
     repeats: Repeats = field(default_factory=Repeats)

@@ -16,7 +16,7 @@ from weft_gateway.errors import ApiError
 from weft_gateway.runs.batch_input import MAX_LINES
 from weft_gateway.runs.batch_lines import id_digest
 
-_CUSTOM_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+CUSTOM_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TURN_BYTES: Final = 1 << 18
 
 
@@ -80,7 +80,7 @@ async def _write(
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise errors.invalid_member(("requests", number), str(error)) from None
             name = ("requests", number, "custom_id")
-            if not _CUSTOM_ID.fullmatch(custom_id):
+            if not CUSTOM_ID.fullmatch(custom_id):
                 what = "must have 1 to 64 letters, digits, hyphens and underscores"
                 raise errors.invalid_member(name, what)
             digest = id_digest(custom_id)

@@ -6,9 +6,9 @@ from typing import Any
 
 from weft_gateway.runs.flow_rules import Rules, models, refusals
 from weft_gateway.runs.flow_wire import Check, Checked, Wrong
-from weft_gateway.runs.job import bodies, needs_model
+from weft_gateway.runs.job import needs_model
 from weft_gateway.workflows.check import WorkflowError
-from weft_gateway.workflows.graph import Llm, Workflow
+from weft_gateway.workflows.graph import Llm, Workflow, bodies
 from weft_gateway.workflows.rewrite import rewrite
 from weft_gateway.workflows.spec import load
 

@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from weft_gateway.marks import nearest
-from weft_gateway.runs.job import bodies
-from weft_gateway.workflows.graph import Body, Http, Llm, Operator, Python, Sql, Workflow
+from weft_gateway.workflows.graph import Body, Http, Llm, Operator, Python, Sql, Workflow, bodies
 from weft_gateway.workflows.templates import Constant
 
 _URL: Final = re.compile(r"(https?)://([^/?#\s{}]+)[/?#]", re.IGNORECASE)

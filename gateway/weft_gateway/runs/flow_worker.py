@@ -114,11 +114,11 @@ class FlowRun:
         opened = await self._opened(job)
         journal = opened.journal
         try:
-            if opened.stop > start.most_rows:
-                raise JobError(f"the input has {opened.stop} rows; a run has at most "
+            if opened.total > start.most_rows:
+                raise JobError(f"the input has {opened.total} rows; a run has at most "
                                f"{start.most_rows}")  # fmt: skip
             self._before = journal.counts()
-            self._send(Opened(start.run, opened.stop))
+            self._send(Opened(start.run, opened.total))
             reason = "cancelled"
             if not self._cancelled:
                 reason = await self._rows(opened, rewrite(workflow).workflow)
@@ -144,7 +144,7 @@ class FlowRun:
         start, journal, shared = self._start, opened.journal, self._shared
         workflow = replace(workflow, model=workflow.model or start.model)
         caller = RunCaller(shared.caller, workflow, shared.rows)
-        shared.rows += opened.stop
+        shared.rows += opened.total
         _, failed, used = journal.counts()
         windows = {ANY: start.calls}
         gate = Budget(start.tokens, start.errors, used, failed)

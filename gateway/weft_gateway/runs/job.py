@@ -14,16 +14,13 @@ from weft_gateway.runs.journal import Journal
 from weft_gateway.runs.rows import Input, RowsError, check_output, write_output
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.graph import (
-    Body,
-    Branch,
     Http,
     LangGraph,
     Llm,
-    Loop,
-    Operator,
     Python,
     Sql,
     Workflow,
+    bodies,
 )
 from weft_gateway.workflows.shards import group_columns, group_numbers, part_of
 
@@ -51,7 +48,7 @@ class Job:
 
 
 class Opened:
-    """A checked job with its journal."""
+    """A checked job with its journal. total: the number of its rows."""
 
     def __init__(self, job: Job, *, resume: bool) -> None:
         """Check the input, the output and the workflow. Raises JobError, RowsError and
@@ -64,13 +61,13 @@ class Opened:
         self._input = Input(job.input, types)
         found = self._input.scan()
         number, count = job.shard
-        self.start, self.stop = 0, found.number
+        self.total = found.number
         self._mine: bytearray | None = None
         if count > 1:
             columns = group_columns(job.workflow)
             rows = (row for _, row in self._input.read(0, found.number))
             self._mine = part_of(group_numbers(rows, columns), number, count)
-            self.stop = sum(self._mine)
+            self.total = sum(self._mine)
         about = {
             "workflow": job.workflow.signature(),
             "input": found.digest,
@@ -81,7 +78,7 @@ class Opened:
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the rows that have not ended yet."""
-        last = self.stop if self._mine is None else len(self._mine)
+        last = self.total if self._mine is None else len(self._mine)
         for number, row in self._input.read(0, last):
             mine = self._mine is None or self._mine[number]
             if mine and not self.journal.finished(number):
@@ -136,16 +133,6 @@ def models_of(workflow: Workflow) -> tuple[str, ...]:
 def needs_model(workflow: Workflow) -> bool:
     """Whether an LLM operator has no model."""
     return "" in models_of(workflow)
-
-
-def bodies(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, Body]]:
-    """Yield each body with the innermost operator around it."""
-    for one in operators:
-        yield one, one.body
-        if isinstance(one.body, Loop):
-            yield from bodies(one.body.body)
-        elif isinstance(one.body, Branch):
-            yield from ((one, case.body) for case in one.body.cases)
 
 
 def _check_columns(workflow: Workflow) -> None:

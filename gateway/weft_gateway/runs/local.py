@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, NamedTuple
 
+from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.runs.budget import Budget
 from weft_gateway.runs.caller import HttpCaller, Server
 from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.job import (
     Job,
     Opened,
-    bodies,
     check_tools,
     makes_calls,
     models_of,
@@ -29,10 +29,9 @@ from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.commands import ANY
 from weft_gateway.workflows.costs import Replica, relative_speeds
 from weft_gateway.workflows.dispatch import Counts, Dispatch
-from weft_gateway.workflows.graph import LangGraph, Workflow
+from weft_gateway.workflows.graph import LangGraph, Workflow, bodies
 from weft_gateway.workflows.groups import Grouped
 from weft_gateway.workflows.rewrite import rewrite
-from weft_gateway.workflows.windows import PER_SLOT
 
 # Tools that run at once.
 TOOLS: Final = 8
@@ -104,7 +103,7 @@ async def run(
             gate=budget,
         )
         runner = Runner(machine, opened.rows(), journal, caller, tools, windows)
-        with watch(runner, opened.stop - opened.start):
+        with watch(runner, opened.total):
             outcome = await runner.run()
         if outcome.reason == "done":
             opened.write()
@@ -136,7 +135,7 @@ def _tools(workflow: Workflow, windows: Mapping[str, int]) -> int:
 def windows_of(servers: Sequence[Server], calls: int | None) -> dict[str, int]:
     """Return the calls in flight of each program. calls: of all, None for the default."""
     if calls is None:
-        return {one.program: ceil(PER_SLOT * one.slots) or CALLS_PER_REPLICA for one in servers}
+        return {one.program: ceil(AHEAD * one.slots) or CALLS_PER_REPLICA for one in servers}
     used = servers[:calls]
     return {one.program: (calls + at) // len(used) for at, one in enumerate(used)}
 

@@ -12,12 +12,11 @@ from typing import Final
 
 from weft_gateway.model.record import record
 from weft_gateway.workflows.graph import Branch, Llm, Loop, Operator, Workflow
-from weft_gateway.workflows.prompts import Chat, Prompt, Run, Slot, estimate_tokens
+from weft_gateway.workflows.prompts import ANSWER_TOKENS, Chat, Prompt, Run, Slot, estimate_tokens
 from weft_gateway.workflows.templates import Constant, Placeholder, Template
 
 # Expected lengths without a profile.
 _COLUMN_TOKENS: Final = 64.0
-_ANSWER_TOKENS: Final = 128.0
 _ITEMS: Final = 4.0
 # The axis of content that differs in each row, even where all columns agree.
 ROW: Final = "row"
@@ -126,7 +125,7 @@ class _Reader:
                 if isinstance(case.body, Llm):
                     at = f"{name}[{number}]" if number else name
                     made |= self._call(at, case.body, scope, read, times / len(body.cases), "")
-        tokens = self._profile.answers.get(name, _ANSWER_TOKENS)
+        tokens = self._profile.answers.get(name, ANSWER_TOKENS)
         if one.for_each is not None:
             tokens *= self._profile.items.get(name, _ITEMS)
         axes = read.axes if one.deterministic else read.axes | {ROW}
@@ -143,7 +142,7 @@ class _Reader:
         round_axis = frozenset({f"round of {name}"})
         inside = {
             **{key: scope[key] for key in ("item", "index") if key in scope},
-            "previous": _Value(_ANSWER_TOKENS, axes=round_axis, key=f"previous {name}"),
+            "previous": _Value(ANSWER_TOKENS, axes=round_axis, key=f"previous {name}"),
             "round": _Value(1.0, axes=round_axis, key=f"round {name}"),
         }
         for one in body.body:
@@ -164,7 +163,7 @@ class _Reader:
             (message.role, _runs(message.content, scope)) for message in body.messages
         )
         most = body.parameters.get("max_tokens")
-        usual = self._profile.answers.get(name, _ANSWER_TOKENS)
+        usual = self._profile.answers.get(name, ANSWER_TOKENS)
         high = self._profile.answers_high.get(name, 1.5 * usual)
         if isinstance(most, int) and most > 0:
             usual, high = min(usual, most), min(high, most)

@@ -38,8 +38,8 @@ from weft_gateway.workflows.commands import (
     WriteRow,
 )
 from weft_gateway.workflows.frames import Ask, Flight, Unit
-from weft_gateway.workflows.graph import Llm, Workflow
-from weft_gateway.workflows.merging import is_safe, shared_key, written
+from weft_gateway.workflows.graph import Llm, Workflow, written
+from weft_gateway.workflows.merging import is_safe, shared_key
 from weft_gateway.workflows.requests import ChatRequest, LlmRequest, Text
 from weft_gateway.workflows.templates import TemplateError
 from weft_gateway.workflows.wavefront import Wavefront, template_failure

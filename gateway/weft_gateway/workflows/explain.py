@@ -15,9 +15,16 @@ from weft_gateway.workflows.calls import PlannedCall, Profile, planned_calls
 from weft_gateway.workflows.costs import Replica, call_seconds
 from weft_gateway.workflows.graph import LangGraph, Loop, Operator, Workflow
 from weft_gateway.workflows.jinja import shown
-from weft_gateway.workflows.prompts import BLOCK_TOKENS, Chat, Slot, cut, estimate_tokens
+from weft_gateway.workflows.prompts import (
+    BLOCK_TOKENS,
+    CHARACTERS,
+    Chat,
+    Slot,
+    cut,
+    estimate_tokens,
+)
 from weft_gateway.workflows.rewrite import Kind, Rewrite, rewrite
-from weft_gateway.workflows.trial import CHARACTERS, Figures, Trial, trial
+from weft_gateway.workflows.trial import Figures, Trial, trial
 
 # A hint is worth this share of the operator's prompt tokens.
 _WORTH: Final = 0.05

@@ -92,8 +92,8 @@ class Python:
 @dataclass(frozen=True, slots=True)
 class Sql:
     """A query on a configured connection. parameters: values that the database binds by name.
-    write: whether it changes the database; a write is never coalesced, and ends the reuse of
-    earlier reads on its connection.
+    write: whether it changes the database; neither a write nor a read of a database that the
+    workflow writes to is shared.
     """
 
     connection: str
@@ -285,6 +285,22 @@ def templates(body: Body) -> Iterator[Template]:
                 if case.when is not None:
                     yield case.when
                 yield from templates(case.body)
+
+
+def bodies(operators: Iterable[Operator]) -> Iterator[tuple[Operator, Body]]:
+    """Yield each body, also inside of loops and branches, with the innermost operator around it."""
+    for one in operators:
+        yield one, one.body
+        if isinstance(one.body, Loop):
+            yield from bodies(one.body.body)
+        elif isinstance(one.body, Branch):
+            yield from ((one, case.body) for case in one.body.cases)
+
+
+def written(workflow: Workflow) -> frozenset[str]:
+    """Return the connections that a workflow writes to. A read there depends on its time."""
+    every = (body for _, body in bodies(workflow.operators))
+    return frozenset(body.connection for body in every if isinstance(body, Sql) and body.write)
 
 
 def in_order(operators: Iterable[Operator]) -> tuple[Operator, ...]:

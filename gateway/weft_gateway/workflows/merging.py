@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from weft_gateway.workflows.frames import Unit
-from weft_gateway.workflows.graph import Body, Branch, LangGraph, Llm, Loop, Sql, Workflow
+from weft_gateway.workflows.graph import LangGraph, Llm, Sql
 from weft_gateway.workflows.requests import Request, SqlRequest
 from weft_gateway.workflows.signature import signature
-
-
-def written(workflow: Workflow) -> frozenset[str]:
-    """Return the connections that a workflow writes to. A read there depends on its time."""
-    bodies = (body for one in workflow.operators for body in _bodies(one.body))
-    return frozenset(body.connection for body in bodies if isinstance(body, Sql) and body.write)
 
 
 def shared_key(unit: Unit, request: Request, written: frozenset[str]) -> str | None:
@@ -31,13 +23,3 @@ def is_safe(unit: Unit) -> bool:
     if isinstance(body, Sql) and not body.write:
         return True
     return isinstance(body, Llm | LangGraph) or unit.declared.idempotent
-
-
-def _bodies(body: Body) -> Iterator[Body]:
-    yield body
-    if isinstance(body, Loop):
-        for one in body.body:
-            yield from _bodies(one.body)
-    elif isinstance(body, Branch):
-        for case in body.cases:
-            yield case.body

@@ -11,13 +11,16 @@ from weft_gateway.model.record import record
 Token = Hashable
 
 BLOCK_TOKENS: Final = 16
-_CHARACTERS: Final = 4
+# Of a token, the usual length in English.
+CHARACTERS: Final = 4
+# Of an answer without `max_tokens`.
+ANSWER_TOKENS: Final = 128
 
 
 @lru_cache(maxsize=4096)
 def estimate_tokens(text: str) -> tuple[Token, ...]:
-    """Return a text in pieces of four characters, the usual length of a token in English."""
-    return tuple([text[at : at + _CHARACTERS] for at in range(0, len(text), _CHARACTERS)])
+    """Return a text in pieces of `CHARACTERS`."""
+    return tuple([text[at : at + CHARACTERS] for at in range(0, len(text), CHARACTERS)])
 
 
 @record

@@ -17,16 +17,16 @@ from typing import Any, Final
 from weft_gateway.workflows.fold import Folder
 from weft_gateway.workflows.graph import (
     Body,
-    Branch,
     Format,
     Http,
     Llm,
-    Loop,
     Operator,
     Python,
     Sql,
     Workflow,
+    bodies,
     digest,
+    written,
 )
 from weft_gateway.workflows.rename import renamed
 from weft_gateway.workflows.templates import Placeholder
@@ -86,7 +86,7 @@ def merge(workflow: Workflow) -> Rewritten:
     order, so that operators above merged ones become equal, too. Reads of a database that the
     workflow writes to stay apart.
     """
-    written = {name for one in workflow.operators for name in _connections(one, writes=True)}
+    writes = written(workflow)
     names: dict[str, str] = {}
     first: dict[str, str] = {}
     kept: list[Operator] = []
@@ -95,7 +95,7 @@ def merge(workflow: Workflow) -> Rewritten:
         one = renamed(given, names)
         same = _identity(one, kept)
         reason = "it only repeats the text"
-        if same is None and one.deterministic and not written & _connections(one):
+        if same is None and one.deterministic and not _uses(one, writes):
             key = digest(replace(one, name=""))
             same = first.setdefault(key, one.name)
             reason = "same body and inputs"
@@ -129,19 +129,7 @@ def effect(one: Operator) -> bool:
     """Whether an execution may change something outside: writes of databases, requests other than
     GET and HEAD, and Python functions that are not marked as idempotent.
     """
-    return any(_effect(body, owner) for owner, body in bodies(one))
-
-
-def bodies(one: Operator) -> Iterable[tuple[Operator, Body]]:
-    """Yield all simple bodies of an operator with the innermost operator around them."""
-    match one.body:
-        case Loop():
-            for inner in one.body.body:
-                yield from bodies(inner)
-        case Branch():
-            yield from ((one, case.body) for case in one.body.cases)
-        case _:
-            yield one, one.body
+    return any(_effect(body, owner) for owner, body in bodies((one,)))
 
 
 def _effect(body: Body, owner: Operator) -> bool:
@@ -155,9 +143,11 @@ def _effect(body: Body, owner: Operator) -> bool:
     return False
 
 
-def _connections(one: Operator, writes: bool = False) -> set[str]:
-    found = [body for _, body in bodies(one) if isinstance(body, Sql)]
-    return {body.connection for body in found if body.write or not writes}
+def _uses(one: Operator, connections: frozenset[str]) -> bool:
+    """Whether an operator uses one of these connections."""
+    return any(
+        isinstance(body, Sql) and body.connection in connections for _, body in bodies((one,))
+    )
 
 
 def _identity(one: Operator, before: Iterable[Operator]) -> str | None:

@@ -8,8 +8,6 @@ answers, for example of a vote.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft_gateway.workflows.graph import Llm, digest
 from weft_gateway.workflows.requests import (
     HttpRequest,
@@ -20,40 +18,18 @@ from weft_gateway.workflows.requests import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CacheScope:
-    """All that the answer to a prompt depends on, except for the prompt. tenant: answers are never
-    shared between tenants. revision: of the model's weights. template: digest of the chat template.
-    """
-
-    tenant: str
-    revision: str = ""
-    template: str = ""
-
-
-def signature(request: Request, idempotent: bool = False, writes: int = 0) -> str | None:
+def signature(request: Request, idempotent: bool = False) -> str | None:
     """Return a digest of a request, in hex, or None if each execution counts. Two requests of a run
-    with the same signature have the same answer.
-
-    idempotent: of the operator. writes: number of writes on the request's SQL connection that
-    have ended; a read before a write has another signature than one after it.
+    with the same signature have the same answer, as long as no write comes between two reads of a
+    database. idempotent: of the operator.
     """
     match request:
         case LlmRequest():
             return digest(request) if _greedy(request) else None
         case SqlRequest():
-            return None if request.write else digest([request, writes])
+            return None if request.write else digest(request)
         case PythonRequest() | HttpRequest():
             return digest(request) if idempotent else None
-    return None
-
-
-def cache_key(request: Request, scope: CacheScope) -> str | None:
-    """Return the key of a greedy or seeded call in the prompt cache, which outlives a run. None for
-    all other requests: tools read data that change between runs.
-    """
-    if isinstance(request, LlmRequest) and _greedy(request):
-        return digest([scope, request])
     return None
 
 

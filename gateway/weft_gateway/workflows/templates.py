@@ -158,17 +158,6 @@ class Template:
 Tree = Template | str | int | float | bool | None | Sequence["Tree"] | Mapping[str, "Tree"]
 
 
-def parsed(tree: Any) -> Tree:
-    """Compile each text in a JSON value. Raises TemplateError."""
-    if isinstance(tree, str):
-        return Template.parse(tree)
-    if isinstance(tree, Mapping):
-        return {key: parsed(one) for key, one in tree.items()}
-    if isinstance(tree, list | tuple):
-        return tuple(parsed(one) for one in tree)
-    return tree  # type: ignore[no-any-return]
-
-
 def leaves(tree: Tree) -> Iterable[Template]:
     """Yield the templates of a tree."""
     if isinstance(tree, Template):

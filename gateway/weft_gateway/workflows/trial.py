@@ -13,15 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from weft_gateway.workflows.evaluate import Task, evaluate
-from weft_gateway.workflows.graph import Loop, Operator, Sql, Workflow, digest
+from weft_gateway.workflows.graph import Loop, Operator, Workflow, digest, written
+from weft_gateway.workflows.prompts import ANSWER_TOKENS, BLOCK_TOKENS, CHARACTERS
 from weft_gateway.workflows.requests import LlmRequest, SqlRequest
-from weft_gateway.workflows.rewrite import bodies
 from weft_gateway.workflows.signature import signature
 
-# Of an answer without `max_tokens`.
-ANSWER_TOKENS: Final = 128
-CHARACTERS: Final = 4
-_BLOCK_TOKENS: Final = 16
 _ITEMS: Final = 4
 # Tokens that a chat template adds to a message, about.
 _MARKUP: Final = "<|im_start|>{role}\n{text}<|im_end|>\n"
@@ -84,12 +80,7 @@ class _Executor:
         self._answers: dict[str, Any] | None = {} if merges else None
         self._prefixes: set[int] = set()
         self._lists = _lists(workflow.operators)
-        self._written = {
-            body.connection
-            for one in workflow.operators
-            for _, body in bodies(one)
-            if isinstance(body, Sql) and body.write
-        }
+        self._written = written(workflow)
 
     def __call__(self, task: Task) -> Any:
         tally = self._tallies.setdefault(task.operator.name, Figures())
@@ -124,11 +115,11 @@ class _Executor:
 
     def _cached(self, model: str, text: str) -> int:
         """Return the tokens at the start that an earlier prompt had, in whole blocks."""
-        size, found, known, prefix = _BLOCK_TOKENS * CHARACTERS, 0, True, hash(model)
+        size, found, known, prefix = BLOCK_TOKENS * CHARACTERS, 0, True, hash(model)
         for start in range(0, len(text) - size + 1, size):
             prefix = hash((prefix, text[start : start + size]))
             known = known and prefix in self._prefixes
-            found += _BLOCK_TOKENS * known
+            found += BLOCK_TOKENS * known
             self._prefixes.add(prefix)
         return found
 

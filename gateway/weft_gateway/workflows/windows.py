@@ -5,13 +5,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from weft_gateway.workflows.commands import ANY
 from weft_gateway.workflows.frames import Order, Unit
-
-# A replica gets this many calls for each slot, so that its next call never waits for the network.
-PER_SLOT: Final = 1.25
 
 # Turn, row, position in the row, and a number that makes entries different.
 Entry = tuple[float, int, Order, int, Unit]

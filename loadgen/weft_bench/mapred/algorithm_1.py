@@ -124,7 +124,7 @@ def main(play: Play) -> None:
 
 async def _played(play: Play, job: Job) -> None:
     opened = Opened(job, resume=False)
-    rows = opened.stop - opened.start
+    rows = opened.total
     caller = HttpCaller(play.gateway, opened.journal.program)
     tools = Tools(connections=job.connections)
     try:

@@ -32,7 +32,7 @@ from weft_gateway.model.slo import Granted, SloClass, Slos
 from weft_gateway.policies.costs import EngineCosts, StepCosts
 from weft_gateway.policies.route.registry import build
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
-from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.memory import MemoryTable, at_once
 from weft_gateway.stores import make_tenants
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.slo_tally import SloTally
@@ -42,7 +42,6 @@ from weft_bench.cli.parts import DeadlinesOptions
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import Column, figures, show
 from weft_bench.stats import percentile
-from weft_bench.virtual.front import at_once
 
 _CHAT: Final = BY_PATH["/v1/chat/completions"]
 _MODEL: Final = "m"

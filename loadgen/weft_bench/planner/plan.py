@@ -16,10 +16,10 @@ from random import Random
 from typing import Final
 
 import msgspec
+from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.workflows.calls import PlannedCall
 from weft_gateway.workflows.costs import Replica
 from weft_gateway.workflows.prompts import BLOCK_TOKENS, estimate_tokens
-from weft_gateway.workflows.windows import PER_SLOT
 
 from weft_bench.planner.orders import Lane, Order, lanes, orders
 from weft_bench.planner.placing import Share, eligible, place_rows
@@ -247,4 +247,4 @@ def _window(found: Sequence[Operation], shares: Sequence[Share], at: int, replic
     here = [number for share in shares if at in share.replicas for number in share.operators]
     sizes = [found[number].prompt + found[number].answer for number in here] or [1.0]
     most = replica.fits(sum(sizes) / len(sizes))
-    return max(1, int(PER_SLOT * min(replica.slots, most)))
+    return max(1, int(AHEAD * min(replica.slots, most)))

@@ -24,8 +24,7 @@ Turn = Callable[[int, int], tuple[int, int]]
 class Prediction:
     """The predicted course of a batch. seconds: to the last answer. ends_s: of each replica.
     prompt, cached: tokens of all prompts, and those from the cache. per_row_s: time that each
-    further row takes once the replicas are busy. by_operation: cached share of each operator's
-    prompts.
+    further row takes once the replicas are busy.
     """
 
     seconds: float
@@ -33,7 +32,6 @@ class Prediction:
     prompt: int
     cached: int
     per_row_s: float
-    by_operation: tuple[float, ...]
 
     @property
     def hit_rate(self) -> float:
@@ -56,6 +54,9 @@ class _Engine:
     # The cached pieces, the least recently used first.
     cache: dict[Hashable, int] = field(default_factory=dict)
     size: int = 0
+    # Tokens of the prompts so far, and those from the cache.
+    prompt: int = 0
+    cached: int = 0
 
     def pace(self) -> None:
         """Set the time of a step with the running calls."""
@@ -120,7 +121,6 @@ def predict(
             followers[need].append(number)
     waits = [sum(found[need].copies for need in one.needs) for one in found]
     missing = [list(waits) for _ in range(rows.count)]
-    cached, prompts = [0] * count, [0] * count
     ended: list[tuple[float, int]] = []
     woken: set[int] = set()
 
@@ -138,7 +138,7 @@ def predict(
                 queue(number, row)
     while True:
         for at in sorted(woken):
-            _fill(engines[at], found, rows, cached, prompts)
+            _fill(engines[at], found, rows)
         woken.clear()
         at = min(range(len(engines)), key=lambda n: engines[n].ends())
         engine = engines[at]
@@ -170,20 +170,13 @@ def predict(
     return Prediction(
         last,
         tuple(ends),
-        sum(prompts),
-        sum(cached),
+        sum(engine.prompt for engine in engines),
+        sum(engine.cached for engine in engines),
         rate * len(times) / max(1, len(played)),
-        tuple(c / p if p else 0.0 for c, p in zip(cached, prompts, strict=True)),
     )
 
 
-def _fill(
-    engine: _Engine,
-    found: Sequence[Operation],
-    rows: Rows,
-    cached: list[int],
-    prompts: list[int],
-) -> None:
+def _fill(engine: _Engine, found: Sequence[Operation], rows: Rows) -> None:
     """Start the queued calls of the lowest turns, as many as fit."""
     room, most = engine.replica.kv_tokens, min(engine.window, engine.replica.slots)
     steps, started, count = engine.replica.costs.steps, 0, len(found)
@@ -204,8 +197,8 @@ def _fill(
             hit = piece.end
         hit -= hit % block
         engine.touch(keys)
-        cached[number] += hit
-        prompts[number] += one.prompt
+        engine.cached += hit
+        engine.prompt += one.prompt
         started += one.prompt - hit
         engine.held += size
         heapq.heappush(engine.running, (engine.steps + one.answer, task, size))

@@ -6,10 +6,10 @@ They are called in the same order as in `weft_gateway.calls`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from weft_engine.tags import Tag, flatten
 from weft_engine.wire import CallContext, CallReport
@@ -26,7 +26,7 @@ from weft_gateway.model import (
 from weft_gateway.model.slo import CallBudget
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import ALPHA, BY_COST, build
-from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.memory import MemoryTable, at_once
 
 from weft_bench.virtual.clients import EVERYONE, Clients
 from weft_bench.virtual.prefix_tree import PrefixTree
@@ -59,8 +59,6 @@ def prompt_prefix(parts: Sequence[Part]) -> PromptPrefix | None:
             missing -= part.tokens - passed
     return PromptPrefix(tuple(marks), STEP_TOKENS) if marks else None
 
-
-_T = TypeVar("_T")
 
 LOCALITY_THRESHOLD_TOKENS: Final = 2048
 
@@ -300,14 +298,3 @@ def tags_of(parts: Sequence[Part]) -> list[int] | None:
     """Return the flat list of tags for the engine, or None if a part has no kind."""
     spans = tag_spans(parts)
     return flatten([(end, Tag[tag]) for end, tag in spans]) if spans else None
-
-
-def at_once(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that never waits. Raises RuntimeError if it does."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: _T = done.value
-        return result
-    work.close()
-    raise RuntimeError("the in-memory process table must not wait")

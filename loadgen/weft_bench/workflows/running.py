@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
+from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.workflows.commands import Command, Read, Send
 from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.graph import Workflow
 from weft_gateway.workflows.groups import Grouped
 from weft_gateway.workflows.prompts import Slot
 from weft_gateway.workflows.spec import load
-from weft_gateway.workflows.windows import PER_SLOT
 
 from weft_bench.costs.presets import EngineShape
 from weft_bench.workflows.play import State, Warm
@@ -84,7 +84,7 @@ class Running:
 
 def windows_of(names: Sequence[str], shapes: Sequence[EngineShape]) -> dict[str, int]:
     """Return the default windows of `weft run`, by replica."""
-    return {name: ceil(PER_SLOT * one.slots) for name, one in zip(names, shapes, strict=True)}
+    return {name: ceil(AHEAD * one.slots) for name, one in zip(names, shapes, strict=True)}
 
 
 def workflow_of(batch: Batch) -> Workflow:

@@ -113,4 +113,4 @@ async def test_calls_are_not_predicted_without_a_balancer_or_targets_that_need_i
     async with engine(**answering(FAST)) as one, weft(one, balancer="locality") as gateway:
         await gateway.call()
         assert (await place(gateway, await gateway.call()))["costs"] is None
-        assert gateway.parts.budgets.costs.steps("tiny", "r0") is None
+        assert gateway.parts.budgets.costs.alone_s("tiny", 1000, 0, 10) == 0

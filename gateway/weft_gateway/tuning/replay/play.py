@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from weft_engine.orders import build_order
 from weft_engine.wire import CallContext
@@ -24,7 +23,7 @@ from weft_gateway.model.record import record
 from weft_gateway.policies.budget import budget
 from weft_gateway.policies.costs import cached_tokens
 from weft_gateway.policies.route.registry import ALPHA, build
-from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.memory import MemoryTable, at_once
 from weft_gateway.tuning.replay.engine import EngineModel, Job
 from weft_gateway.tuning.replay.prepared import CallPlan, Prepared
 from weft_gateway.tuning.replay.trace import Objective, Values
@@ -34,7 +33,6 @@ _US: Final = 1_000_000
 _ENDS: Final = 0
 _COMES: Final = 1
 _BEGINS: Final = 2
-_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -296,14 +294,3 @@ class Play:
             if not self._needs[number]:
                 self._number += 1
                 heappush(self._events, (self._due[number], _COMES, self._number, "", number))
-
-
-def at_once(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that never waits. Raises RuntimeError if it does."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: _T = done.value
-        return result
-    work.close()
-    raise RuntimeError("the in-memory process table must not wait")

@@ -35,13 +35,12 @@ class CallPlan:
 
 @dataclass(slots=True)
 class UnitPlan:
-    """A unit. counted: the objective includes it. ended_s: as recorded."""
+    """A unit. counted: the objective includes it."""
 
     calls: int
     counted: bool
     alone_s: float
     deadline_s: float
-    ended_s: float
 
 
 @dataclass(slots=True)
@@ -86,10 +85,9 @@ def _add_calls(found: Prepared) -> None:
             call = step.call
             unit = places.setdefault(call.unit, len(found.units))
             if unit == len(found.units):
-                found.units.append(UnitPlan(0, call.unit in counted, 0.0, call.deadline_s, 0.0))
+                found.units.append(UnitPlan(0, call.unit in counted, 0.0, call.deadline_s))
             kind = _kind(call)
             found.units[unit].calls += 1
-            found.units[unit].ended_s = max(found.units[unit].ended_s, call.end_s)
             share = resumed.get(kind, max(call.known, call.cached) / max(1, call.prompt))
             new = fresh.get(kind, 0.0)
             found.calls.append(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import inf
 from typing import Final
 
@@ -42,15 +41,6 @@ def search(trace: Trace) -> Found:
         list(tried.values()),
         calls=sum(play.calls for play in plays),
     )
-
-
-def sweep(trace: Trace, values: Iterable[Values]) -> dict[Values, float]:
-    """Return the score of each of these values after a whole play. Raises as `search`."""
-    trace.check()
-    prepared = prepare(trace)
-    tried: dict[Values, Scored] = {}
-    _run([Play(prepared, one) for one in values], inf, trace, tried, 1.0)
-    return {one: scored.score for one, scored in tried.items()}
 
 
 def _run(

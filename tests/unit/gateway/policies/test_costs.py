@@ -126,15 +126,16 @@ def test_calls_run_together_if_their_contexts_fit() -> None:
 
 def test_an_engine_without_a_fit_is_fitted_by_its_calls() -> None:
     costs = learned(*[("r", "k", 1000, 0, n, 1.0 + 0.01 * n) for n in (10, 20, 30, 40)])
-    steps = costs.steps("m", "r")
-    assert steps is not None
-    assert (steps.prefill_token_s, steps.step_s) == (pytest.approx(0.001), pytest.approx(0.01))
+    fitted_s = costs.alone_s("m", 1000, 0, 100)
+    assert costs.alone_s("m", 1, 0, 0) == pytest.approx(0.001)
+    assert costs.alone_s("m", 0, 0, 1) == pytest.approx(0.01)
     costs.set_engine("r", EngineCosts(A100))
-    assert costs.steps("m", "r") == A100
+    by_engine_s = 1000 * A100.prefill_token_s + 100 * A100.token_s(1050)
+    assert costs.alone_s("m", 1000, 0, 100) == pytest.approx(by_engine_s)
     costs.set_engine("r", None)
-    assert costs.steps("m", "r") == steps
+    assert costs.alone_s("m", 1000, 0, 100) == fitted_s
     costs.forget("r")
-    assert costs.steps("m", "r") is None
+    assert costs.alone_s("m", 1000, 0, 100) == 0
 
 
 def test_an_unknown_replica_costs_the_mean_of_the_others() -> None:

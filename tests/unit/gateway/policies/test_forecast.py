@@ -22,11 +22,11 @@ def test_remaining_calls_are_the_median() -> None:
     lengths = PathLengths()
     for calls in (3, 5, 5, 5, 5, 5, 5, 9):
         play(lengths, "k", calls)
-    assert [lengths.remaining("k", at) for at in (1, 4, 5, 9)] == [4, 1, 0, 0]
+    assert [lengths.ahead("k", at).calls for at in (1, 4, 5, 9)] == [4, 1, 0, 0]
 
 
 def test_nothing_is_known_at_first() -> None:
-    assert PathLengths().remaining("k", 1) == 0
+    assert PathLengths().ahead("k", 1).calls == 0
 
 
 def test_running_units_count_at_the_calls_that_they_have_passed() -> None:
@@ -34,10 +34,10 @@ def test_running_units_count_at_the_calls_that_they_have_passed() -> None:
     lengths = PathLengths()
     for _ in range(10):
         play(lengths, "k", 2)
-    assert lengths.remaining("k", 1) == 1
+    assert lengths.ahead("k", 1).calls == 1
     for _ in range(30):
         play(lengths, "k", 20, ended=False)
-    assert lengths.remaining("k", 1) >= 18
+    assert lengths.ahead("k", 1).calls >= 18
 
 
 def test_rare_kind_uses_all_programs() -> None:
@@ -45,7 +45,7 @@ def test_rare_kind_uses_all_programs() -> None:
     for _ in range(MIN_SAMPLES):
         play(lengths, "common", 6)
     play(lengths, "rare", 1)
-    assert lengths.remaining("rare", 1) == lengths.remaining("new", 1) == 5
+    assert lengths.ahead("rare", 1).calls == lengths.ahead("new", 1).calls == 5
 
 
 @given(st.lists(st.tuples(st.integers(1, 600), st.booleans()), max_size=20), st.integers(1, 600))
@@ -54,7 +54,7 @@ def test_remaining_calls_are_bounded(units, position) -> None:
     for calls, ended in units:
         play(lengths, "k", calls, ended=ended)
     longest = max((calls for calls, _ in units), default=1)
-    assert 0 <= lengths.remaining("k", position) <= max(longest - position, 0)
+    assert 0 <= lengths.ahead("k", position).calls <= max(longest - position, 0)
 
 
 def test_nine_tenths_of_the_remaining_paths_are_within_their_quantile() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 from weft_gateway.model import EndedProgram, Opening, ProgramKey
-from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.memory import MemoryTable, at_once
 
 pytestmark = pytest.mark.anyio
 
@@ -74,3 +75,8 @@ async def test_integrity_check_finds_each_fault():
     table._in_flight["r0"] = 1
     table._open.clear()
     assert any("open calls" in fault for fault in await table.check())
+
+
+def test_waiting_coroutine_cannot_run_immediately():
+    with pytest.raises(RuntimeError, match="must not wait"):
+        at_once(asyncio.sleep(0))

@@ -29,7 +29,7 @@ from weft_gateway.workflows.graph import (
     operator,
 )
 from weft_gateway.workflows.requests import LlmRequest
-from weft_gateway.workflows.templates import Template, parsed
+from weft_gateway.workflows.templates import Template
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ def llm(text: str, temperature: float = 0) -> Llm:
 
 
 def python(*arguments: str) -> Python:
-    return Python("my_ops:tool", tuple(parsed(one) for one in arguments))
+    return Python("my_ops:tool", tuple(map(Template.parse, arguments)))
 
 
 class Scene:

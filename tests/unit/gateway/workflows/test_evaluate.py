@@ -23,7 +23,7 @@ from weft_gateway.workflows.graph import (
     operator,
 )
 from weft_gateway.workflows.requests import LlmRequest, SqlRequest
-from weft_gateway.workflows.templates import Template, parsed
+from weft_gateway.workflows.templates import Template
 
 
 def text(source: str) -> Format:
@@ -150,6 +150,7 @@ def test_arguments_keep_their_types() -> None:
     def execute(task: Task) -> Any:
         return task.request
 
-    body = Python("m:f", tuple(map(parsed, ["{{ docs }}", 1])), {"x": parsed("{{ q }}!")})
+    docs, q = Template.parse("{{ docs }}"), Template.parse("{{ q }}!")
+    body = Python("m:f", (docs, 1), {"x": q})
     found = one(body, {"docs": [1], "q": "Q"}, execute)
     assert (found.arguments, found.named) == (([1], 1), {"x": "Q!"})

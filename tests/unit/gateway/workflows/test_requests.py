@@ -13,9 +13,9 @@ from weft_gateway.workflows.requests import (
     Text,
     rendered,
 )
-from weft_gateway.workflows.templates import Template, parsed
+from weft_gateway.workflows.templates import Template
 
-Q = Template.parse("{{ q }}!")
+Q, N = Template.parse("{{ q }}!"), Template.parse("{{ n }}")
 SCOPE = {"q": "Q", "n": [1]}
 
 
@@ -25,10 +25,10 @@ SCOPE = {"q": "Q", "n": [1]}
         (Llm((Message("user", Q),)), LlmRequest((("user", "Q!"),), "m")),
         (Llm((Message("user", Q),), "other"), LlmRequest((("user", "Q!"),), "other")),
         (Format(Q), Text("Q!")),
-        (Python("m:f", (parsed("{{ n }}"),)), PythonRequest("m:f", ([1],))),
-        (Sql("db", Q, {"n": parsed("{{ n }}")}), SqlRequest("db", "Q!", {"n": [1]})),
+        (Python("m:f", (N,)), PythonRequest("m:f", ([1],))),
+        (Sql("db", Q, {"n": N}), SqlRequest("db", "Q!", {"n": [1]})),
         (
-            Http("POST", Q, {"x": Q}, parsed({"a": ["{{ n }}"]})),
+            Http("POST", Q, {"x": Q}, {"a": (N,)}),
             HttpRequest("POST", "Q!", {"x": "Q!"}, {"a": [[1]]}),
         ),
     ],

@@ -1,4 +1,4 @@
-"""Signatures of requests, and keys of the prompt cache."""
+"""Signatures of requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft_gateway.workflows.requests import (
     SqlRequest,
     Text,
 )
-from weft_gateway.workflows.signature import CacheScope, cache_key, signature
+from weft_gateway.workflows.signature import signature
 
 GREEDY = {"temperature": 0, "max_tokens": 5}
 PROMPT = (("user", "a"),)
@@ -74,7 +74,6 @@ def test_values_that_are_not_the_same_json_differ(one: Request, other: Request) 
 )
 def test_sampled_calls_and_effects_have_no_signature(request_: Request) -> None:
     assert signature(request_) is None
-    assert cache_key(request_, CacheScope("t")) is None
 
 
 def test_idempotent_tools_and_reads_have_a_signature() -> None:
@@ -82,13 +81,3 @@ def test_idempotent_tools_and_reads_have_a_signature() -> None:
     assert signature(HttpRequest("PUT", "u"), idempotent=True)
     read = SqlRequest("db", "a")
     assert signature(read) == signature(read)
-    assert signature(read) != signature(read, writes=1)
-    assert cache_key(read, CacheScope("t")) is None
-
-
-def test_cache_keys_depend_on_tenant_revision_and_template() -> None:
-    request = LlmRequest(PROMPT, "m", GREEDY)
-    scopes = [CacheScope("t"), CacheScope("u"), CacheScope("t", "r"), CacheScope("t", "", "c")]
-    keys = [cache_key(request, scope) for scope in scopes]
-    assert len({*keys, None}) == 5
-    assert cache_key(request, CacheScope("t")) == keys[0]

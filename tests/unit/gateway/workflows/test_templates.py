@@ -10,7 +10,6 @@ from weft_gateway.workflows.templates import (
     TemplateError,
     evaluated,
     leaves,
-    parsed,
 )
 
 SCOPE = {"q": "Q", "facts": ["a", "b"], "row": {"x": 3}, "none": None, "yes": True}
@@ -109,6 +108,7 @@ def test_the_line_of_an_error() -> None:
 
 
 def test_trees_have_templates_as_leaves() -> None:
-    tree = parsed({"a": ["{{ q }}", "x", 1], "b": {"c": "{{ facts }}"}})
-    assert [one.source for one in leaves(tree)] == ["{{ q }}", "x", "{{ facts }}"]
+    q, x, facts = map(Template.parse, ("{{ q }}", "x", "{{ facts }}"))
+    tree = {"a": (q, x, 1), "b": {"c": facts}}
+    assert list(leaves(tree)) == [q, x, facts]
     assert evaluated(tree, SCOPE) == {"a": ["Q", "x", 1], "b": {"c": ["a", "b"]}}

@@ -40,7 +40,7 @@ def test_dependent_calls_wait() -> None:
 def test_static_prefix_is_computed_once() -> None:
     found = _played((call("a", static("s", 320), varies("q", 32)),), rows=10)
     assert found.cached == 9 * 320
-    assert found.by_operation == (pytest.approx(0.9 * 320 / 352),)
+    assert found.hit_rate == pytest.approx(0.9 * 320 / 352)
 
 
 def test_small_cache_evicts_what_was_used_least_recently() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
-from weft_bench.virtual.front import Front, at_once, tags_of
+from weft_bench.virtual.front import Front, tags_of
 from weft_bench.workloads.schema import Part
 from weft_engine.tags import Tag
 from weft_engine.wire import CallReport
@@ -59,11 +58,6 @@ def test_tags_need_a_kind_for_every_part():
     parts = (Part("s", 5, "system"), Part("q", 3, "user"), Part("r", 2, "user"))
     assert tags_of(parts) == [5, Tag.SYSTEM_PROMPT, 10, Tag.USER_QUERY]
     assert tags_of((*parts, Part("x", 1))) is None
-
-
-def test_waiting_coroutine_cannot_run_immediately():
-    with pytest.raises(RuntimeError, match="must not wait"):
-        at_once(asyncio.sleep(0))
 
 
 def test_new_program_gets_its_home_by_its_prompt_prefix():
