@@ -57,8 +57,8 @@ class ScriptedServer:
 
 
 @contextmanager
-def scripted(answer: Callable[[Asked], Answer]) -> Iterator[ScriptedServer]:
-    """Run a server on a free port."""
+def scripted(answer: Callable[[Asked], Answer], port: int = 0) -> Iterator[ScriptedServer]:
+    """Run a server. port: 0 for a free one."""
     script = ScriptedServer(answer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -101,7 +101,7 @@ def scripted(answer: Callable[[Asked], Answer]) -> Iterator[ScriptedServer]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from itertools import cycle
 from random import Random
@@ -22,6 +23,8 @@ from weft_gateway.runs.retry import may_pass, pause
 from weft_gateway.workflows.commands import Failure, Usage, Work
 from weft_gateway.workflows.requests import ChatRequest, LlmRequest
 
+log = logging.getLogger(__name__)
+
 # An answer of a call is some tokens; a larger one is an error of the server.
 _MAX_BYTES: Final = 16_777_216
 # More tokens than that are no count of one call.
@@ -30,6 +33,8 @@ _CONNECT_S: Final = 10.0
 _MESSAGE: Final = 500
 _POOLS: Final = 8
 _REFUSED_FOR_S: Final = 1800.0
+# The number of attempts whose pause is the longest one while no engine has begun: about 8 s.
+_LONGEST_WAIT: Final = 5
 
 
 class Server(NamedTuple):
@@ -72,13 +77,23 @@ class Caller(Protocol):
 
 
 class _Refused(Exception):
-    """One attempt has failed. retry_after: the header."""
+    """One attempt has failed. retry_after: the header. unread: no engine has begun with the
+    call.
+    """
 
-    def __init__(self, code: str, message: str, passes: bool, retry_after: str | None = None):
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        passes: bool,
+        retry_after: str | None = None,
+        unread: bool = False,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.passes = passes
         self.retry_after = retry_after
+        self.unread = unread
 
 
 class HttpCaller:
@@ -95,6 +110,7 @@ class HttpCaller:
         self._program = program
         self._servers = {program: Server(program)}
         self._random = Random()
+        self._away = False
         headers = {"content-type": "application/json"}
         if api_key:
             headers["authorization"] = f"Bearer {api_key}"
@@ -171,23 +187,28 @@ class HttpCaller:
         return parsed if isinstance(parsed, dict) else {}
 
     async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
-        """Make a call; an error that may pass is repeated. Refusals (429) do not count as attempts
-        for half an hour: the server has not begun with the call. Raises CallFailed.
+        """Make a call; an error that may pass is repeated. If no engine has begun with the call,
+        because the server refuses it (429, 503) or is away, the attempt does not count for half an
+        hour. Raises CallFailed.
         """
         assert isinstance(work.request, LlmRequest)
-        raw, made, begun_s = encoded(work.request), 0, time()
+        raw, made, tries, begun_s = encoded(work.request), 0, 0, time()
         while True:
-            made += 1
+            made, tries = made + 1, tries + 1
             try:
-                return await self._once(raw, work)
+                answer = await self._once(raw, work)
+                self._away = False
+                return answer
             except _Refused as error:
-                if error.code == "http_429":
+                if error.unread:
                     refused()
+                    self._tell(error)
                     made -= time() - begun_s < _REFUSED_FOR_S
                 if not error.passes or made >= work.attempts:
                     failure = Failure(error.code, str(error), made, certain=not error.passes)
                     raise CallFailed(failure) from None
-                wait_s = pause(max(1, made), error.retry_after, time(), self._random)
+                attempt = min(tries, _LONGEST_WAIT) if error.unread else made
+                wait_s = pause(attempt, error.retry_after, time(), self._random)
             await asyncio.sleep(wait_s)
 
     async def _once(self, raw: bytes, work: Work) -> Answer:
@@ -206,11 +227,20 @@ class HttpCaller:
                     _message(body) or answer.reason_phrase,
                     may_pass(answer.status_code),
                     answer.headers.get("retry-after"),
+                    unread=answer.status_code in (429, 503),
                 )
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise _Refused("connection", _reason(error), passes=True, unread=True) from None
         except httpx.TimeoutException as error:
             raise _Refused("timeout", _reason(error), passes=True) from None
         except httpx.HTTPError as error:
             raise _Refused("connection", _reason(error), passes=True) from None
+
+    def _tell(self, error: _Refused) -> None:
+        """Log the begin of an outage, once."""
+        if error.code != "http_429" and not self._away:
+            self._away = True
+            log.warning("%s takes no calls now, and the run waits: %s", self._base, error)
 
     async def aclose(self) -> None:
         """End the programs, so that engines drop their contexts, and close all connections."""

@@ -264,7 +264,11 @@ class Flows:
     def _write(self, run: Run, rows: Sequence[dict[str, Any]], inputs: dict[str, str]) -> None:
         """Write and check rows. Raises ApiError 400."""
         path = self.store.folder(run.id) / INPUT
-        lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows]
+        try:
+            lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows]
+        except TypeError:
+            what = "rows: the values are nested too deeply"
+            raise ApiError(400, "invalid_rows", what, param="rows") from None
         path.write_bytes(b"".join(lines))
         try:
             Input(path, inputs).scan()

@@ -54,12 +54,12 @@ class Opened:
         """Check the input, the output and the workflow. Raises JobError, RowsError and
         JournalError.
         """
-        check_output(job.output)
+        check_output(job.output, job.input)
         _check_columns(job.workflow)
         types = {name: str(kind) for name, kind in job.workflow.inputs.items()}
         self._job = job
         self._input = Input(job.input, types)
-        found = self._input.scan()
+        found = self._scanned = self._input.scan()
         number, count = job.shard
         self.total = found.number
         self._mine: bytearray | None = None
@@ -85,7 +85,10 @@ class Opened:
                 yield number, row
 
     def write(self) -> None:
-        """Write the output, and delete the journal. Raises RowsError if it cannot be written."""
+        """Write the output, and delete the journal. Raises RowsError if it cannot be written, or if
+        the input has changed: then the rows may be of several files, and some may be missing.
+        """
+        self._input.check(self._scanned)
         try:
             write_output(self._job.output, self.journal.rows(), self._job.workflow.outputs)
         except OSError as error:

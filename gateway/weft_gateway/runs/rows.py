@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +16,11 @@ _JSONL: Final = (".jsonl", ".ndjson")
 _PARQUET: Final = ".parquet"
 _BATCH: Final = 1024
 _PIECE_BYTES: Final = 1 << 20
+# Values of templates, tools and journals are walked recursively.
+_MOST_DEPTH: Final = 100
+_DEEP: Final = "the values are nested too deeply"
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKETS: Final = re.compile(rb"[\[\]{}]")
 # Errors of one file that are reported.
 _MOST_ERRORS: Final = 20
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -66,6 +72,18 @@ class Input:
             raise RowsError("\n".join(errors))
         return Rows(count, _digest(self._path))
 
+    def check(self, found: Rows) -> None:
+        """Raise RowsError if the file has changed since a scan."""
+        try:
+            same = _digest(self._path) == found.digest
+        except OSError:
+            same = False
+        if not same:
+            raise RowsError(
+                f"{self._path}: has changed during the run; restore it and use --resume, or delete "
+                "the journal to start again"
+            )
+
     def columns(self) -> list[str]:
         """Return the columns of the first row, none without a valid one. Raises RowsError."""
         try:
@@ -93,10 +111,12 @@ class Input:
                     row = orjson.loads(line)
                     if strict:
                         json.loads(line, object_pairs_hook=_unique, parse_int=str)
+                        if _depth(line) > _MOST_DEPTH:
+                            raise RecursionError
                 except _Repeated as error:
                     yield number, f"the key {error.args[0]!r} appears twice"
                 except RecursionError:
-                    yield number, "the values are nested too deeply"
+                    yield number, _DEEP
                 except orjson.JSONDecodeError as error:
                     yield (
                         number,
@@ -120,6 +140,9 @@ class Input:
                 value = self._value(name, row[name])
             except orjson.JSONDecodeError:
                 return f"input {name!r} must be of type {kind}; the text is not JSON"
+            is_text = isinstance(row[name], str) and value is not row[name]
+            if is_text and _depth(row[name].encode()) > _MOST_DEPTH:
+                return _DEEP
             expected = _TYPES.get(kind)
             is_flag = isinstance(value, bool) and kind in ("int", "float")
             if expected is not None and (not isinstance(value, expected) or is_flag):
@@ -132,9 +155,13 @@ class Input:
         return ""
 
 
-def check_output(path: Path) -> None:
-    """Raise RowsError if the output could not be written at the end of the run."""
+def check_output(path: Path, input_: Path) -> None:
+    """Raise RowsError if the output could not be written at the end of the run, or would replace
+    the input.
+    """
     _is_parquet(path, "output")
+    if path.exists() and input_.exists() and path.samefile(input_):
+        raise RowsError(f"{path}: is the input; choose another output")
     if not path.parent.is_dir():
         raise RowsError(f"{path}: the folder {path.parent} does not exist")
     if path.is_dir():
@@ -168,6 +195,17 @@ def _is_parquet(path: Path, what: str) -> bool:
     except ModuleNotFoundError:
         raise RowsError(f"{path}: Parquet needs pyarrow: pip install 'weft[parquet]'") from None
     return True
+
+
+def _depth(line: bytes) -> int:
+    """Return how deeply the values of a JSON text are nested."""
+    if line.count(b"[") + line.count(b"{") <= _MOST_DEPTH:
+        return 0
+    deepest = depth = 0
+    for bracket in _BRACKETS.findall(_STRING.sub(b"", line)):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _digest(path: Path) -> str:

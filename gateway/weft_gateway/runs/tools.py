@@ -39,6 +39,10 @@ class Result(NamedTuple):
     repeatable: bool = True
 
 
+# A function that calls `sys.exit` fails its row. It must not end the run.
+_FAULTS: Final = (Exception, SystemExit)
+
+
 class _Refused(Exception):
     """One attempt has failed. retry_after: the header."""
 
@@ -125,7 +129,7 @@ class Tools:
             raise _Refused("not_allowed", "LangGraph graphs are not allowed here")
         try:
             return await graphs.invoke(graphs.load(request.graph), request.state, ask)
-        except Exception as error:
+        except _FAULTS as error:
             raise _Refused("python", f"{type(error).__name__}: {error}") from None
 
     async def _call(self, request: PythonRequest) -> Any:
@@ -140,7 +144,7 @@ class Tools:
         try:
             found = await self._in_thread(function, *arguments[0], **arguments[1])
             return await found if inspect.isawaitable(found) else found
-        except Exception as error:
+        except _FAULTS as error:
             passes = isinstance(error, OSError | TimeoutError)
             raise _Refused("python", f"{type(error).__name__}: {error}", passes) from None
 
@@ -149,7 +153,7 @@ class Tools:
             module, _, attribute = name.partition(":")
             try:
                 found = getattr(importlib.import_module(module), attribute)
-            except Exception as error:
+            except _FAULTS as error:
                 raise ValueError(f"{name}: {type(error).__name__}: {error}") from None
             if not callable(found):
                 raise ValueError(f"{name}: is not a function")

@@ -15,7 +15,7 @@ def _counts(calls: int) -> Any:
     )
 
 
-def test_cases_of_a_branch_have_no_prediction_of_their_own(capsys: Any) -> None:
+def test_cases_of_a_branch_have_no_single_prediction(capsys: Any) -> None:
     guess = SimpleNamespace(requests=6, prompt=60, cached=0, output=6)
     plan = SimpleNamespace(tallies={"a": guess, "b": guess}, least_s=0.0)
     _analyze({"a": _counts(6), "b": _counts(3), "b[1]": _counts(3)}, plan, 1.0)

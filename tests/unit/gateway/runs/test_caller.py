@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from support.scripted_server import Asked, scripted
+from weft_bench.stack.processes import free_port
 from weft_gateway.policies.costs import EngineCosts, StepCosts
 from weft_gateway.runs.caller import HttpCaller, Server, encoded, read_answer
 from weft_gateway.runs.errors import CallFailed, JobError
@@ -75,16 +77,17 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft_gateway.runs.caller.pause", lambda *_: 0.0)
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
 async def test_errors_that_may_pass_are_repeated(status: int) -> None:
     answer, asked = await call(failing(status, 2))
     assert answer.text == "hi"
     assert len([one for one in asked if one.method == "POST"]) == 3
 
 
-async def test_refusals_are_reported_and_are_no_attempts() -> None:
+@pytest.mark.parametrize("status", [429, 503])
+async def test_refusals_are_reported_and_are_no_attempts(status: int) -> None:
     refused: list[int] = []
-    with scripted(failing(429, 5)) as server:
+    with scripted(failing(status, 5)) as server:
         caller = HttpCaller(server.url, "run-1")
         answer = await caller.call(work(0, attempts=1), lambda: refused.append(1))
         await caller.aclose()
@@ -93,9 +96,9 @@ async def test_refusals_are_reported_and_are_no_attempts() -> None:
 
 async def test_repetitions_end() -> None:
     with pytest.raises(CallFailed) as error:
-        await call(failing(503, 9))
+        await call(failing(502, 9))
     failure = error.value.failure
-    assert (failure.code, failure.attempts, failure.certain) == ("http_503", 3, False)
+    assert (failure.code, failure.attempts, failure.certain) == ("http_502", 3, False)
 
 
 async def test_an_error_of_the_request_is_not_repeated() -> None:
@@ -105,7 +108,33 @@ async def test_an_error_of_the_request_is_not_repeated() -> None:
     assert failure == ("http_400", "no", 1, True)
 
 
-async def test_a_server_that_is_away_is_an_error() -> None:
+async def test_a_call_waits_for_a_server_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server begins after some refused connections."""
+    port, tries = free_port(), 0
+    made = asyncio.Event()
+
+    def count() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 5:
+            made.set()
+
+    monkeypatch.setattr("weft_gateway.runs.caller.pause", lambda *_: 0.01)
+    caller = HttpCaller(f"http://127.0.0.1:{port}", "run-1")
+    waiting = asyncio.create_task(caller.call(work(0, attempts=1), count))
+    async with asyncio.timeout(30):
+        await made.wait()
+        with scripted(lambda _: (200, ANSWER), port=port):
+            assert (await waiting).text == "hi"
+            await caller.aclose()
+    assert [one.message for one in caplog.records].count(caplog.records[0].message) == 1
+    assert "takes no calls now, and the run waits" in caplog.text
+
+
+async def test_a_server_that_stays_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft_gateway.runs.caller._REFUSED_FOR_S", 0.0)
     caller = HttpCaller("http://127.0.0.1:9", "run-1")
     with pytest.raises(CallFailed) as error:
         await caller.call(work(0, attempts=2), lambda: None)

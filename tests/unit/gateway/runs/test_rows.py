@@ -64,7 +64,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     with pytest.raises(RowsError, match=r"must be a \.jsonl"):
         Input(tmp_path / "in.csv", {})
     with pytest.raises(RowsError, match="does not exist"):
-        check_output(tmp_path / "none" / "out.jsonl")
+        check_output(tmp_path / "none" / "out.jsonl", tmp_path / "in.jsonl")
 
 
 def test_the_output_is_complete_or_missing(tmp_path: Path) -> None:
@@ -98,6 +98,34 @@ def test_parquet_in_and_out(tmp_path: Path) -> None:
     parquet.write_table(bad, tmp_path / "in.parquet")
     with pytest.raises(RowsError, match=r"in\.parquet:row 1: input 'n'"):
         rows.scan()
+
+
+def test_values_that_are_nested_too_deeply_are_named(tmp_path: Path) -> None:
+    deep = json.dumps({"q": '"[[['}) + "\n" + '{"q": ' + "[" * 101 + "]" * 101 + "}"
+    with pytest.raises(RowsError, match=r"in\.jsonl:2: the values are nested too deeply"):
+        Input(jsonl(tmp_path, deep), {"q": "any"}).scan()
+    brackets = {"q": "[" * 5000, "n": [[1]] * 200}
+    assert Input(jsonl(tmp_path, brackets), {"q": "any"}).scan().number == 1
+
+
+def test_the_output_is_not_the_input(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, GOOD)
+    (tmp_path / "link.jsonl").symlink_to(path)
+    for output in (path, tmp_path / "link.jsonl"):
+        with pytest.raises(RowsError, match="is the input; choose another output"):
+            check_output(output, path)
+    check_output(tmp_path / "out.jsonl", path)
+
+
+def test_a_changed_input_is_named(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, GOOD)
+    rows = Input(path, TYPES)
+    found = rows.scan()
+    rows.check(found)
+    for change in (lambda: path.write_text(""), path.unlink):
+        change()
+        with pytest.raises(RowsError, match="has changed during the run"):
+            rows.check(found)
 
 
 def test_a_repeated_column_of_parquet_is_named(tmp_path: Path) -> None:

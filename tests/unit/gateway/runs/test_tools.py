@@ -139,6 +139,15 @@ async def test_functions_run_with_copies_of_their_arguments(functions: Any) -> N
 async def test_errors_of_functions_have_a_reason(functions: Any) -> None:
     functions.bad = lambda: 1 / 0
     functions.strange = lambda: {1, 2}
+    functions.leave = lambda: sys.exit(3)
+
+    async def leave_later() -> None:
+        sys.exit(0)
+
+    functions.leave_later = leave_later
+    for name, status in (("leave", 3), ("leave_later", 0)):
+        found = await failure(PythonRequest(f"my_ops:{name}"), 3)
+        assert found == ("python", f"SystemExit: {status}", 1, True)
     found = await failure(PythonRequest("my_ops:bad"), 3)
     assert found == ("python", "ZeroDivisionError: division by zero", 1, True)
     assert (await failure(PythonRequest("my_ops:strange"))).code == "not_json"
