@@ -95,6 +95,7 @@ log = logging.getLogger(__name__)
 
 _REAP_EVERY_S = 30.0
 _SWEEP_EVERY_S = 1.0
+_FOLLOW_S = 0.5
 # Lease renewals per call lease.
 _SIGNS = 4
 
@@ -289,6 +290,7 @@ class Gateway:
             "program_ends": notifier.run,
             "sweep": self._sweep,
             "members": self.members.run,
+            "calls_in_flight": self._follow,
             "background_calls": self.background.run,
             **self.tuning.tasks,
             **self.offline.tasks,
@@ -324,6 +326,13 @@ class Gateway:
         self.foreground.forget(replica)
         self.budgets.costs.forget(replica)
         self.health.forget(replica)
+
+    async def _follow(self) -> None:
+        """Follow the calls that other gateways open and close: placements use the last counts."""
+        while True:
+            await asyncio.sleep(_FOLLOW_S)
+            with contextlib.suppress(TableUnavailable):
+                await self.table.count()
 
     async def _sweep(self) -> None:
         """Release expired prefills."""

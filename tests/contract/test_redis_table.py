@@ -58,6 +58,25 @@ def test_each_gateway_sees_the_calls_of_the_other(redis_server):
     run(redis_server, steps, gateways=2)
 
 
+def test_calls_that_open_at_the_same_time_see_each_other(redis_server):
+    async def steps(table):
+        first = opening(replica="r0", costs={"r0": 7, "r1": 9})
+        second = opening(replica="r1", costs={"r0": 7, "r1": 9})
+        opened = [asyncio.create_task(table.open_call(one)) for one in (first, first, second)]
+        opened[1].cancel()
+        await asyncio.sleep(0)
+        assert table.in_flight() == {"r0": 1, "r1": 1}
+        assert table.work() == {"r0": 7, "r1": 9}
+        await asyncio.gather(*opened, return_exceptions=True)
+        assert table.in_flight() == {"r0": 1, "r1": 1}
+        assert table.work() == {"r0": 7, "r1": 9}
+        for one in (first, second):
+            await table.close_call(closing(one))
+        assert set(table.in_flight().values()) | set(table.work().values()) <= {0}
+
+    run(redis_server, steps)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_calls_through_several_gateways_give_the_same_answers_as_one_table(redis_server, seed):
     async def steps(*tables):

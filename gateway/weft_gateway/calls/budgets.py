@@ -105,6 +105,18 @@ class Budgets:
         row = program or fresh(call.key, now_s, call.identity.ephemeral)
         return self._budget(call, row, pursued(row, call.ask, now_s), prompt)
 
+    def own(self, call: Call, found: CallBudget) -> CallBudget:
+        """Return a budget without forecasts of other kinds of programs: the cost is 0 if calls of
+        this stage are unknown, and no later call is expected if units of this kind are.
+        """
+        if not self.costs.knows(found.kind):
+            return replace(found, cost_s=0.0)
+        unit = self._units.get(call.key)
+        known = unit is not None and self._lengths.knows(unit.path)
+        if known or found.stated or found.scope is Scope.CALL:
+            return found
+        return replace(found, whole_s=found.cost_s, whole_p90_s=found.p90_s or found.cost_s)
+
     def expected(self, call: Call, prompt: int) -> Shape | None:
         """Return a call as expected; None if nothing is known yet. prompt: tokens."""
         return self.costs.shape(self._kind(call), prompt, _max_tokens(call.body))

@@ -218,6 +218,10 @@ class Costs:
         answer, high = min(usual.output, most), min(usual.output_p90, most)
         return Shape(prompt, 1 - usual.uncached, answer, high, usual.service_s)
 
+    def knows(self, kind: str) -> bool:
+        """Whether predictions for a kind are of its own calls."""
+        return self._recent.knows(kind)
+
     def service_s(self, kind: str) -> float:
         """Return the median service of a kind's calls, 0 if unknown."""
         usual = self._recent.typical(kind)

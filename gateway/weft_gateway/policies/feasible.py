@@ -29,11 +29,14 @@ def path_s(found: CallBudget, wait_s: float) -> float:
 
 
 def verdict(late: Late, found: CallBudget, wait_s: float) -> Verdict:
-    """Decide about a program. late: of its class. wait_s: predicted wait for the calls before it.
+    """Decide about a program. late: of its class. found: with forecasts of its own kind only.
+    wait_s: predicted wait for the calls before it.
 
-    A program whose cost is unknown is served: nothing shows that it cannot meet its target.
+    A program of an unknown cost is served: nothing shows that it cannot meet its target.
     """
-    if late is Late.SERVE or not found.cost_s or wait_s + path_s(found, wait_s) <= found.left_s:
+    if late is Late.SERVE or not found.cost_s:
+        return Verdict.SERVE
+    if wait_s + path_s(found, wait_s) <= found.left_s:
         return Verdict.SERVE
     return Verdict.HOLD if late is Late.HOLD else Verdict.REFUSE
 

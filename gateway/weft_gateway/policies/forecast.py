@@ -83,6 +83,14 @@ class PathLengths:
             known = path.known[position] = found, path.events, every.events
         return known[0]
 
+    def knows(self, kind: str) -> bool:
+        """Whether forecasts of a kind are its own: enough of its units have ended, or no others."""
+        path, every = self._paths.get(kind), self._paths.get(ALL)
+        if path is None or every is None:
+            return every is None
+        ended = sum([count[1] for count in path.counts])
+        return ended >= MIN_SAMPLES or path.events == every.events
+
     def served(self, kind: str, position: int, seconds: float) -> None:
         """Learn the service of a unit's call at `position`."""
         if position >= MAX_CALLS:

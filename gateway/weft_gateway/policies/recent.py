@@ -116,6 +116,11 @@ class RecentCalls:
         while len(kinds) > _MAX_KINDS:
             kinds.popitem(last=False)
 
+    def knows(self, kind: str) -> bool:
+        """Whether the quantiles of a kind are its own: it has enough samples, or no other has."""
+        own, every = len(self._kinds.get(kind, ())), len(self._kinds.get(ALL, ()))
+        return own >= MIN_SAMPLES or 0 < own == every
+
     def typical(self, kind: str) -> Typical | None:
         """Return the quantiles of the narrowest kind with enough samples, else of all calls. None
         before the first call.

@@ -8,7 +8,7 @@ keys. They share one hash slot, and every script declares all keys that it acces
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import inf
@@ -67,13 +67,27 @@ class RedisTable:
         self._leases: set[bytes] = set()
         self._in_flight: dict[str, int] = {}
         self._work: dict[str, int] = {}
+        # Openings without a reply, and their predicted costs, by replica: calls that arrive at the
+        # same time must see each other.
+        self._opening: Counter[str] = Counter()
+        self._opening_work: Counter[str] = Counter()
         self._seen: OrderedDict[ProgramKey, Program] = OrderedDict()
 
     async def open_call(self, opening: Opening) -> Opened:
         """See ProcessTable. If Redis ran the script and the reply was lost, this raises, and the
         call's lease runs out.
         """
-        replica, created, program, in_flight, work, over = await self._store.open(opening)
+        expected = self._expected(opening)
+        cost = opening.costs.get(expected, 0)
+        self._opening[expected] += 1
+        self._opening_work[expected] += cost
+        try:
+            replica, created, program, in_flight, work, over = await self._store.open(opening)
+        finally:
+            self._opening[expected] -= 1
+            self._opening_work[expected] -= cost
+            if not self._opening[expected]:
+                del self._opening[expected], self._opening_work[expected]
         self._leases.add(rows.lease(opening.key, opening.call))
         self._in_flight, self._work = in_flight, work
         self._saw(program)
@@ -137,12 +151,12 @@ class RedisTable:
         return self._seen.get(key)
 
     def in_flight(self) -> Mapping[str, int]:
-        """See ProcessTable."""
-        return self._in_flight
+        """See ProcessTable. As of the last reply, with the calls that open now."""
+        return _sum(self._in_flight, self._opening)
 
     def work(self) -> Mapping[str, int]:
-        """See ProcessTable."""
-        return self._work
+        """See ProcessTable. As of the last reply, with the calls that open now."""
+        return _sum(self._work, self._opening_work)
 
     async def count(self) -> Mapping[str, int]:
         """See ProcessTable."""
@@ -234,6 +248,13 @@ class RedisTable:
             for gone in await self._store.end_idle(keys, inf):
                 self._seen.pop(gone.key, None)
 
+    def _expected(self, opening: Opening) -> str:
+        """Return the replica that Redis will choose, as far as this gateway knows."""
+        program = self._seen.get(opening.key) if opening.sticky else None
+        if program is not None and program.home in opening.eligible:
+            return program.home
+        return opening.candidate
+
     def _closed(self, closed: ClosedRow | None) -> Program | None:
         if closed is None:
             return None
@@ -273,3 +294,9 @@ class RedisTable:
 def _older(program: Program, than: Program) -> bool:
     events, others = program.calls + program.calls_closed, than.calls + than.calls_closed
     return program.arrival_s == than.arrival_s and events < others
+
+
+def _sum(known: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
+    if not more:
+        return known
+    return {**known, **{name: known.get(name, 0) + count for name, count in more.items()}}

@@ -158,8 +158,10 @@ class Targets:
 
     def infeasible(self, call: Call) -> bool:
         """Whether the gateway refuses the program of this first call, if its class says so."""
-        found = call.budget
-        return found is not None and verdict(Late.REFUSE, found, wait_s(call)) is Verdict.REFUSE
+        if call.budget is None:
+            return False
+        found = self._budgets.own(call, call.budget)
+        return verdict(Late.REFUSE, found, wait_s(call)) is Verdict.REFUSE
 
     def refused(self, call: Call) -> None:
         """Forget a program whose first call was refused."""

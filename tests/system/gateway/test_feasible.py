@@ -81,6 +81,37 @@ async def test_program_that_cannot_meet_its_target_is_refused_at_its_first_call(
         assert 'weft_slo_programs_total{class="strict",outcome="unended"} 0.0' in text
 
 
+async def test_other_programs_do_not_make_a_target_infeasible(
+    engine: Any, weft: Any, slo_file: str
+) -> None:
+    """Long programs of other kinds, and a short one that is not known yet."""
+    async with engine(script=slow(20.0)) as stub, weft(stub, slo_file=slo_file) as gateway:
+        system = {"role": "system", "content": "You are an agent."}
+        for program in range(12):
+            for _ in range(3):
+                sent = headers("batch", f"long-{program}")
+                await gateway.call(body={"messages": [system, *MESSAGES]}, headers=sent)
+            await gateway.client.delete(f"/v1/sessions/long-{program}")
+        for number in range(3):
+            got = await gateway.call(
+                body={"messages": MESSAGES}, headers=headers("strict", f"short-{number}")
+            )
+            assert got.status_code == 200
+
+
+async def test_an_idle_replica_serves_a_program_from_time_to_time(
+    engine: Any, weft: Any, slo_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine has become faster since the forecast was learned."""
+    async with engine(script=slow(40.0)) as stub, weft(stub, slo_file=slo_file) as gateway:
+        await learn(gateway, stub)
+        got = await gateway.call(body={"messages": MESSAGES}, headers=headers("strict", "a"))
+        assert (got.status_code, got.headers["x-should-retry"]) == (429, "false")
+        monkeypatch.setattr("weft_gateway.calls.features.feasible._PROBE_S", 0.0)
+        got = await gateway.call(body={"messages": MESSAGES}, headers=headers("strict", "b"))
+        assert got.status_code == 200
+
+
 async def test_anthropic_client_gets_its_own_form_of_the_refusal(
     engine: Any, weft: Any, slo_file: str
 ) -> None:

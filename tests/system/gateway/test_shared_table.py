@@ -66,6 +66,35 @@ async def test_a_scrape_and_a_health_check_count_the_calls_in_flight(
             assert await shown_in_flight(gateway, path) == 0
 
 
+async def test_simultaneous_calls_are_spread_over_the_replicas(
+    redis: RedisServer, engine: Any, weft: Any
+) -> None:
+    async with engine() as one, engine() as two, weft(one, two, redis_url=redis.url) as gateway:
+        await asyncio.gather(*(gateway.call() for _ in range(24)))
+        assert min(len(one.requests), len(two.requests)) >= 8
+
+
+async def test_an_idle_gateway_follows_the_calls_of_another(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    release = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        await release.wait()
+        await wire.plain({})
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub, redis_url=redis.url) as busy,
+        weft(stub, redis_url=redis.url) as idle,
+    ):
+        call = asyncio.create_task(busy.call())
+        await until(lambda: idle.parts.table.in_flight().get("r0") == 1)
+        release.set()
+        await call
+        await until(lambda: not idle.parts.table.in_flight().get("r0"))
+
+
 async def shown_in_flight(gateway: Any, path: str) -> float:
     """Return the calls in flight on r0, without a request that updates another count."""
     got = await gateway.client.get(path)
