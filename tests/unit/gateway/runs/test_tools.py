@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -200,6 +203,22 @@ async def test_values_that_no_request_can_carry(headers: Any, body: Any, code: s
         found = await failure(HttpRequest("POST", f"{server.url}/", headers, body), hosts=[host])
         assert found.code == code
         assert not server.asked
+
+
+async def test_an_answer_that_comes_slowly_has_a_limit() -> None:
+    ended = threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        while not ended.wait(0.05):
+            yield b"x"
+
+    with scripted(lambda _: pieces()) as server:
+        host = server.url.removeprefix("http://")
+        request = HttpRequest("GET", server.url, {}, None)
+        async with asyncio.timeout(20):
+            found = await failure(request, 2, hosts=[host], timeout_s=0.2)
+        ended.set()
+    assert found == ("timeout", "no complete answer within 0.2 s", 2, False)
 
 
 async def test_failed_requests_are_repeated_if_allowed() -> None:
