@@ -58,7 +58,6 @@ class _Connection:
             cached_statements=0,
             check_same_thread=False,
         )
-        self._sqlite.row_factory = sqlite3.Row
         self._sqlite.set_authorizer(self._authorize)
         self._sqlite.set_progress_handler(self._over, _STEPS)
         self._write = write
@@ -72,6 +71,7 @@ class _Connection:
         self._refused = self._volatile = False
         try:
             cursor = self._sqlite.execute(request.query, dict(request.parameters))
+            names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchmany(MAX_ROWS + 1)
             cursor.close()
         except sqlite3.Error as error:
@@ -85,9 +85,11 @@ class _Connection:
             if monotonic() > self._end:
                 raise SqlFailed(f"no result within {self._timeout_s:g} s") from None
             raise error
+        if repeated := next((one for one in names if names.count(one) > 1), None):
+            raise SqlFailed(f"two columns are named {repeated!r}; name them with AS")
         if len(rows) > MAX_ROWS:
             raise SqlFailed(f"the query has more than {MAX_ROWS} rows; add a LIMIT")
-        return Found([dict(row) for row in rows], not self._volatile)
+        return Found([dict(zip(names, row, strict=True)) for row in rows], not self._volatile)
 
     def _authorize(self, action: int, first: Any, second: Any, *_: Any) -> int:
         if action == sqlite3.SQLITE_FUNCTION:

@@ -109,6 +109,14 @@ async def test_values_of_the_time_are_recognised_each_time(
     await tools.aclose()
 
 
+async def test_no_column_is_lost(database: Path) -> None:
+    options: dict[str, Any] = {"connections": {"shop": database}}
+    found = await failure(sql("SELECT a.*, b.* FROM item a, item b"), 3, **options)
+    expected = "two columns are named 'name'; name them with AS"
+    assert found == ("sql", expected, 1, True)
+    assert (await ran(sql("SELECT 1 AS id, 2 AS ID"), **options)).value == [{"id": 1, "ID": 2}]
+
+
 async def test_errors_of_queries_have_a_reason(database: Path) -> None:
     options: dict[str, Any] = {"connections": {"shop": database}}
     assert "no such table" in (await failure(sql("SELECT * FROM none"), **options)).message
