@@ -20,6 +20,8 @@ from weft_gateway.workflows.requests import HttpRequest, PythonRequest, SqlReque
 
 pytestmark = pytest.mark.anyio
 
+_COUNTED = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n LIMIT"
+
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
@@ -115,6 +117,19 @@ async def test_no_column_is_lost(database: Path) -> None:
     expected = "two columns are named 'name'; name them with AS"
     assert found == ("sql", expected, 1, True)
     assert (await ran(sql("SELECT 1 AS id, 2 AS ID"), **options)).value == [{"id": 1, "ID": 2}]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT length(hex(zeroblob(400000000)))", "a value or row has more than 16777216 bytes"),
+        (f"SELECT hex(zeroblob(1000)) FROM ({_COUNTED} 9000)", "the result has more than 16777216"),
+    ],
+)
+async def test_large_values_are_errors(database: Path, query: str, message: str) -> None:
+    found = await failure(sql(query), 3, connections={"shop": database})
+    assert (found.code, found.attempts) == ("sql", 1)
+    assert found.message.startswith(message)
 
 
 async def test_errors_of_queries_have_a_reason(database: Path) -> None:
