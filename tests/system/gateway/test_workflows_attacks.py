@@ -89,6 +89,9 @@ async def test_templates_cannot_stop_the_gateway(engine: Any, weft: Any) -> None
         message = await refused(client, flow('format: "{% for i in range(10**9) %}x{% endfor %}"'))
         assert message.startswith("workflow.yaml:5:")
         assert "'range'" in message
+        deep = flow(f'format: "{{{{ {"(" * 5000}text{")" * 5000} }}}}"')
+        message = await refused(client, deep)
+        assert message == "workflow.yaml:5:13: ops.x.format: template: nested too deeply"
         ops = {"a": huge, "b": "{{ 'a' * 10**10 }}", "c": "{{ ((10**64)**64)**64 }}"}
         lines = "".join(
             f'  {name}: {{format: "{template}", on_error: value}}\n'
