@@ -280,6 +280,31 @@ async def test_sizes_are_limited(engine: Any, weft: Any) -> None:
         assert row["error"]["code"] == "too_large"
 
 
+async def test_long_runs_of_a_tenant_leave_a_place_for_others(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    gate = asyncio.Event()
+
+    async def hold(wire: Any, request: Any) -> None:
+        if request.json["messages"][0]["content"] == "text 0":
+            await gate.wait()
+        await chat(wire, request)
+
+    async with engine(script=hold) as stub, weft(stub, workflow_runs=3) as gateway:
+        client, live = gateway.client, gateway.parts.offline.flows.runner.live
+        workflow = await created(client)
+        runs = [await begin(client, workflow, rows=texts(1)) for _ in range(4)]
+        await until(lambda: len(stub.requests) == 2)
+        mine = await created(client, key="sk-b")
+        for _ in range(2):
+            one = await begin(client, mine, "sk-b", rows=[{"text": "quick"}])
+            assert (await ended(client, one["id"], "sk-b"))["status"] == "completed"
+        assert set(live) == {one["id"] for one in runs[:2]}
+        gate.set()
+        for one in runs:
+            assert (await ended(client, one["id"]))["status"] == "completed"
+
+
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     for name, value in (
         ("workflow_connections", "shop"),
