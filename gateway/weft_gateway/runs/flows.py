@@ -22,7 +22,8 @@ from weft_gateway.marks import nearest
 from weft_gateway.runs.batch_store import BatchStore
 from weft_gateway.runs.batch_store import is_id as is_file_id
 from weft_gateway.runs.batches import Batches, disk_error, unavailable
-from weft_gateway.runs.flow_child import Child, ChildLost
+from weft_gateway.runs.flow_checkers import Checkers
+from weft_gateway.runs.flow_child import ChildLost
 from weft_gateway.runs.flow_rules import Rules
 from weft_gateway.runs.flow_runner import FlowRunner
 from weft_gateway.runs.flow_store import (
@@ -38,8 +39,6 @@ from weft_gateway.runs.rows import Input, RowsError
 
 _HOUSEKEEPING_S: Final = 60.0
 _FOLLOW_S: Final = 0.2
-# A process that has checked this number of workflows is replaced, because it keeps their templates.
-_MOST_CHECKS: Final = 100
 _SHOWN: Final = 64
 _PURPOSES: Final = ("workflow", "batch", "user_data")
 
@@ -73,15 +72,10 @@ class Flows:
     registry: Registry
     rules: Rules
     quota: FlowQuota
-    memory_bytes: int
-    stall_s: float
+    checkers: Checkers
     make_runner: Callable[[FlowStore, BatchStore], FlowRunner]
     _store: FlowStore | None = field(default=None, init=False)
     _runner: FlowRunner | None = field(default=None, init=False)
-    # The process that checks workflows, one at a time; and how many it has checked.
-    _checking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _checker: Child | None = field(default=None, init=False)
-    _checks: int = field(default=0, init=False)
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
@@ -96,14 +90,13 @@ class Flows:
 
     async def run(self) -> None:
         """Once this process owns the folder, run the runs and delete old ones; until cancelled."""
-        kept_s, checks = 0.0, 0
+        kept_s = 0.0
         while True:
             self.start()
             owns = self._store is not None and self.batches.store.owner
             if monotonic() - kept_s >= _HOUSEKEEPING_S:
-                if checks == self._checks and not self._checking.locked():
-                    await self._end_checker()
-                kept_s, checks = monotonic(), self._checks
+                await self.checkers.rest()
+                kept_s = monotonic()
                 if owns:
                     self.store.sweep()
                     self.store.delete_old(time() - self.batches.quota.keep_s)
@@ -113,7 +106,7 @@ class Flows:
 
     async def aclose(self) -> None:
         """Stop all runs. Call it before `Batches.aclose`."""
-        await self._end_checker()
+        await self.checkers.aclose()
         if self._runner is not None:
             await self._runner.aclose()
         if self._store is not None:
@@ -152,7 +145,7 @@ class Flows:
         store = self.store
         lock = self._locks.setdefault(tenant, asyncio.Lock())
         # One check of each tenant at a time, so that a tenant cannot delay all others.
-        async with lock, self._checking:
+        async with lock:
             if store.count_workflows(tenant) >= self.quota.workflows:
                 what = f"The limit of {self.quota.workflows} workflows per API key is reached. "
                 raise ApiError(403, "storage_limit_reached", f"{what}Delete some first.")
@@ -166,33 +159,17 @@ class Flows:
         return workflow
 
     async def _checked(self, text: str, file: str) -> Checked:
-        good = False
         try:
-            if self._checker is None:
-                self._checker, self._checks = Child(self.memory_bytes, self.stall_s), 0
-                await self._checker.start()
-            self._checks += 1
-            self._checker.send(Check(text, file, self.rules))
-            found = await self._checker.receive()
-            good = self._checks < _MOST_CHECKS
+            found = await self.checkers.check(Check(text, file, self.rules))
         except ChildLost as error:
             what = f"The workflow cannot be checked: {error}."
             raise ApiError(400, "invalid_workflow", what) from None
         except OSError as error:
             raise disk_error(error) from None
-        finally:
-            # An answer that was not read must not become the answer to the next check.
-            if not good:
-                await self._end_checker()
         if isinstance(found, Wrong):
             raise ApiError(400, found.code, found.message)
         assert isinstance(found, Checked)
         return found
-
-    async def _end_checker(self) -> None:
-        checker, self._checker = self._checker, None
-        if checker is not None:
-            await checker.stop()
 
     def workflow(self, tenant: str, workflow_id: str) -> StoredWorkflow:
         """Return a tenant's workflow. Raises ApiError 404."""

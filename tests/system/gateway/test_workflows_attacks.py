@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
 from itertools import product
 from pathlib import Path
@@ -303,6 +304,37 @@ async def test_long_runs_of_a_tenant_leave_a_place_for_others(
         gate.set()
         for one in runs:
             assert (await ended(client, one["id"]))["status"] == "completed"
+
+
+_ENDLESS = "{% for i in ('a' * 1000) | list %}{% for j in ('a' * 990) | list %}x{% endfor %}"
+
+
+async def test_a_slow_check_delays_no_other_tenant(
+    engine: Any, weft: Any, until: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("weft_gateway.runs.flow_checkers._CHECK_S", 120.0)
+    async with engine(script=chat) as stub, weft(stub, workflow_stall_s=120) as gateway:
+        client, checkers = gateway.client, gateway.parts.offline.flows.checkers
+        await created(client)
+        (child,) = checkers._idle
+        # The process stands for one that computes a slow template.
+        child._process.send_signal(signal.SIGSTOP)
+        slow = [asyncio.create_task(create(client)) for _ in range(3)]
+        await until(lambda: not checkers._idle)
+        async with asyncio.timeout(60):
+            await created(client, key="sk-b")
+        assert not any(one.done() for one in slow)
+        child._process.send_signal(signal.SIGCONT)
+        assert [(await one).status_code for one in slow] == [200] * 3
+        assert len(checkers._made) == 2
+
+
+async def test_a_check_has_a_time_limit(engine: Any, weft: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("weft_gateway.runs.flow_checkers._CHECK_S", 0.2)
+    lines = "".join(f'  x{n}: {{format: "{_ENDLESS}{{% endfor %}}"}}\n' for n in range(20))
+    text = f"weft: 1\ninputs: {{text: str}}\nops:\n{lines}outputs: {{x: x0}}\n"
+    async with engine(script=chat) as stub, weft(stub) as gateway:
+        assert "did not react for 0.2 s" in await refused(gateway.client, text)
 
 
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:
