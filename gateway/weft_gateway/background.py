@@ -22,6 +22,7 @@ from weft_gateway.runs.batch_input import InputReader
 from weft_gateway.runs.batch_runner import BatchRunner
 from weft_gateway.runs.batch_store import BatchStore
 from weft_gateway.runs.batches import Batches, Quota
+from weft_gateway.runs.flow_checkers import Checkers
 from weft_gateway.runs.flow_rules import Rules
 from weft_gateway.runs.flow_runner import FlowRunner, Limits
 from weft_gateway.runs.flow_store import FlowStore, Run
@@ -104,7 +105,6 @@ def build_background(
     )  # fmt: skip
     batches = Batches(Path(s.data_folder(s.port)), quota, batch_runner)
     most = FlowQuota(s.workflows_per_tenant, s.workflow_runs_per_tenant)
-    flows = Flows(
-        batches, registry, rules, most, s.workflow_memory_bytes, s.workflow_stall_s, flow_runner
-    )
+    checkers = Checkers(s.workflow_memory_bytes, s.workflow_stall_s)
+    flows = Flows(batches, registry, rules, most, checkers, flow_runner)
     return Background(batches, flows)

@@ -78,7 +78,8 @@ class BatchSettings(BaseSettings):
         4,
         ge=1,
         le=256,
-        description="processes of runs of workflows at once; further runs wait",
+        description="processes of runs of workflows at once; further runs wait, and the last place "
+        "is for a tenant without a process",
     )
     workflow_rows: int = Field(1_000_000, ge=1, le=100_000_000, description="maximum rows of a run")
     workflow_input_bytes: int = Field(

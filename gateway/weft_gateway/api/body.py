@@ -60,7 +60,7 @@ def json_object(raw: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 def light_body(raw: bytes) -> tuple[bytes, dict[str, Any]]:
-    """Same as `call_body` for a body of at most LIGHT_BYTES, which needs no turn."""
+    """Same as `call_body` for a body that is parsed in one piece. Longer ones need a turn first."""
     raw = raw.removeprefix(_BYTE_ORDER_MARK)
     _members(raw)
     return json_object(raw)

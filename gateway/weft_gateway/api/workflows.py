@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
+import msgspec
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import FileResponse
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from weft_gateway import errors
 from weft_gateway.api import schemas_workflows as schemas
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.body import described, json_object
+from weft_gateway.api.body import described, json_object, light_body
 from weft_gateway.api.files import page
 from weft_gateway.api.http import read_body
 from weft_gateway.api.run_events import events, listener_key
@@ -149,13 +150,15 @@ def router(
         limit = min(settings.workflow_input_bytes, settings.max_body_bytes)
         raw = await read_body(dict(request.headers.raw), request.receive, limit)
         await turns.take(tenant, len(raw))
+        raw, body = light_body(raw)
         try:
-            new = schemas.NewRun.model_validate(json_object(raw)[1])
+            new = schemas.NewRun.model_validate(body)
         except ValidationError as error:
             first = error.errors()[0]
             raise errors.invalid_member(first["loc"], first["msg"]) from None
+        rows = None if new.rows is None else _lines(raw)
         wanted = Wanted(
-            new.rows, new.input_file_id or "", new.budget_tokens, new.max_errors, new.batch_ms
+            rows, new.input_file_id or "", new.budget_tokens, new.max_errors, new.batch_ms
         )
         return run_json(await flows.begin(tenant, workflow_id, wanted))
 
@@ -211,6 +214,19 @@ def router(
         return run_json(flows.cancel(tenant, run_id))
 
     return api
+
+
+class _Rows(msgspec.Struct):
+    rows: list[msgspec.Raw]
+
+
+def _lines(raw: bytes) -> list[bytes]:
+    """Return the text of each row in one line. Parsed rows have lost repeated keys."""
+    try:
+        found = msgspec.json.decode(raw, type=_Rows)
+    except RecursionError:
+        raise errors.of("too_deeply_nested") from None
+    return [bytes(row).replace(b"\n", b" ") for row in found.rows]
 
 
 async def _text(request: Request, limit: int) -> tuple[str, str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft_gateway.runs.flow_rules import Rules, models, refusals
+from weft_gateway.runs.flow_rules import MOST_OPERATORS, Rules, models, refusals
 from weft_gateway.runs.flow_wire import Check, Checked, Wrong
 from weft_gateway.runs.job import needs_model
 from weft_gateway.workflows.check import WorkflowError
 from weft_gateway.workflows.graph import Llm, Workflow, bodies
-from weft_gateway.workflows.rewrite import rewrite
+from weft_gateway.workflows.rewrite import Rewritten, rewrite
 from weft_gateway.workflows.spec import load
 
 
@@ -26,21 +26,20 @@ def check(asked: Check) -> Checked | Wrong:
         for name, one in models(done.workflow)
     ]
     inputs = {name: str(kind) for name, kind in workflow.inputs.items()}
-    return Checked(_plan(workflow), inputs, named, calls, needs_model(done.workflow))
+    return Checked(_plan(workflow, done), inputs, named, calls, needs_model(done.workflow))
 
 
 def load_allowed(text: str, file: str, rules: Rules) -> Workflow:
     """Compile a workflow from HTTP. Raises WorkflowError."""
-    workflow = load(text, file)
+    workflow = load(text, file, MOST_OPERATORS)
     wrong = refusals(workflow, rules, file)
     if wrong:
         raise WorkflowError("\n".join(wrong))
     return workflow
 
 
-def _plan(workflow: Workflow) -> dict[str, Any]:
+def _plan(workflow: Workflow, done: Rewritten) -> dict[str, Any]:
     """Return what runs, after rewrites."""
-    done = rewrite(workflow)
     return {
         "name": workflow.name,
         "model": workflow.model or None,

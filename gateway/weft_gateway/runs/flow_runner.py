@@ -47,8 +47,8 @@ _BUDGETS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """running: runs at once. memory_bytes, stall_s: of a worker. rows: of an input. body_bytes: of
-    a call. keep_s: lifetime of outputs, seconds.
+    """running: processes at once. memory_bytes, stall_s: of a process. rows: of an input.
+    body_bytes: of a call. keep_s: lifetime of outputs, seconds.
     """
 
     running: int
@@ -82,7 +82,6 @@ class FlowRunner:
     _serving: dict[str, Run] = field(default_factory=dict, init=False)
     _tasks: dict[str, asyncio.Task[bool]] = field(default_factory=dict, init=False)
     _groups: dict[Group, asyncio.Task[None]] = field(default_factory=dict, init=False)
-    _running: Counter[str] = field(default_factory=Counter, init=False)
     # Runs whose process was lost while it had several: each continues in a separate one.
     _alone: set[str] = field(default_factory=set, init=False)
     _closed: bool = field(default=False, init=False)
@@ -139,7 +138,7 @@ class FlowRunner:
 
     def _next(self) -> None:
         """Begin with queued runs: those that can join, and then those of tenants with the fewest
-        running ones.
+        processes.
         """
         for run in () if self._closed else tuple(self._queue.values()):
             group = self._open_group(run)
@@ -147,13 +146,16 @@ class FlowRunner:
                 group.join(run)
                 self._begin(run, group)
         while self._queue and not self._closed:
-            if len(self._groups) >= self.limits.running:
+            held = Counter(group.first.tenant for group in self._groups)
+            run = min(self._queue.values(), key=lambda one: held[one.tenant])
+            free = self.limits.running - len(self._groups)
+            # The last place is for a tenant without a process: others may hold theirs for days.
+            if free < 1 or (free == 1 and held[run.tenant]):
                 # A process that only waits for runs to join it has no more time.
                 for group in self._groups:
                     if not group.members:
                         group.close()
                 return
-            run = min(self._queue.values(), key=lambda one: self._running[one.tenant])
             self._begin(run, self._group(run))
             for other in tuple(self._queue.values()):
                 group = self._open_group(other)
@@ -186,7 +188,6 @@ class FlowRunner:
     def _begin(self, run: Run, group: Group) -> None:
         """Begin with a queued run in a process."""
         del self._queue[run.id]
-        self._running[run.tenant] += 1
         self._serving[run.id] = run
         self.live[run.id] = group
         task = asyncio.get_running_loop().create_task(self._serve(run, group))
@@ -195,7 +196,6 @@ class FlowRunner:
 
     def _done(self, run: Run, task: asyncio.Task[bool]) -> None:
         del self._tasks[run.id], self._serving[run.id]
-        self._running[run.tenant] -= 1
         if not task.cancelled() and not task.result():
             self._alone.add(run.id)
             self._queue[run.id] = run

@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, time
-from typing import Any, Final
+from typing import Final
 from weakref import WeakValueDictionary
-
-import orjson
 
 from weft_gateway import errors
 from weft_gateway.engine.registry import Registry
@@ -24,7 +22,8 @@ from weft_gateway.marks import nearest
 from weft_gateway.runs.batch_store import BatchStore
 from weft_gateway.runs.batch_store import is_id as is_file_id
 from weft_gateway.runs.batches import Batches, disk_error, unavailable
-from weft_gateway.runs.flow_child import Child, ChildLost
+from weft_gateway.runs.flow_checkers import Checkers
+from weft_gateway.runs.flow_child import ChildLost
 from weft_gateway.runs.flow_rules import Rules
 from weft_gateway.runs.flow_runner import FlowRunner
 from weft_gateway.runs.flow_store import (
@@ -40,8 +39,6 @@ from weft_gateway.runs.rows import Input, RowsError
 
 _HOUSEKEEPING_S: Final = 60.0
 _FOLLOW_S: Final = 0.2
-# A process that has checked this number of workflows is replaced, because it keeps their templates.
-_MOST_CHECKS: Final = 100
 _SHOWN: Final = 64
 _PURPOSES: Final = ("workflow", "batch", "user_data")
 
@@ -56,11 +53,11 @@ class FlowQuota:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A run to create. rows or input_file: its input. tokens, errors: the budget, None for no
-    limit. batch_ms: see `Run`.
+    """A run to create. rows or input_file: its input; each row is a JSON text in one line. tokens,
+    errors: the budget, None for no limit. batch_ms: see `Run`.
     """
 
-    rows: Sequence[dict[str, Any]] | None = None
+    rows: Sequence[bytes] | None = None
     input_file: str = ""
     tokens: int | None = None
     errors: int | None = None
@@ -75,15 +72,10 @@ class Flows:
     registry: Registry
     rules: Rules
     quota: FlowQuota
-    memory_bytes: int
-    stall_s: float
+    checkers: Checkers
     make_runner: Callable[[FlowStore, BatchStore], FlowRunner]
     _store: FlowStore | None = field(default=None, init=False)
     _runner: FlowRunner | None = field(default=None, init=False)
-    # The process that checks workflows, one at a time; and how many it has checked.
-    _checking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _checker: Child | None = field(default=None, init=False)
-    _checks: int = field(default=0, init=False)
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
@@ -98,14 +90,13 @@ class Flows:
 
     async def run(self) -> None:
         """Once this process owns the folder, run the runs and delete old ones; until cancelled."""
-        kept_s, checks = 0.0, 0
+        kept_s = 0.0
         while True:
             self.start()
             owns = self._store is not None and self.batches.store.owner
             if monotonic() - kept_s >= _HOUSEKEEPING_S:
-                if checks == self._checks and not self._checking.locked():
-                    await self._end_checker()
-                kept_s, checks = monotonic(), self._checks
+                await self.checkers.rest()
+                kept_s = monotonic()
                 if owns:
                     self.store.sweep()
                     self.store.delete_old(time() - self.batches.quota.keep_s)
@@ -115,7 +106,7 @@ class Flows:
 
     async def aclose(self) -> None:
         """Stop all runs. Call it before `Batches.aclose`."""
-        await self._end_checker()
+        await self.checkers.aclose()
         if self._runner is not None:
             await self._runner.aclose()
         if self._store is not None:
@@ -154,7 +145,7 @@ class Flows:
         store = self.store
         lock = self._locks.setdefault(tenant, asyncio.Lock())
         # One check of each tenant at a time, so that a tenant cannot delay all others.
-        async with lock, self._checking:
+        async with lock:
             if store.count_workflows(tenant) >= self.quota.workflows:
                 what = f"The limit of {self.quota.workflows} workflows per API key is reached. "
                 raise ApiError(403, "storage_limit_reached", f"{what}Delete some first.")
@@ -168,33 +159,17 @@ class Flows:
         return workflow
 
     async def _checked(self, text: str, file: str) -> Checked:
-        good = False
         try:
-            if self._checker is None:
-                self._checker, self._checks = Child(self.memory_bytes, self.stall_s), 0
-                await self._checker.start()
-            self._checks += 1
-            self._checker.send(Check(text, file, self.rules))
-            found = await self._checker.receive()
-            good = self._checks < _MOST_CHECKS
+            found = await self.checkers.check(Check(text, file, self.rules))
         except ChildLost as error:
             what = f"The workflow cannot be checked: {error}."
             raise ApiError(400, "invalid_workflow", what) from None
         except OSError as error:
             raise disk_error(error) from None
-        finally:
-            # An answer that was not read must not become the answer to the next check.
-            if not good:
-                await self._end_checker()
         if isinstance(found, Wrong):
             raise ApiError(400, found.code, found.message)
         assert isinstance(found, Checked)
         return found
-
-    async def _end_checker(self) -> None:
-        checker, self._checker = self._checker, None
-        if checker is not None:
-            await checker.stop()
 
     def workflow(self, tenant: str, workflow_id: str) -> StoredWorkflow:
         """Return a tenant's workflow. Raises ApiError 404."""
@@ -261,15 +236,10 @@ class Flows:
             raise ApiError(400, "invalid_input_file", what, param="input_file_id")
         os.link(self.batches.store.path(file.id), self.store.folder(run.id) / INPUT)
 
-    def _write(self, run: Run, rows: Sequence[dict[str, Any]], inputs: dict[str, str]) -> None:
+    def _write(self, run: Run, rows: Sequence[bytes], inputs: dict[str, str]) -> None:
         """Write and check rows. Raises ApiError 400."""
         path = self.store.folder(run.id) / INPUT
-        try:
-            lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows]
-        except TypeError:
-            what = "rows: the values are nested too deeply"
-            raise ApiError(400, "invalid_rows", what, param="rows") from None
-        path.write_bytes(b"".join(lines))
+        path.write_bytes(b"\n".join(rows))
         try:
             Input(path, inputs).scan()
         except RowsError as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -14,6 +15,8 @@ from weft_gateway.workflows.requests import SqlRequest
 
 # A query with more rows needs a LIMIT: its value would not fit into a prompt either.
 MAX_ROWS: Final = 10_000
+# Of a value, and of all values of a result. A larger one could end the process of the run.
+MAX_BYTES: Final = 16_777_216
 _READS: Final = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
@@ -58,7 +61,7 @@ class _Connection:
             cached_statements=0,
             check_same_thread=False,
         )
-        self._sqlite.row_factory = sqlite3.Row
+        self._sqlite.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
         self._sqlite.set_authorizer(self._authorize)
         self._sqlite.set_progress_handler(self._over, _STEPS)
         self._write = write
@@ -72,7 +75,8 @@ class _Connection:
         self._refused = self._volatile = False
         try:
             cursor = self._sqlite.execute(request.query, dict(request.parameters))
-            rows = cursor.fetchmany(MAX_ROWS + 1)
+            names = [column[0] for column in cursor.description or ()]
+            rows = list(islice(_within(cursor), MAX_ROWS + 1))
             cursor.close()
         except sqlite3.Error as error:
             if self._refused:
@@ -84,10 +88,14 @@ class _Connection:
                 ) from None
             if monotonic() > self._end:
                 raise SqlFailed(f"no result within {self._timeout_s:g} s") from None
+            if error.sqlite_errorcode == sqlite3.SQLITE_TOOBIG:
+                raise SqlFailed(f"a value or row has more than {MAX_BYTES} bytes") from None
             raise error
+        if repeated := next((one for one in names if names.count(one) > 1), None):
+            raise SqlFailed(f"two columns are named {repeated!r}; name them with AS")
         if len(rows) > MAX_ROWS:
             raise SqlFailed(f"the query has more than {MAX_ROWS} rows; add a LIMIT")
-        return Found([dict(row) for row in rows], not self._volatile)
+        return Found([dict(zip(names, row, strict=True)) for row in rows], not self._volatile)
 
     def _authorize(self, action: int, first: Any, second: Any, *_: Any) -> int:
         if action == sqlite3.SQLITE_FUNCTION:
@@ -103,6 +111,16 @@ class _Connection:
     def close(self) -> None:
         """Close the connection."""
         self._sqlite.close()
+
+
+def _within(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows. Raises SqlFailed once they are too large together."""
+    size = 0
+    for row in cursor:
+        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if size > MAX_BYTES:
+            raise SqlFailed(f"the result has more than {MAX_BYTES} bytes; select less")
+        yield row
 
 
 class Databases:

@@ -28,6 +28,8 @@ from weft_gateway.workflows.requests import GraphRequest, HttpRequest, PythonReq
 _MAX_BYTES: Final = 16_777_216
 _MESSAGE: Final = 500
 _PORTS: Final = {"http": 80, "https": 443}
+# HTTP requests at once. Others wait, and their time begins later.
+_REQUESTS: Final = 100
 
 
 class Result(NamedTuple):
@@ -59,9 +61,9 @@ class Tools:
     """Runs tools in threads.
 
     connections: SQLite files by name. hosts: `host` or `host:port` that HTTP requests may reach;
-    IPv6 addresses in brackets.
-    python: whether functions may run. threads: functions and queries at once. timeout_s: of a query
-    or HTTP request; a Python function has no limit, because a thread cannot be stopped.
+    IPv6 addresses in brackets. python: whether functions may run. threads: functions and queries at
+    once. timeout_s: of a query, or of an HTTP request with its answer; a Python function has no
+    limit, because a thread cannot be stopped.
     """
 
     def __init__(
@@ -79,7 +81,10 @@ class Tools:
         self._threads = ThreadPoolExecutor(threads, "tool")
         self._functions: dict[str, Callable[..., Any]] = {}
         self._random = Random()
-        self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False)
+        self._timeout_s = timeout_s
+        self._requests = asyncio.Semaphore(_REQUESTS)
+        # Its own limits are per read: an answer that comes slowly would take any time.
+        self._client = httpx.AsyncClient(timeout=None, trust_env=False)
 
     def load(self, function: str) -> None:
         """Load a function `module:name` before the run. Raises ValueError if it does not exist."""
@@ -174,16 +179,21 @@ class Tools:
         headers |= request.headers
         try:
             # Redirects are not followed: they could lead to a host that is not allowed.
-            async with self._client.stream(
-                request.method, url, content=content, headers=headers
-            ) as answer:
+            async with (
+                self._requests,
+                asyncio.timeout(self._timeout_s),
+                self._client.stream(
+                    request.method, url, content=content, headers=headers
+                ) as answer,
+            ):
                 body = bytearray()
                 async for piece in answer.aiter_bytes():
                     body += piece
                     if len(body) > _MAX_BYTES:
                         raise _Refused("too_large", f"more than {_MAX_BYTES} bytes")
-        except httpx.TimeoutException as error:
-            raise _Refused("timeout", str(error) or "timeout", passes=True) from None
+        except TimeoutError:
+            what = f"no complete answer within {self._timeout_s:g} s"
+            raise _Refused("timeout", what, passes=True) from None
         except UnicodeError as error:
             raise _Refused("invalid_request", f"a header is no ASCII text: {error}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:

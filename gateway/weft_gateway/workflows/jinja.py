@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -31,6 +32,9 @@ _FILTERS: Final = (
 _BLOCKS: Final = frozenset({"for", "if"})
 _CLOSING: Final = frozenset({"endfor", "endif"})
 _CACHED: Final = 4096
+# Levels of a syntax tree. Jinja2 and Python refuse more than about 200 in different ways.
+_MAX_DEPTH: Final = 100
+_TOO_DEEP: Final = "nested too deeply"
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -156,7 +160,7 @@ class Compiled:
 @lru_cache(_CACHED)
 def compiled(source: str) -> Compiled:
     """Compile one placeholder. Raises TemplateError."""
-    try:
+    with _template_errors():
         tree = _JINJA.parse(source)
         (output,) = tree.body
         value = None
@@ -166,26 +170,43 @@ def compiled(source: str) -> Compiled:
             constant = sum(len(one.data) for one in loop.find_all(nodes.TemplateData))
             loop.iter = nodes.Filter(loop.iter, EACH, [nodes.Const(constant)], [], None, None)
         return Compiled(value is not None, _JINJA.from_string(tree), value)
-    except TemplateSyntaxError as error:
-        raise TemplateError(error.message or "not a valid template", error.lineno) from None
 
 
 def pieces(source: str) -> Iterator[tuple[str, tuple[str, ...] | None]]:
     """Yield (text, None) for constants and (Jinja2 text, free names) for placeholders. Raises
     TemplateError.
     """
-    try:
+    with _template_errors():
         _check(source)
         found = list(_cut(source))
+    for text, is_constant in found:
+        yield text, None if is_constant else _names(text)
+
+
+def _names(source: str) -> tuple[str, ...]:
+    """Compile a placeholder, and return its free names. Raises TemplateError."""
+    compiled(source)
+    with _template_errors():
+        return tuple(sorted(meta.find_undeclared_variables(_JINJA.parse(source))))
+
+
+@contextmanager
+def _template_errors() -> Iterator[None]:
+    """Raise TemplateError instead of the errors of Jinja2, and of Python, which compiles what
+    Jinja2 makes.
+    """
+    try:
+        yield
     except TemplateSyntaxError as error:
         raise TemplateError(error.message or "not a valid template", error.lineno) from None
-    for text, is_constant in found:
-        if is_constant:
-            yield text, None
-        else:
-            compiled(text)
-            names = meta.find_undeclared_variables(_JINJA.parse(text))
-            yield text, tuple(sorted(names))
+    except RecursionError:
+        raise TemplateError(_TOO_DEEP) from None
+    except SyntaxError as error:
+        raise TemplateError(_TOO_DEEP if error.msg.startswith("too many") else error.msg) from None
+    except TemplateError:
+        raise
+    except ValueError as error:
+        raise TemplateError(str(error)) from None
 
 
 def dumped(source: str, references: Mapping[str, Any]) -> Any:
@@ -221,7 +242,9 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 def _check(source: str) -> None:
-    for node in _JINJA.parse(source).find_all(nodes.Node):
+    for node, depth in _nodes(_JINJA.parse(source)):
+        if depth > _MAX_DEPTH:
+            raise TemplateError(_TOO_DEEP, node.lineno)
         word = _REFUSED.get(type(node))
         if word is not None:
             raise TemplateError(
@@ -232,6 +255,16 @@ def _check(source: str) -> None:
             raise TemplateError("half of a surrogate pair is no character", node.lineno)
         if isinstance(node, nodes.Filter) and node.name not in _JINJA.filters:
             raise TemplateError(f"no filter is named {node.name!r}", node.lineno)
+
+
+def _nodes(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
+    """Yield the nodes below a tree, and their depths."""
+    left = [(tree, 0)]
+    while left:
+        node, depth = left.pop()
+        inner = [(one, depth + 1) for one in node.iter_child_nodes()]
+        yield from inner
+        left += inner
 
 
 def _cut(source: str) -> Iterator[tuple[str, bool]]:

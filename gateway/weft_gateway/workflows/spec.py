@@ -14,6 +14,7 @@ outputs: {report: report}
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import yaml
@@ -63,9 +64,10 @@ for _tag, _pattern, _first in (
     )
 
 
-def load(text: str, file: str = "workflow") -> Workflow:
-    """Compile a workflow. file: its name, for messages. Raises WorkflowError, whose message has one
-    line per error: file:line:column: path: reason.
+def load(text: str, file: str = "workflow", most: int | None = None) -> Workflow:
+    """Compile a workflow. file: its name, for messages. most: operators, with those of loops and
+    branches. Raises WorkflowError, whose message has one line per error: file:line:column: path:
+    reason.
     """
     root, raw = _read(text, file)
     found: list[tuple[int, int, str]] = []
@@ -78,6 +80,11 @@ def load(text: str, file: str = "workflow") -> Workflow:
             path, what = _described(item)
             found.append((*marks.mark(root, path), f"{marks.dotted(path)}{what}"))
         raise _error(file, found) from None
+    # To compile many operators takes long.
+    paths = list(_operators(spec.ops, ("ops",)))
+    if most is not None and len(paths) > most:
+        what = f"{len(paths)} operators; at most {most} are allowed"
+        raise _error(file, [(*marks.mark(root, paths[most]), what)])
     compiler = Compiler(lambda path: marks.mark(root, path)[0])
     workflow = compiler.workflow(spec)
     for path, what, line in compiler.errors:
@@ -90,6 +97,15 @@ def load(text: str, file: str = "workflow") -> Workflow:
     if found:
         raise _error(file, found)
     return workflow
+
+
+def _operators(specs: Mapping[str, OperatorSpec], path: KeyPath) -> Iterator[KeyPath]:
+    """Yield the paths of operators, of those inside, and of cases."""
+    for name, one in specs.items():
+        inner = (*path, name)
+        yield inner
+        yield from ((*inner, "branch", index) for index in range(len(one.branch or ())))
+        yield from _operators(one.body or {}, (*inner, "body"))
 
 
 def _read(text: str, file: str) -> tuple[yaml.Node | None, Any]:

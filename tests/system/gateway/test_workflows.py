@@ -224,13 +224,16 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
         for body, code, words in (
             ({"rows": [{"text": "a"}, {"txt": "a"}]}, "invalid_rows", "rows:2: input 'text' is"),
             ({"rows": [{"text": 1}]}, "invalid_rows", "must be of type str"),
+            (b'{"rows": [{"text": "a",\n"text": "b"}]}', "invalid_rows", "'text' appears"),
+            (b'{"rows": [], "rows": [{"text": "a"}]}', "duplicate_member", "'rows' twice"),
             ({"rows": []}, "invalid_request", "rows"),
             ({}, "invalid_request", "needs either"),
             ({"rows": texts(1), "input_file_id": "x"}, "invalid_request", "needs either"),
             ({"input_file_id": "../../x"}, "invalid_input_file", "No file"),
             ({"rows": texts(1), "max_error": 1}, "invalid_request", "max_error"),
         ):
-            answer = await client.post(path, json=body, headers=headers_of("sk-a"))
+            raw = body if isinstance(body, bytes) else json.dumps(body)
+            answer = await client.post(path, content=raw, headers=headers_of("sk-a"))
             assert answer.status_code == 400, body
             error = answer.json()["error"]
             assert error["code"] == code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
 from itertools import product
 from pathlib import Path
@@ -89,6 +90,9 @@ async def test_templates_cannot_stop_the_gateway(engine: Any, weft: Any) -> None
         message = await refused(client, flow('format: "{% for i in range(10**9) %}x{% endfor %}"'))
         assert message.startswith("workflow.yaml:5:")
         assert "'range'" in message
+        deep = flow(f'format: "{{{{ {"(" * 5000}text{")" * 5000} }}}}"')
+        message = await refused(client, deep)
+        assert message == "workflow.yaml:5:13: ops.x.format: template: nested too deeply"
         ops = {"a": huge, "b": "{{ 'a' * 10**10 }}", "c": "{{ ((10**64)**64)**64 }}"}
         lines = "".join(
             f'  {name}: {{format: "{template}", on_error: value}}\n'
@@ -275,6 +279,62 @@ async def test_sizes_are_limited(engine: Any, weft: Any) -> None:
         await ended(client, one["id"])
         (row,) = await output(client, one["id"])
         assert row["error"]["code"] == "too_large"
+
+
+async def test_long_runs_of_a_tenant_leave_a_place_for_others(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    gate = asyncio.Event()
+
+    async def hold(wire: Any, request: Any) -> None:
+        if request.json["messages"][0]["content"] == "text 0":
+            await gate.wait()
+        await chat(wire, request)
+
+    async with engine(script=hold) as stub, weft(stub, workflow_runs=3) as gateway:
+        client, live = gateway.client, gateway.parts.offline.flows.runner.live
+        workflow = await created(client)
+        runs = [await begin(client, workflow, rows=texts(1)) for _ in range(4)]
+        await until(lambda: len(stub.requests) == 2)
+        mine = await created(client, key="sk-b")
+        for _ in range(2):
+            one = await begin(client, mine, "sk-b", rows=[{"text": "quick"}])
+            assert (await ended(client, one["id"], "sk-b"))["status"] == "completed"
+        assert set(live) == {one["id"] for one in runs[:2]}
+        gate.set()
+        for one in runs:
+            assert (await ended(client, one["id"]))["status"] == "completed"
+
+
+_ENDLESS = "{% for i in ('a' * 1000) | list %}{% for j in ('a' * 990) | list %}x{% endfor %}"
+
+
+async def test_a_slow_check_delays_no_other_tenant(
+    engine: Any, weft: Any, until: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("weft_gateway.runs.flow_checkers._CHECK_S", 120.0)
+    async with engine(script=chat) as stub, weft(stub, workflow_stall_s=120) as gateway:
+        client, checkers = gateway.client, gateway.parts.offline.flows.checkers
+        await created(client)
+        (child,) = checkers._idle
+        # The process stands for one that computes a slow template.
+        child._process.send_signal(signal.SIGSTOP)
+        slow = [asyncio.create_task(create(client)) for _ in range(3)]
+        await until(lambda: not checkers._idle)
+        async with asyncio.timeout(60):
+            await created(client, key="sk-b")
+        assert not any(one.done() for one in slow)
+        child._process.send_signal(signal.SIGCONT)
+        assert [(await one).status_code for one in slow] == [200] * 3
+        assert len(checkers._made) == 2
+
+
+async def test_a_check_has_a_time_limit(engine: Any, weft: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("weft_gateway.runs.flow_checkers._CHECK_S", 0.2)
+    lines = "".join(f'  x{n}: {{format: "{_ENDLESS}{{% endfor %}}"}}\n' for n in range(20))
+    text = f"weft: 1\ninputs: {{text: str}}\nops:\n{lines}outputs: {{x: x0}}\n"
+    async with engine(script=chat) as stub, weft(stub) as gateway:
+        assert "did not react for 0.2 s" in await refused(gateway.client, text)
 
 
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +19,8 @@ from weft_gateway.runs.tools import Result, Tools
 from weft_gateway.workflows.requests import HttpRequest, PythonRequest, SqlRequest
 
 pytestmark = pytest.mark.anyio
+
+_COUNTED = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n LIMIT"
 
 
 @pytest.fixture
@@ -104,6 +109,27 @@ async def test_values_of_the_time_are_recognised_each_time(
     found = [(await tools.run(sql(query), 1)).repeatable for _ in range(2)]
     assert found == [repeatable] * 2
     await tools.aclose()
+
+
+async def test_no_column_is_lost(database: Path) -> None:
+    options: dict[str, Any] = {"connections": {"shop": database}}
+    found = await failure(sql("SELECT a.*, b.* FROM item a, item b"), 3, **options)
+    expected = "two columns are named 'name'; name them with AS"
+    assert found == ("sql", expected, 1, True)
+    assert (await ran(sql("SELECT 1 AS id, 2 AS ID"), **options)).value == [{"id": 1, "ID": 2}]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT length(hex(zeroblob(400000000)))", "a value or row has more than 16777216 bytes"),
+        (f"SELECT hex(zeroblob(1000)) FROM ({_COUNTED} 9000)", "the result has more than 16777216"),
+    ],
+)
+async def test_large_values_are_errors(database: Path, query: str, message: str) -> None:
+    found = await failure(sql(query), 3, connections={"shop": database})
+    assert (found.code, found.attempts) == ("sql", 1)
+    assert found.message.startswith(message)
 
 
 async def test_errors_of_queries_have_a_reason(database: Path) -> None:
@@ -209,6 +235,22 @@ async def test_values_that_no_request_can_carry(headers: Any, body: Any, code: s
         found = await failure(HttpRequest("POST", f"{server.url}/", headers, body), hosts=[host])
         assert found.code == code
         assert not server.asked
+
+
+async def test_an_answer_that_comes_slowly_has_a_limit() -> None:
+    ended = threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        while not ended.wait(0.05):
+            yield b"x"
+
+    with scripted(lambda _: pieces()) as server:
+        host = server.url.removeprefix("http://")
+        request = HttpRequest("GET", server.url, {}, None)
+        async with asyncio.timeout(20):
+            found = await failure(request, 2, hosts=[host], timeout_s=0.2)
+        ended.set()
+    assert found == ("timeout", "no complete answer within 0.2 s", 2, False)
 
 
 async def test_failed_requests_are_repeated_if_allowed() -> None:

@@ -115,6 +115,7 @@ ERRORS = [
     ("a:\n  llm:\n    user: |\n      one\n      {{ qq }}", "8:12", "'qq'"),
     ("a:\n  llm:\n    user: |\n      one\n      {{ q + }}", "8:1", "template: "),
     ('a: {format: "{{ q | shuffle }}"}', "4:15", "shuffle"),
+    (f"a:\n  format: |\n    one\n    {{{{ q{'.a' * 150} }}}}", "7:1", "nested too deeply"),
     ('a: {format: "{% set x = 1 %}"}', "4:15", "'set' is not allowed"),
     ("a: {format: '{{ b }}'}\nb: {format: '{{ a }}'}", "4:3", "cycle: "),
     ("a: {loop: {max: 2, until: '{{ x }}'}, body: {x: {format: '{{ x }}'}}}", "4:64", "previous"),

@@ -112,3 +112,30 @@ def test_trees_have_templates_as_leaves() -> None:
     tree = {"a": (q, x, 1), "b": {"c": facts}}
     assert list(leaves(tree)) == [q, x, facts]
     assert evaluated(tree, SCOPE) == {"a": ["Q", "x", 1], "b": {"c": ["a", "b"]}}
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (f"{{{{ {'(' * 5000}q{')' * 5000} }}}}", "nested too deeply"),
+        ("{% if q %}" * 3000 + "{% endif %}" * 3000, "nested too deeply"),
+        ("{% for f in q %}" * 30 + "{% endfor %}" * 30, "nested too deeply"),
+        (f"{{{{ {'not ' * 20000}q }}}}", "nested too deeply"),
+        (f"{{{{ q{'.a' * 20000} }}}}", "nested too deeply"),
+        (f"{{{{ {'q + ' * 150}q }}}}", "nested too deeply"),
+        ("{{ q.replace(a=1, a=2) }}", "keyword argument repeated: a"),
+        (f"{{{{ {'1' * 5000} }}}}", "4300 digits"),
+    ],
+)
+def test_templates_that_python_cannot_compile(source: str, reason: str) -> None:
+    with pytest.raises(TemplateError, match=reason):
+        Template.parse(source)
+    with pytest.raises(TemplateError, match=reason):
+        Template.parse(f"{{% if q %}}{source}{{% endif %}}")
+
+
+def test_usual_depths_compile() -> None:
+    for source in (f"{{{{ {'(' * 50}q{')' * 50} }}}}", f"{{{{ {'q ~ ' * 500}q }}}}"):
+        template = Template.parse(source)
+        assert template.canonical()
+        assert template.text(SCOPE).startswith("Q")
