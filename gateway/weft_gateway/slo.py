@@ -82,18 +82,15 @@ def load(file: str) -> Slos:
     if not file:
         return Slos()
     try:
-        text = Path(file).read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=yaml.BaseLoader)
         # Every scalar stays a text: YAML would read some digests and durations as numbers.
-        raw = yaml.load(text, Loader=yaml.BaseLoader)
+        root, raw = marks.read(Path(file).read_text(encoding="utf-8"), yaml.BaseLoader)
     except OSError as error:
         raise SloError(f"{file}: {error.strerror or error}") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f":{mark.line + 1}" if mark is not None else ""
-        raise SloError(f"{file}{line}: not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeError) as error:
+    except UnicodeError as error:
         raise SloError(f"{file}: not valid YAML: {error}") from None
+    except marks.UnreadableError as error:
+        line = f":{error.place[0]}" if error.place else ""
+        raise SloError(f"{file}{line}: {error}") from None
     found = list(marks.duplicates(root))
     try:
         read = _File.model_validate(raw)

@@ -113,6 +113,13 @@ def test_one_check_shows_all_errors(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("tenants", ["&a [*a]", "[" * 5000 + "]" * 5000], ids=["loop", "deep"])
+def test_a_file_that_cannot_be_read_is_one_error(tenants: str, tmp_path: Path) -> None:
+    text = EXAMPLE.partition("tenants")[0] + f"tenants: {tenants}\n"
+    found = CliRunner().invoke(app, ["slo", "check", written(tmp_path, text)])
+    assert (found.exit_code, len(found.stderr.splitlines())) == (2, 1)
+
+
 def test_check_shows_the_classes(tmp_path: Path) -> None:
     runner = CliRunner(env={"COLUMNS": "120"})
     found = runner.invoke(app, ["slo", "check", written(tmp_path, EXAMPLE)])
