@@ -22,6 +22,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 
 from weft_gateway import marks
 from weft_gateway.marks import KeyPath, nearest
+from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT
 from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -48,7 +49,7 @@ class _Class(BaseModel, extra="forbid"):
     scope: Scope = Scope.PROGRAM
     deadline: Annotated[float, BeforeValidator(seconds)] | None = None
     attainment: float = Field(0.95, gt=0, lt=1, allow_inf_nan=False)
-    weight: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False)
+    weight: float = Field(1.0, ge=MIN_WEIGHT, le=MAX_WEIGHT, allow_inf_nan=False)
     late: Late = Late.SERVE
 
     @model_validator(mode="after")
@@ -62,7 +63,7 @@ class _Tenant(BaseModel, extra="forbid"):
     key_digest: str = Field(pattern="^(?:[0-9a-f]{16}|public)$")
     class_: str | None = Field(None, alias="class")
     may: list[str] | None = None
-    share: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
+    share: float = Field(1.0, ge=MIN_WEIGHT, le=1, allow_inf_nan=False)
 
 
 class _File(BaseModel, extra="forbid"):
