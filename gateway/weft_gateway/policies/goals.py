@@ -13,11 +13,22 @@ from weft_gateway.policies.hints import AS_CLASS, AS_TARGET, BY_DEADLINE
 _TURN = Ask(NO_GOAL, turn=True)
 
 
-def asked_goal(slos: Slos, tenant: str, hints: Hints, turn: bool) -> tuple[Ask | None, Hints]:
+def refers_to_program(slos: Slos, tenant: str, hints: Hints) -> bool:
+    """Whether hints ask for a deadline or a class, and the class of the program decides."""
+    if not slos.classes or hints.slo in slos.of(tenant).may:
+        return False
+    asked = (hints.slo, hints.deadline_s, hints.program_deadline_s)
+    return any(value is not None for value in asked)
+
+
+def asked_goal(
+    slos: Slos, tenant: str, hints: Hints, turn: bool, present: Goal = NO_GOAL
+) -> tuple[Ask | None, Hints]:
     """Return the goal that a call asks for, None for none, and its hints with their fates.
 
-    turn: the call begins a turn. With classes, a client cannot get an earlier deadline than that of
-    a class which its key may use.
+    turn: the call begins a turn. present: the goal of the program, whose class holds if the call
+    selects none; needed if `refers_to_program`. With classes, a client cannot get an earlier
+    deadline than that of a class which its key may use.
     """
     if not slos.classes:
         if hints.slo is not None:
@@ -26,7 +37,8 @@ def asked_goal(slos: Slos, tenant: str, hints: Hints, turn: bool) -> tuple[Ask |
             return None, hints
         return Ask(Goal("", Scope.PROGRAM, hints.program_deadline_s), explicit=True), hints
     granted = slos.of(tenant)
-    own, explicit = slos.classes[granted.default], False
+    name = present.slo if present.slo in granted.may else granted.default
+    own, explicit = slos.classes[name], False
     if hints.slo in granted.may:
         own, explicit = slos.classes[hints.slo], True
     elif hints.slo in slos.classes:
