@@ -20,7 +20,7 @@ app = typer.Typer(
 
 @app.command()
 def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> None:
-    """Check an SLO file and show its classes. The exit code is 2 if the file has errors."""
+    """Check an SLO file and show its content. The exit code is 2 if the file has errors."""
     from rich.console import Console
     from rich.table import Table
 
@@ -40,6 +40,13 @@ def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> No
         default = " (default)" if name == slos.others.default else ""
         table.add_row(f"{name}{default}", one.scope, *figures, ", ".join(keys) or "none")
     Console().print(table)
+    if slos.tenants:
+        keys_table = Table("key", "class", "may use", "share", "weight")
+        for key, granted in slos.tenants.items():
+            share = granted.weight / slos.classes[granted.default].weight
+            may = ", ".join(sorted(granted.may))
+            keys_table.add_row(key, granted.default, may, f"{share:g}", f"{granted.weight:g}")
+        Console().print(keys_table)
 
 
 @app.command()

@@ -1,8 +1,8 @@
-"""YAML files of limited size, places in them for error messages, and the nearest known name."""
+"""YAML files of limited size, and the parts of error messages: places, reasons, nearest names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -10,6 +10,12 @@ import yaml
 
 KeyPath = tuple[str | int, ...]
 
+_REASONS: Final = {
+    "list_type": "must be a list",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+}
 MAX_BYTES: Final = 4 * 2**20
 # Aliases repeat parts of a file: this many nodes, repetitions included, are read.
 MAX_NODES: Final = 200_000
@@ -74,7 +80,18 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def dotted(path: KeyPath) -> str:
     """Return a path as the beginning of a message, for example `ops.a.llm: `."""
-    return f"{'.'.join(map(str, path))}: " if path else ""
+    names = [str(part) for part in path]
+    # A message has one line.
+    shown = [name if name and name.isprintable() else ascii(name) for name in names]
+    return f"{'.'.join(shown)}: " if shown else ""
+
+
+def reason(error: Mapping[str, Any], mapping: str = "a mapping") -> str:
+    """Return the reason of an error of pydantic. mapping: what the format calls a mapping."""
+    kind = error["type"]
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"must be {mapping}"
+    return _REASONS.get(kind) or str(error["msg"]).removeprefix("Value error, ")
 
 
 def mark(node: yaml.Node | None, path: KeyPath) -> tuple[int, int]:

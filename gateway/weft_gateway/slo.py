@@ -26,7 +26,9 @@ from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT
 from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
+_DURATION: Final = re.compile(r"(-?\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
+_DIGEST: Final = re.compile(r"[0-9a-f]{16}|public")
+_MAX_CLASSES: Final = 64
 MAX_DEADLINE_S: Final = 86_400.0
 
 
@@ -59,8 +61,14 @@ class _Class(BaseModel, extra="forbid"):
         return self
 
 
+def _digest(value: Any) -> Any:
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise ValueError("must be 16 hexadecimal digits in lower case, or public")
+    return value
+
+
 class _Tenant(BaseModel, extra="forbid"):
-    key_digest: str = Field(pattern="^(?:[0-9a-f]{16}|public)$")
+    key_digest: Annotated[str, BeforeValidator(_digest)]
     class_: str | None = Field(None, alias="class")
     may: list[str] | None = None
     share: float = Field(1.0, ge=MIN_WEIGHT, le=1, allow_inf_nan=False)
@@ -70,7 +78,7 @@ class _File(BaseModel, extra="forbid"):
     version: Annotated[Literal[1], BeforeValidator(lambda value: 1 if value == "1" else value)]
     default: str
     classes: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")], _Class] = (
-        Field(min_length=1, max_length=64)
+        Field(min_length=1, max_length=_MAX_CLASSES)
     )
     tenants: list[_Tenant] = []
 
@@ -152,7 +160,9 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     # pydantic appends this to the path of an invalid name of a class.
     if path and path[-1] == "[key]":
         return path[:-1], "a class name has 1 to 32 letters, digits, dots, dashes or underscores"
-    what = error["msg"].removeprefix("Value error, ")
+    what = marks.reason(error)
+    if path == ("classes",) and error["type"] in ("too_short", "too_long"):
+        what = f"must have 1 to {_MAX_CLASSES} classes"
     if error["type"] == "extra_forbidden":
         model = _ITEMS[str(path[0]) if len(path) > 1 else ""]
         names = [one.alias or name for name, one in model.model_fields.items()]
