@@ -12,6 +12,11 @@ KeyPath = tuple[str | int, ...]
 
 _REASONS: Final = {
     "list_type": "must be a list",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "extra_forbidden": "unknown key",
     "float_type": "must be a number",
     "float_parsing": "must be a number",
     "finite_number": "must be a finite number",

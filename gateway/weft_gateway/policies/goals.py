@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from weft_gateway.model.hint import Hints
-from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Scope, Slos
+from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Granted, Scope, Slos
 from weft_gateway.policies.hints import AS_CLASS, AS_TARGET, BY_DEADLINE
 
 _TURN = Ask(NO_GOAL, turn=True)
@@ -37,8 +38,7 @@ def asked_goal(
             return None, hints
         return Ask(Goal("", Scope.PROGRAM, hints.program_deadline_s), explicit=True), hints
     granted = slos.of(tenant)
-    name = present.slo if present.slo in granted.may else granted.default
-    own, explicit = slos.classes[name], False
+    own, explicit = slos.classes[_class(granted, present)], False
     if hints.slo in granted.may:
         own, explicit = slos.classes[hints.slo], True
     elif hints.slo in slos.classes:
@@ -59,16 +59,21 @@ def asked_goal(
     return Ask(Goal(own.name, own.scope, deadline_s), explicit, turn), hints
 
 
-def session_goal(slos: Slos, tenant: str, slo: str | None, deadline_s: float | None) -> Ask | None:
-    """Return the goal of a new session, None for none. Raises ValueError for a class or a deadline
-    that the key may not use.
+def session_goal(
+    slos: Slos, tenant: str, slo: str | None, deadline_s: float | None, present: Goal = NO_GOAL
+) -> Ask | None:
+    """Return the goal that a client sets for a session, None for none. present: as in `asked_goal`.
+    Raises ValueError for a class or a deadline that the key may not use.
     """
     if slo is None and deadline_s is None:
         return None
     granted = slos.of(tenant)
     if slo is not None and slo not in granted.may:
-        raise ValueError(f"the classes of this key are: {', '.join(sorted(granted.may)) or 'none'}")
-    name = granted.default if slo is None else slo
+        close = get_close_matches(slo, granted.may, 1)
+        also = f"; did you mean {close[0]}?" if close else ""
+        may = ", ".join(sorted(granted.may)) or "none"
+        raise ValueError(f"the classes of this key are: {may}{also}")
+    name = slo or _class(granted, present)
     if not slos.classes:
         return Ask(Goal("", Scope.PROGRAM, deadline_s or 0.0), explicit=True)
     own = slos.classes[name]
@@ -105,6 +110,11 @@ def calls_tools(answer: Mapping[str, Any]) -> bool:
 def _list(value: Any, name: str) -> list[Any]:
     found = value.get(name) if isinstance(value, Mapping) else None
     return found if isinstance(found, list) else []
+
+
+def _class(granted: Granted, present: Goal) -> str:
+    """Return the class of a program. A client may have chosen one that the key may use no more."""
+    return present.slo if present.slo in granted.may else granted.default
 
 
 def _granted(

@@ -145,8 +145,10 @@ def test_session_has_a_goal_or_an_error() -> None:
     assert session_goal(SLOS, "t", "chat", 9.0) == Ask(Goal("chat", Scope.TURN, 9.0), explicit=True)
     assert session_goal(SLOS, "t", None, 90.0) == Ask(REPORT, explicit=True)
     assert session_goal(Slos(), "t", None, 9.0) == Ask(Goal("", Scope.PROGRAM, 9.0), explicit=True)
+    assert session_goal(SLOS, "t", None, 9.0, CHAT) == session_goal(SLOS, "t", "chat", 9.0)
     for slos, tenant, slo, deadline_s, said in (
-        (SLOS, "t", "batch", None, "the classes of this key are: chat, report"),
+        (SLOS, "t", "batch", None, "the classes of this key are: chat, report$"),
+        (SLOS, "t", "reprot", None, "the classes of this key are: .*; did you mean report"),
         (Slos(), "t", "chat", None, "the classes of this key are: none"),
         (SLOS, "t", "report", 5.0, "at least 90"),
         (SLOS, "other", None, 5.0, "must be not set"),
