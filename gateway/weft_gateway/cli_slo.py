@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Annotated, Any, Final
 
 import typer
 
-_WITHIN_S: Final = 30.0
 _GATEWAY: Final = "http://127.0.0.1:8080"
 
 app = typer.Typer(
@@ -72,22 +70,14 @@ def report(
 
 def _fetch(gateway: str) -> Any:
     """Return the report of a gateway. On an error, prints it and exits with 1."""
-    import httpx
-
+    from weft_gateway.cli_gateway import GatewayError, ask
     from weft_gateway.telemetry.slo_report import Report
 
-    key = os.environ.get("WEFT_ADMIN_KEY", "")
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    url = f"{gateway.rstrip('/').removesuffix('/v1')}/weft/slo"
     try:
-        answer = httpx.get(url, headers=headers, timeout=_WITHIN_S)
-        body = answer.json()
-        if answer.is_success:
-            return Report.from_json(body)
-        what = body.get("error", {}).get("message") or f"answers {answer.status_code}"
-    except (httpx.HTTPError, httpx.InvalidURL) as failure:
-        what = f"cannot be reached: {failure or type(failure).__name__}"
+        return Report.from_json(ask(gateway, "GET", "/weft/slo"))
+    except GatewayError as error:
+        what = str(error)
     except (ValueError, KeyError, TypeError, AttributeError):
-        what = "the answer is no report"
-    typer.echo(f"weft slo report: {gateway}: {what}", err=True)
+        what = f"the answer of {gateway} is no report"
+    typer.echo(f"weft slo report: {what}", err=True)
     raise typer.Exit(1)

@@ -88,6 +88,7 @@ async def test_command_merges_gateways(engine: Any, weft: Any, slo_file: str) ->
         assert "Incorrect admin key" in await command("--gateway", one.url, status=1)
         assert "cannot be reached" in await command("--gateway", "http://127.0.0.1:1", status=1)
         assert "answers 404" in await command("--gateway", stub.url, status=1, key="k")
+        assert "WEFT_ADMIN_KEY must be" in await command("--gateway", one.url, status=1, key="é")
 
 
 async def test_refused_call_counts_as_a_miss(engine: Any, weft: Any, slo_file: str) -> None:
