@@ -173,6 +173,20 @@ async def test_deadline_of_a_later_call_refers_to_the_class_of_the_session(
         assert second < 60 < 99 < first < 100
 
 
+async def test_receipt_of_a_refused_call_shows_its_hints(weft: Any, slo_file: str) -> None:
+    async with weft(slo_file=slo_file) as gateway:
+        hints = {"x-weft-slo": "chat", "x-weft-replica": "r9", "x-weft-deadline-s": "0"}
+        headers = {**RUN, **hints, "x-request-id": "a"}
+        answer = await gateway.call(body={"messages": MESSAGES}, headers=headers)
+        assert answer.status_code == 503
+        found = await receipt(gateway, "a", GOLD)
+        assert {hint["hint"]: hint["fate"] for hint in found["hints"]} == {
+            "x-weft-slo": "applied as the class of the program",
+            "x-weft-replica": "ignored: the call was refused",
+            "x-weft-deadline-s": "ignored: must be more than 0",
+        }
+
+
 async def test_refused_call_counts_for_the_class_of_its_session(weft: Any, slo_file: str) -> None:
     async with weft(slo_file=slo_file) as gateway:
         new = {"id": "run", "slo": "step"}
