@@ -166,7 +166,7 @@ class Gateway:
         self.tuning = tuning = build_tuning(
             s, stores.tuning, budgets.costs, registry, engine_client, metrics.tuning, set_alpha
         )
-        self.slo = SloObserver(slos, budgets, SloTally(slos, metrics, tenants.weight))
+        self.slo = SloObserver(slos, table, budgets, SloTally(slos, metrics, tenants.weight))
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
         )

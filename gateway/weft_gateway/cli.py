@@ -139,6 +139,12 @@ def serve(
             "(WEFT_BALANCER)"
         ),
     ] = None,
+    tuning: Annotated[
+        str | None,
+        typer.Option(
+            help="when to tune alpha of the balancer `work`: off, paper or slowdown (WEFT_TUNING)"
+        ),
+    ] = None,
     slo: Annotated[
         str | None, typer.Option(help="YAML file with SLO classes (WEFT_SLO_FILE)")
     ] = None,
@@ -154,6 +160,7 @@ def serve(
             replicas=",".join(replica) if replica else None,
             redis_url=redis,
             balancer=balancer,
+            tuning=tuning,
             slo_file=slo,
             host=host,
             port=port,

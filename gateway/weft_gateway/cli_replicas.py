@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from math import isfinite
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
 
-_WITHIN_S: Final = 30.0
 _COLUMNS: Final = ("name", "state", "calls_in_flight", "homes", "safe_to_delete", "url")
 
 app = typer.Typer(
@@ -58,6 +57,8 @@ def drain(
     gateway: Gateway = _GATEWAY,
 ) -> None:
     """Let a replica take no new programs."""
+    if not isfinite(drain_s):
+        raise typer.BadParameter("must be a finite number of seconds", param_hint="--drain-s")
     _show(_ask(gateway, "POST", f"/{quote(name)}/drain{_query(force)}", {"drain_s": drain_s}))
 
 
@@ -84,20 +85,11 @@ def _query(force: bool) -> str:
 
 def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
     """Return the gateway's answer. Prints its error and exits with 1 if it refuses."""
-    import httpx
+    from weft_gateway.cli_gateway import GatewayError, ask
 
-    key = os.environ.get("WEFT_ADMIN_KEY", "")
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    url = f"{gateway.rstrip('/').removesuffix('/v1')}/weft/replicas{path}"
     try:
-        answer = httpx.request(method, url, json=body, headers=headers, timeout=_WITHIN_S)
-        parsed = answer.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
-        what = str(failure) or type(failure).__name__
-        typer.echo(f"weft replicas: {gateway} cannot be used: {what}", err=True)
+        return ask(gateway, method, f"/weft/replicas{path}", body)
+    except GatewayError as error:
+        what = str(error).replace("?force=true", "--force")
+        typer.echo(f"weft replicas: {what}", err=True)
         raise typer.Exit(1) from None
-    if answer.is_success:
-        return parsed
-    error = parsed.get("error", {}) if isinstance(parsed, dict) else {}
-    typer.echo(f"weft replicas: {error.get('message', answer.status_code)}", err=True)
-    raise typer.Exit(1)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Annotated, Any, Final
 
 import typer
 
-_WITHIN_S: Final = 30.0
 _GATEWAY: Final = "http://127.0.0.1:8080"
 
 app = typer.Typer(
@@ -20,7 +18,7 @@ app = typer.Typer(
 
 @app.command()
 def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> None:
-    """Check an SLO file and show its classes. The exit code is 2 if the file has errors."""
+    """Check an SLO file and show its content. The exit code is 2 if the file has errors."""
     from rich.console import Console
     from rich.table import Table
 
@@ -40,6 +38,13 @@ def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> No
         default = " (default)" if name == slos.others.default else ""
         table.add_row(f"{name}{default}", one.scope, *figures, ", ".join(keys) or "none")
     Console().print(table)
+    if slos.tenants:
+        keys_table = Table("key", "class", "may use", "share", "weight")
+        for key, granted in slos.tenants.items():
+            share = granted.weight / slos.classes[granted.default].weight
+            may = ", ".join(sorted(granted.may))
+            keys_table.add_row(key, granted.default, may, f"{share:g}", f"{granted.weight:g}")
+        Console().print(keys_table)
 
 
 @app.command()
@@ -65,22 +70,14 @@ def report(
 
 def _fetch(gateway: str) -> Any:
     """Return the report of a gateway. On an error, prints it and exits with 1."""
-    import httpx
-
+    from weft_gateway.cli_gateway import GatewayError, ask
     from weft_gateway.telemetry.slo_report import Report
 
-    key = os.environ.get("WEFT_ADMIN_KEY", "")
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    url = f"{gateway.rstrip('/').removesuffix('/v1')}/weft/slo"
     try:
-        answer = httpx.get(url, headers=headers, timeout=_WITHIN_S)
-        body = answer.json()
-        if answer.is_success:
-            return Report.from_json(body)
-        what = body.get("error", {}).get("message") or f"answers {answer.status_code}"
-    except (httpx.HTTPError, httpx.InvalidURL) as failure:
-        what = f"cannot be reached: {failure or type(failure).__name__}"
+        return Report.from_json(ask(gateway, "GET", "/weft/slo"))
+    except GatewayError as error:
+        what = str(error)
     except (ValueError, KeyError, TypeError, AttributeError):
-        what = "the answer is no report"
-    typer.echo(f"weft slo report: {gateway}: {what}", err=True)
+        what = f"the answer of {gateway} is no report"
+    typer.echo(f"weft slo report: {what}", err=True)
     raise typer.Exit(1)

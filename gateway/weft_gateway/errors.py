@@ -208,7 +208,8 @@ def wrong_id(error: IdentityError) -> ApiError:
 def invalid_member(path: Iterable[str | int], what: str) -> ApiError:
     """A member of the body or a parameter is missing or invalid."""
     name = ".".join(map(str, path))
-    return ApiError(400, "invalid_request", f"{name}: {what}", param=name or None)
+    text = f"{name}: {what}" if name else f"{what[:1].upper()}{what[1:]}."
+    return ApiError(400, "invalid_request", text, param=name or None)
 
 
 def previous_response_not_found(response_id: str, status: int = 400) -> ApiError:

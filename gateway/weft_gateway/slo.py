@@ -22,10 +22,13 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 
 from weft_gateway import marks
 from weft_gateway.marks import KeyPath, nearest
+from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT
 from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
+_DURATION: Final = re.compile(r"(-?\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
+_DIGEST: Final = re.compile(r"[0-9a-f]{16}|public")
+_MAX_CLASSES: Final = 64
 MAX_DEADLINE_S: Final = 86_400.0
 
 
@@ -48,7 +51,7 @@ class _Class(BaseModel, extra="forbid"):
     scope: Scope = Scope.PROGRAM
     deadline: Annotated[float, BeforeValidator(seconds)] | None = None
     attainment: float = Field(0.95, gt=0, lt=1, allow_inf_nan=False)
-    weight: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False)
+    weight: float = Field(1.0, ge=MIN_WEIGHT, le=MAX_WEIGHT, allow_inf_nan=False)
     late: Late = Late.SERVE
 
     @model_validator(mode="after")
@@ -58,18 +61,24 @@ class _Class(BaseModel, extra="forbid"):
         return self
 
 
+def _digest(value: Any) -> Any:
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise ValueError("must be 16 hexadecimal digits in lower case, or public")
+    return value
+
+
 class _Tenant(BaseModel, extra="forbid"):
-    key_digest: str = Field(pattern="^(?:[0-9a-f]{16}|public)$")
+    key_digest: Annotated[str, BeforeValidator(_digest)]
     class_: str | None = Field(None, alias="class")
     may: list[str] | None = None
-    share: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
+    share: float = Field(1.0, ge=MIN_WEIGHT, le=1, allow_inf_nan=False)
 
 
 class _File(BaseModel, extra="forbid"):
     version: Annotated[Literal[1], BeforeValidator(lambda value: 1 if value == "1" else value)]
     default: str
     classes: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")], _Class] = (
-        Field(min_length=1, max_length=64)
+        Field(min_length=1, max_length=_MAX_CLASSES)
     )
     tenants: list[_Tenant] = []
 
@@ -82,18 +91,15 @@ def load(file: str) -> Slos:
     if not file:
         return Slos()
     try:
-        text = Path(file).read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=yaml.BaseLoader)
         # Every scalar stays a text: YAML would read some digests and durations as numbers.
-        raw = yaml.load(text, Loader=yaml.BaseLoader)
+        root, raw = marks.read(Path(file).read_text(encoding="utf-8"), yaml.BaseLoader)
     except OSError as error:
         raise SloError(f"{file}: {error.strerror or error}") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f":{mark.line + 1}" if mark is not None else ""
-        raise SloError(f"{file}{line}: not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeError) as error:
+    except UnicodeError as error:
         raise SloError(f"{file}: not valid YAML: {error}") from None
+    except marks.UnreadableError as error:
+        line = f":{error.place[0]}" if error.place else ""
+        raise SloError(f"{file}{line}: {error}") from None
     found = list(marks.duplicates(root))
     try:
         read = _File.model_validate(raw)
@@ -154,7 +160,9 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     # pydantic appends this to the path of an invalid name of a class.
     if path and path[-1] == "[key]":
         return path[:-1], "a class name has 1 to 32 letters, digits, dots, dashes or underscores"
-    what = error["msg"].removeprefix("Value error, ")
+    what = marks.reason(error)
+    if path == ("classes",) and error["type"] in ("too_short", "too_long"):
+        what = f"must have 1 to {_MAX_CLASSES} classes"
     if error["type"] == "extra_forbidden":
         model = _ITEMS[str(path[0]) if len(path) > 1 else ""]
         names = [one.alias or name for name, one in model.model_fields.items()]

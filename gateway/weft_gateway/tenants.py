@@ -21,7 +21,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from weft_gateway.model.limits import TenantRules
+from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT, TenantRules
 from weft_gateway.model.slo import Slos
 from weft_gateway.programs.identity import tenant_of
 
@@ -67,7 +67,7 @@ def _times(rules: TenantRules, factor: float) -> TenantRules:
 
 
 class _Rules(BaseModel, extra="forbid", strict=True):
-    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    weight: Annotated[float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT, allow_inf_nan=False)] = 1.0
     requests_per_minute: Limit = 0
     tokens_per_minute: Limit = 0
     calls_in_flight: Limit = 0

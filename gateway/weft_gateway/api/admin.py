@@ -32,7 +32,17 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    alpha: float | None = Field(default=None, ge=0, le=1, description="of the balancer `work`")
+    alpha: float | None = Field(
+        default=None, ge=0, le=1, strict=True, description="of the balancer `work`"
+    )
+
+    @field_validator("alpha", mode="before")
+    @classmethod
+    def given(cls, alpha: Any) -> Any:
+        """Refuse null, which would change nothing."""
+        if alpha is None:
+            raise ValueError("must be a number")
+        return alpha
 
 
 class Policy(BaseModel):

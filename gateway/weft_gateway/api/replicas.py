@@ -18,6 +18,7 @@ from weft_gateway.config import Settings
 from weft_gateway.engine.health import HealthLoop
 from weft_gateway.model.member import MemberState
 from weft_gateway.programs.response_store import ResponseStore
+from weft_gateway.urls import replica_name
 
 _DRAIN_S: Final = 60.0
 _LONGEST_DRAIN_S: Final = 86_400.0
@@ -85,10 +86,13 @@ def router(
         added, too, and gets calls as soon as it is healthy. All gateways on one Redis use it within
         about a second."""
         body = await read_model(request, NewReplica, settings.max_body_bytes)
+        member = "name"
         try:
-            name, new = await members.add(body.name or "", body.url)
+            own = replica_name(body.name) if body.name else ""
+            member = "url"
+            name, new = await members.add(own, body.url)
         except ValueError as error:
-            raise errors.invalid_member(("url",), str(error)) from None
+            raise errors.invalid_member((member,), str(error)) from None
         replica = members.registry.get(name)
         if new and replica is not None:
             await health.check(replica)

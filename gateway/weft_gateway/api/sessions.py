@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from weft_gateway import errors
 from weft_gateway.api import schemas
@@ -19,9 +19,10 @@ from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.model import Program, ProgramAttribute, ProgramKey
-from weft_gateway.model.slo import NO_PLAN, Plan, Slos, Stage
+from weft_gateway.model.slo import NO_GOAL, NO_PLAN, Plan, Slos, Stage
 from weft_gateway.policies.goals import session_goal
 from weft_gateway.policies.hints_values import MAX_DEADLINE_S, NAME
+from weft_gateway.policies.hints_values import name as read_name
 from weft_gateway.policies.stages import MAX_STAGE_CALLS, MAX_STAGES, PLAN, encode
 from weft_gateway.programs.handles import PREFIX
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
@@ -34,19 +35,26 @@ _A_TURN: Final = 64
 _TURN_BYTES: Final = 1 << 18
 
 
-_Name = Annotated[str, Field(pattern=f"^{NAME}$")]
+# The reader's errors are plain; the pattern is for the OpenAPI page.
+_Name = Annotated[
+    str, BeforeValidator(lambda value: read_name(value)[0]), Field(pattern=f"^{NAME}$")
+]
 
 
 class NewStage(BaseModel):
     """A stage of a session."""
 
+    model_config = ConfigDict(extra="forbid")
+
     name: _Name
-    calls: int = Field(1, ge=1, le=MAX_STAGE_CALLS, description="number of its calls")
-    parallel: bool = Field(False, description="its calls run at the same time")
+    calls: int = Field(1, ge=1, le=MAX_STAGE_CALLS, strict=True, description="number of its calls")
+    parallel: bool = Field(False, strict=True, description="its calls run at the same time")
 
 
 class NewSession(BaseModel):
     """A session to start. All members are optional."""
+
+    model_config = ConfigDict(extra="forbid")
 
     id: str | None = Field(
         None, description="opaque text of at most 256 bytes; the gateway generates one if missing"
@@ -58,6 +66,7 @@ class NewSession(BaseModel):
         gt=0,
         le=MAX_DEADLINE_S,
         allow_inf_nan=False,
+        strict=True,
         description="deadline in seconds, from the first call or the begin of each turn, by the "
         "scope of the class",
     )
@@ -160,12 +169,16 @@ def router(
         new = await read_model(request, NewSession, settings.max_body_bytes)
         name = f"sess-{secrets.token_hex(12)}" if new.id is None else from_json(new.id, "id")
         check_depth(new.metadata)
+        key, now_s = program_key(tenant, name, "id"), time()
+        known = None
+        if new.slo is None and new.deadline_s is not None:
+            known = await table.get(key)
+        present = NO_GOAL if known is None else known.goal
         try:
-            ask = session_goal(slos, tenant, new.slo, new.deadline_s)
+            ask = session_goal(slos, tenant, new.slo, new.deadline_s, present)
         except ValueError as error:
             member = "slo" if str(error).startswith("the classes") else "deadline_s"
             raise errors.invalid_member((member,), str(error)) from None
-        key, now_s = program_key(tenant, name, "id"), time()
         program, created = await table.start(key, now_s, ask)
         plan = new.plan()
         if plan != NO_PLAN:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from weft_gateway.model.record import record
+
+# Limits of weights and shares in files. The weight of a key is a product of up to three of them,
+# and service is divided by it.
+MIN_WEIGHT: Final = 0.001
+MAX_WEIGHT: Final = 1000.0
 
 
 @record

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from weft_gateway.model.hint import Hints
-from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Scope, Slos
+from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Granted, Scope, Slos
 from weft_gateway.policies.hints import AS_CLASS, AS_TARGET, BY_DEADLINE
 
 _TURN = Ask(NO_GOAL, turn=True)
 
 
-def asked_goal(slos: Slos, tenant: str, hints: Hints, turn: bool) -> tuple[Ask | None, Hints]:
+def refers_to_program(slos: Slos, tenant: str, hints: Hints) -> bool:
+    """Whether hints ask for a deadline or a class, and the class of the program decides."""
+    if not slos.classes or hints.slo in slos.of(tenant).may:
+        return False
+    asked = (hints.slo, hints.deadline_s, hints.program_deadline_s)
+    return any(value is not None for value in asked)
+
+
+def asked_goal(
+    slos: Slos, tenant: str, hints: Hints, turn: bool, present: Goal = NO_GOAL
+) -> tuple[Ask | None, Hints]:
     """Return the goal that a call asks for, None for none, and its hints with their fates.
 
-    turn: the call begins a turn. With classes, a client cannot get an earlier deadline than that of
-    a class which its key may use.
+    turn: the call begins a turn. present: the goal of the program, whose class holds if the call
+    selects none; needed if `refers_to_program`. With classes, a client cannot get an earlier
+    deadline than that of a class which its key may use.
     """
     if not slos.classes:
         if hints.slo is not None:
@@ -26,7 +38,7 @@ def asked_goal(slos: Slos, tenant: str, hints: Hints, turn: bool) -> tuple[Ask |
             return None, hints
         return Ask(Goal("", Scope.PROGRAM, hints.program_deadline_s), explicit=True), hints
     granted = slos.of(tenant)
-    own, explicit = slos.classes[granted.default], False
+    own, explicit = slos.classes[_class(granted, present)], False
     if hints.slo in granted.may:
         own, explicit = slos.classes[hints.slo], True
     elif hints.slo in slos.classes:
@@ -47,16 +59,21 @@ def asked_goal(slos: Slos, tenant: str, hints: Hints, turn: bool) -> tuple[Ask |
     return Ask(Goal(own.name, own.scope, deadline_s), explicit, turn), hints
 
 
-def session_goal(slos: Slos, tenant: str, slo: str | None, deadline_s: float | None) -> Ask | None:
-    """Return the goal of a new session, None for none. Raises ValueError for a class or a deadline
-    that the key may not use.
+def session_goal(
+    slos: Slos, tenant: str, slo: str | None, deadline_s: float | None, present: Goal = NO_GOAL
+) -> Ask | None:
+    """Return the goal that a client sets for a session, None for none. present: as in `asked_goal`.
+    Raises ValueError for a class or a deadline that the key may not use.
     """
     if slo is None and deadline_s is None:
         return None
     granted = slos.of(tenant)
     if slo is not None and slo not in granted.may:
-        raise ValueError(f"the classes of this key are: {', '.join(sorted(granted.may)) or 'none'}")
-    name = granted.default if slo is None else slo
+        close = get_close_matches(slo, granted.may, 1)
+        also = f"; did you mean {close[0]}?" if close else ""
+        may = ", ".join(sorted(granted.may)) or "none"
+        raise ValueError(f"the classes of this key are: {may}{also}")
+    name = slo or _class(granted, present)
     if not slos.classes:
         return Ask(Goal("", Scope.PROGRAM, deadline_s or 0.0), explicit=True)
     own = slos.classes[name]
@@ -93,6 +110,11 @@ def calls_tools(answer: Mapping[str, Any]) -> bool:
 def _list(value: Any, name: str) -> list[Any]:
     found = value.get(name) if isinstance(value, Mapping) else None
     return found if isinstance(found, list) else []
+
+
+def _class(granted: Granted, present: Goal) -> str:
+    """Return the class of a program. A client may have chosen one that the key may use no more."""
+    return present.slo if present.slo in granted.may else granted.default
 
 
 def _granted(

@@ -45,7 +45,8 @@ def number(value: Any, low: float, high: float) -> tuple[float, bool]:
     """Return a number between `low` and `high`. Bytes, from a header, are parsed."""
     if isinstance(value, bytes):
         try:
-            value = float(value)
+            # Python also reads 1_0 as 10.
+            value = None if b"_" in value else float(value)
         except ValueError:
             raise ValueError("must be a number") from None
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
@@ -104,12 +105,7 @@ def marked_retention(value: Any) -> tuple[float, bool]:
 
 
 def deadline(value: Any) -> tuple[float, bool]:
-    """Read a deadline, seconds from now."""
-    return number(value, 0.0, MAX_DEADLINE_S)
-
-
-def program_deadline(value: Any) -> tuple[float, bool]:
-    """Read a deadline of a program, seconds from its first call."""
+    """Read a deadline: seconds from now, or from the first call of a program."""
     found, clamped = number(value, 0.0, MAX_DEADLINE_S)
     if not found:
         raise ValueError("must be more than 0")
@@ -145,7 +141,10 @@ def replica(value: Any) -> tuple[str, bool]:
 
 def stages_left(value: Any) -> tuple[int, bool]:
     """Read the number of stages after this one."""
-    return _whole(value, 0, MAX_STAGES_LEFT)
+    found, outside = _whole(value, 0, MAX_STAGES_LEFT)
+    if outside:
+        raise ValueError(f"must be 0 to {MAX_STAGES_LEFT}")
+    return found, False
 
 
 def flag(value: Any) -> tuple[bool, bool]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
+from weft_gateway.model.limits import MIN_WEIGHT
+
 OUTCOMES: Final = ("met", "late", "unended", "refused")
 # Ascending bounds of the buckets of slack, seconds. One more bucket follows.
 SLACK_BOUNDS: Final = (-60, -30, -10, -5, -2, -1, 0, 1, 2, 5, 10, 30, 60, 300)
@@ -137,7 +139,9 @@ class Report:
                 "attainment": jain(
                     [one.attainment for one in by_tenant.values() if one.attainment is not None]
                 ),
-                "service": jain([s / weight for weight, s in self.service.values() if s]),
+                "service": jain(
+                    [per_weight(s, weight) for weight, s in self.service.values() if s]
+                ),
             },
             "forecasts": {name: one.to_json() for name, one in sorted(self.forecasts.items())},
         }
@@ -162,6 +166,8 @@ class Report:
         )
 
 
+# The least product of a tenant's weight, the weight of its class and its share.
+_LEAST_WEIGHT: Final = MIN_WEIGHT**3
 _NO_CLASS: Final = {"scope": None, "deadline_s": None, "goal": None}
 
 
@@ -190,10 +196,17 @@ def jain(shares: Iterable[float]) -> float | None:
     without shares.
     """
     given = list(shares)
-    squares = sum(share * share for share in given)
-    if not squares:
+    most = max(given, default=0.0)
+    if not most:
         return 1.0 if given else None
-    return sum(given) ** 2 / (len(given) * squares)
+    # Squares of the shares themselves could overflow.
+    parts = [share / most for share in given]
+    return sum(parts) ** 2 / (len(parts) * sum([part * part for part in parts]))
+
+
+def per_weight(service_s: float, weight: float) -> float:
+    """Return service divided by weight. A report of another gateway may have any weight."""
+    return service_s / max(weight, _LEAST_WEIGHT)
 
 
 def slack_quantile(calls: Sequence[int], share: float) -> float | None:

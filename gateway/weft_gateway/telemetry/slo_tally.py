@@ -11,7 +11,7 @@ from typing import Final
 from weft_gateway.model.slo import SloClass, Slos
 from weft_gateway.policies.misses import Miss
 from weft_gateway.telemetry.metrics import Metrics
-from weft_gateway.telemetry.slo_report import OUTCOMES, Forecast, Report, Units, jain
+from weft_gateway.telemetry.slo_report import OUTCOMES, Forecast, Report, Units, jain, per_weight
 
 # Tokens of the answer, cost of the call, remaining calls of the program or turn.
 FORECASTS: Final = ("answer", "cost", "remaining")
@@ -133,7 +133,7 @@ class SloTally:
 
     def _totals(self) -> _Totals:
         totals: _Totals = {
-            tenant: (0, 0, seconds / self._weight_of(tenant))
+            tenant: (0, 0, per_weight(seconds, self._weight_of(tenant)))
             for tenant, seconds in self._service_s.items()
         }
         for (_, tenant), units in self._rows.items():

@@ -37,9 +37,6 @@ from weft_gateway.workflows.spec_models import (
     WorkflowSpec,
 )
 
-MAX_BYTES: Final = 4 * 2**20
-# Aliases repeat parts of a file: this many nodes, repetitions included, are read.
-MAX_NODES: Final = 200_000
 _MODELS: Final[dict[str, type[BaseModel]]] = {
     "llm": LlmSpec, "messages": MessageSpec, "sql": SqlSpec, "http": HttpSpec, "loop": LoopSpec,
     "python": PythonSpec, "branch": CaseSpec, "ops": OperatorSpec, "body": OperatorSpec,
@@ -69,7 +66,11 @@ def load(text: str, file: str = "workflow", most: int | None = None) -> Workflow
     branches. Raises WorkflowError, whose message has one line per error: file:line:column: path:
     reason.
     """
-    root, raw = _read(text, file)
+    try:
+        root, raw = marks.read(text, _Loader)
+    except marks.UnreadableError as error:
+        at = "".join(f":{number}" for number in error.place or ())
+        raise WorkflowError(f"{file}{at}: {error}") from None
     found: list[tuple[int, int, str]] = []
     for path, what in marks.duplicates(root):
         found.append((*marks.mark(root, path), f"{marks.dotted(path)}{what}"))
@@ -106,41 +107,6 @@ def _operators(specs: Mapping[str, OperatorSpec], path: KeyPath) -> Iterator[Key
         yield inner
         yield from ((*inner, "branch", index) for index in range(len(one.branch or ())))
         yield from _operators(one.body or {}, (*inner, "body"))
-
-
-def _read(text: str, file: str) -> tuple[yaml.Node | None, Any]:
-    if len(text) > MAX_BYTES:
-        raise WorkflowError(f"{file}: larger than {MAX_BYTES // 2**20} MiB")
-    try:
-        root = yaml.compose(text, Loader=_Loader)
-        _count(root, [0], ())
-        loader = _Loader("")
-        return root, loader.construct_document(root) if root is not None else None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
-        raise WorkflowError(f"{file}{place}: not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise WorkflowError(f"{file}: not valid YAML: {error}") from None
-    except RecursionError:
-        raise WorkflowError(f"{file}: nested too deeply") from None
-
-
-def _count(node: yaml.Node | None, seen: list[int], around: tuple[int, ...]) -> None:
-    """Refuse aliases that contain themselves, and those that make a small file large."""
-    seen[0] += 1
-    if seen[0] > MAX_NODES:
-        raise ValueError(f"more than {MAX_NODES} values")
-    if id(node) in around:
-        raise ValueError("an alias contains itself")
-    inside = (*around, id(node))
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            _count(key, seen, inside)
-            _count(value, seen, inside)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _count(value, seen, inside)
 
 
 def _described(error: Any) -> tuple[KeyPath, str]:

@@ -148,7 +148,7 @@ class _Gateway:
         if variant.observes:
             observers.add(CostObserver(budgets, self._table, predicts))
             tally = SloTally(slos, metrics, tenants.weight)
-            self._slo = SloObserver(slos, budgets, tally)
+            self._slo = SloObserver(slos, self._table, budgets, tally)
             observers.add(self._slo)
         self._hooks = observers.of(_CHAT)
         self._number = 0

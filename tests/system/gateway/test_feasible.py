@@ -76,6 +76,8 @@ async def test_program_that_cannot_meet_its_target_is_refused_at_its_first_call(
         assert (session["calls"], session["target"]) == (0, None)
         receipt = (await gateway.client.get("/v1/receipts/run")).json()
         assert (receipt["outcome"], receipt["slo"]["class"]) == ("refused", "strict")
+        fates = {hint["hint"]: hint["fate"] for hint in receipt["hints"]}
+        assert fates == {"x-weft-slo": "applied as the class of the program"}
         text = (await gateway.client.get("/metrics")).text
         assert 'weft_slo_programs_total{class="strict",outcome="refused"} 2.0' in text
         assert 'weft_slo_programs_total{class="strict",outcome="unended"} 0.0' in text

@@ -109,6 +109,16 @@ async def test_a_page_cannot_change_replicas(engine: Any, weft: Any) -> None:
         assert len(gateway.parts.registry) == 2
 
 
+async def test_a_wrong_name_is_the_parameter_of_the_error(weft: Any) -> None:
+    async with weft() as gateway:
+        for body, param in (
+            ({"url": "http://gpu-3:8000", "name": "a b"}, "name"),
+            ({"url": "ftp://gpu-3", "name": "a"}, "url"),
+        ):
+            got = await gateway.client.post("/weft/replicas", json=body)
+            assert got.json()["error"]["param"] == param
+
+
 async def test_the_number_of_replicas_is_limited(
     weft: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,9 +160,14 @@ async def test_the_command_changes_replicas(engine: Any, weft: Any) -> None:
             ["gpu-1", "serving"],
         ]
         assert await run("resume", "r0") == "r0: serving\n"
-        assert "it does not drain" in await run("remove", "r0", status=1)
+        refused = await run("remove", "r0", status=1)
+        assert "it does not drain" in refused
+        assert "or use --force." in refused
+        assert "must be a finite number" in await run("drain", "r0", "--drain-s", "nan", status=2)
         assert await run("remove", "r0", "--force") == "r0: removed\n"
         assert "not a valid replica name" in await run("add", "ü=http://x", status=1)
         gateway_url, gateway.url = gateway.url, "http://127.0.0.1:1"
-        assert "cannot be used" in await run("list", status=1)
+        assert "cannot be reached" in await run("list", status=1)
+        gateway.url = one.url
+        assert "answers 404, as no gateway" in await run("list", status=1)
         gateway.url = gateway_url

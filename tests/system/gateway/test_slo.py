@@ -146,6 +146,56 @@ async def test_session_sets_the_goal_of_its_calls(engine: Any, weft: Any, slo_fi
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
+async def test_deadline_of_a_later_call_refers_to_the_class_of_the_session(
+    engine: Any, weft: Any, slo_file: str
+) -> None:
+    async with engine() as stub, weft(stub, slo_file=slo_file) as gateway:
+        for name, slo, deadline, fate in (
+            ("step", "step", "deadline-s", "applied: the orders for deadlines use it"),
+            (
+                "chat",
+                "chat",
+                "program-deadline-s",
+                "ignored: the class has no deadline per program",
+            ),
+        ):
+            new = {"id": name, "slo": slo}
+            await gateway.client.post("/v1/sessions", json=new, headers=GOLD)
+            headers = {**GOLD, "x-session-id": name, f"x-weft-{deadline}": "100"}
+            await gateway.call(
+                body={"messages": MESSAGES}, headers={**headers, "x-request-id": name}
+            )
+            found = await receipt(gateway, name, GOLD)
+            assert [hint["fate"] for hint in found["hints"]] == [fate]
+            session = (await gateway.client.get(f"/v1/sessions/{name}", headers=GOLD)).json()
+            assert session["slo"] == slo
+        first, second = [xargs["weft_budget"] for xargs in sent(stub)]
+        assert second < 60 < 99 < first < 100
+
+
+async def test_receipt_of_a_refused_call_shows_its_hints(weft: Any, slo_file: str) -> None:
+    async with weft(slo_file=slo_file) as gateway:
+        hints = {"x-weft-slo": "chat", "x-weft-replica": "r9", "x-weft-deadline-s": "0"}
+        headers = {**RUN, **hints, "x-request-id": "a"}
+        answer = await gateway.call(body={"messages": MESSAGES}, headers=headers)
+        assert answer.status_code == 503
+        found = await receipt(gateway, "a", GOLD)
+        assert {hint["hint"]: hint["fate"] for hint in found["hints"]} == {
+            "x-weft-slo": "applied as the class of the program",
+            "x-weft-replica": "ignored: the call was refused",
+            "x-weft-deadline-s": "ignored: must be more than 0",
+        }
+
+
+async def test_refused_call_counts_for_the_class_of_its_session(weft: Any, slo_file: str) -> None:
+    async with weft(slo_file=slo_file) as gateway:
+        new = {"id": "run", "slo": "step"}
+        await gateway.client.post("/v1/sessions", json=new, headers=GOLD)
+        await gateway.call(body={"messages": MESSAGES}, headers=RUN)
+        refused = 'weft_slo_programs_total{class="step",outcome="refused"} 1.0'
+        assert await metrics(gateway) == [refused]
+
+
 async def test_class_per_call_and_a_passed_target(engine: Any, weft: Any, slo_file: str) -> None:
     async with engine() as stub, weft(stub, slo_file=slo_file) as gateway:
         headers = {**RUN, "x-weft-slo": "step"}

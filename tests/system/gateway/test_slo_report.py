@@ -88,6 +88,7 @@ async def test_command_merges_gateways(engine: Any, weft: Any, slo_file: str) ->
         assert "Incorrect admin key" in await command("--gateway", one.url, status=1)
         assert "cannot be reached" in await command("--gateway", "http://127.0.0.1:1", status=1)
         assert "answers 404" in await command("--gateway", stub.url, status=1, key="k")
+        assert "WEFT_ADMIN_KEY must be" in await command("--gateway", one.url, status=1, key="é")
 
 
 async def test_refused_call_counts_as_a_miss(engine: Any, weft: Any, slo_file: str) -> None:
@@ -143,7 +144,7 @@ async def test_wrong_stages_fail_no_call_and_reach_no_other_program(
         )
         assert answer.status_code == 200
         fates = {hint["hint"]: hint["fate"] for hint in (await receipt(gateway, "a"))["hints"]}
-        assert fates["weft.stages_left"].endswith("clamped")
+        assert fates["weft.stages_left"] == "ignored: must be 0 to 64"
         name = "ignored: must be 1 to 64 letters, digits, spaces or . _ : / -"
         assert fates["weft.kind"] == fates["x-weft-kind"] == fates["x-weft-stage"] == name
         assert fates["x-weft-stages-left"] == "ignored: must be a number"
@@ -154,18 +155,38 @@ async def test_wrong_stages_fail_no_call_and_reach_no_other_program(
 
 
 @pytest.mark.parametrize(
-    ("new", "param"),
+    ("new", "param", "said"),
     [
-        ({"stages": [{"name": "a"}] * 65}, "stages"),
-        ({"stages": [{"name": "a", "calls": 0}]}, "stages.0.calls"),
-        ({"stages": [{"name": "a\n"}]}, "stages.0.name"),
-        ({"stages": [{"calls": 2}]}, "stages.0.name"),
-        ({"kind": "x" * 65}, "kind"),
+        ({"stages": [{"name": "a"}] * 65}, "stages", "at most 64"),
+        ({"stages": [{"name": "a", "calls": 0}]}, "stages.0.calls", "greater"),
+        ({"stages": [{"name": "a", "calls": "2"}]}, "stages.0.calls", "must be a whole number"),
+        ({"stages": [{"name": "a", "parallel": 1}]}, "stages.0.parallel", "must be true or false"),
+        ({"stages": [{"name": "a\n"}]}, "stages.0.name", "must be 1 to 64 letters, digits"),
+        ({"stages": [{"name": "a", "call": 2}]}, "stages.0.call", "unknown key"),
+        ({"stages": [{"calls": 2}]}, "stages.0.name", "required"),
+        ({"stages": ["a"]}, "stages.0", "must be an object"),
+        ({"kind": "x" * 65}, "kind", "must be 1 to 64 letters, digits"),
+        ({"sol": "report"}, "sol", "unknown key; did you mean slo?"),
+        ({"slo": "reprot"}, "slo", "step; did you mean report?"),
+        ({"slo": True}, "slo", "must be a string"),
+        ({"deadline_s": "100"}, "deadline_s", "must be a number"),
+        ({"deadline_s": True}, "deadline_s", "must be a number"),
     ],
 )
-async def test_session_with_invalid_stages_is_refused(
-    engine: Any, weft: Any, new: dict[str, Any], param: str
+async def test_invalid_session_is_refused(
+    engine: Any, weft: Any, slo_file: str, new: dict[str, Any], param: str, said: str
 ) -> None:
-    async with engine() as stub, weft(stub) as gateway:
+    async with engine() as stub, weft(stub, slo_file=slo_file) as gateway:
         answer = await gateway.client.post("/v1/sessions", json=new)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, param)
+        assert said in error["message"]
+
+
+async def test_deadline_of_an_existing_session_refers_to_its_class(
+    weft: Any, slo_file: str
+) -> None:
+    async with weft(slo_file=slo_file) as gateway:
+        for new in ({"slo": "quick"}, {"deadline_s": 5}):
+            answer = await gateway.client.post("/v1/sessions", json={"id": "run", **new})
+            assert answer.json()["slo"] == "quick"

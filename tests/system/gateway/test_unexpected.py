@@ -41,7 +41,8 @@ async def test_an_unexpected_exception_is_a_logged_json_500(
     async with engine() as stub, weft(stub) as gateway:
         with monkeypatch.context() as patch:
             patch.setattr(part, broken)
-            json = {"model": "tiny"} if method == "POST" else None
+            body = {} if path == "/v1/sessions" else {"model": "tiny"}
+            json = body if method == "POST" else None
             got = await gateway.client.request(method, path, json=json, headers=headers)
         assert got.status_code == 500
         assert got.headers["content-type"] == "application/json"

@@ -39,6 +39,28 @@ async def test_a_page_cannot_administer_the_gateway(engine: Any, weft: Any) -> N
         assert got.json()["applied"] is True
 
 
+@pytest.mark.parametrize(
+    ("body", "param", "said"),
+    [
+        ({}, None, "Policy or options is required."),
+        ({"options": {}}, None, "Policy or options is required."),
+        ({"options": {"alpha": True}}, "options.alpha", "must be a number"),
+        ({"options": {"alpha": "1"}}, "options.alpha", "must be a number"),
+        ({"options": {"alpha": None}}, "options.alpha", "must be a number"),
+        ({"options": 3}, "options", "must be an object"),
+        ({"polcy": "fcfs"}, "polcy", "unknown key; did you mean policy?"),
+    ],
+)
+async def test_invalid_policy_is_refused(
+    weft: Any, body: dict[str, Any], param: str | None, said: str
+) -> None:
+    async with weft(balancer="work") as gateway:
+        answer = await gateway.client.post("/weft/policy", json=body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, param)
+        assert error["message"] == (f"{param}: {said}" if param else said)
+
+
 async def test_other_origins_are_refused_by_default(engine: Any, weft: Any) -> None:
     asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
     async with engine() as stub, weft(stub) as gateway:

@@ -104,6 +104,12 @@ def test_serve_names_an_invalid_setting_and_its_variable() -> None:
     assert "redis_url (WEFT_REDIS_URL)" in result.output
 
 
+def test_serve_has_the_documented_option_of_tuning() -> None:
+    result = runner.invoke(app, ["serve", "--tuning", "slow", "--balancer", "work"])
+    assert result.exit_code == 2
+    assert "tuning (WEFT_TUNING): Input should be 'paper', 'slowdown' or 'off'" in result.output
+
+
 def test_an_unknown_command_is_refused() -> None:
     assert runner.invoke(app, ["fly"]).exit_code == 2
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import yaml
 from weft_gateway import marks
@@ -41,3 +43,33 @@ def test_the_nearest_name_or_all_names() -> None:
     assert marks.nearest("fromat", ["format", "llm"]) == "; did you mean format?"
     assert marks.nearest("xyz", ["format", "llm"]) == "; known: format, llm"
     assert marks.dotted(("ops", "a", 1)) == "ops.a.1: "
+
+
+NINE = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in pairwise("abcdefghijkl")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (NINE, "more than 200000 values"),
+        ("a: &a [*a]", "an alias contains itself"),
+        ("[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("{a: " * 1200 + "}" * 1200, "nested too deeply"),
+        ("a: \x07", "not valid YAML: unacceptable character"),
+        ("x" * (4 * 2**20 + 1), "larger than 4 MiB"),
+    ],
+    ids=["aliases", "loop", "lists", "mappings", "character", "size"],
+)
+def test_texts_that_are_too_large_or_no_yaml(text: str, said: str) -> None:
+    with pytest.raises(marks.UnreadableError, match=said) as error:
+        marks.read(text, yaml.BaseLoader)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_place_of_invalid_yaml() -> None:
+    with pytest.raises(marks.UnreadableError) as error:
+        marks.read("a: 1\n\tb: 2", yaml.BaseLoader)
+    assert error.value.place == (2, 1)
+    assert marks.read("", yaml.BaseLoader) == (None, None)

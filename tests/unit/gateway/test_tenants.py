@@ -55,7 +55,9 @@ def test_every_tenant_has_the_default_without_a_file() -> None:
             "[default]\nweigth = 2",
             "default.weigth: unknown member; did you mean weight?",
         ),
-        ("[default]\nweight = 0", "default.weight: Input should be greater than 0"),
+        ("[default]\nweight = 0", "default.weight: Input should be greater than or equal to 0.001"),
+        ("[default]\nweight = 1e-200", "default.weight: Input should be greater than or equal"),
+        ("[default]\nweight = 1001", "default.weight: Input should be less than or equal to 1000"),
         ("[default]\nweight = nan", "default.weight"),
         ("[default]\nweight = true", "default.weight"),
         (

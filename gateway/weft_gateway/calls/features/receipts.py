@@ -11,7 +11,7 @@ from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.placement import counted_alone
 from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
-from weft_gateway.policies.hints import THERE
+from weft_gateway.policies.hints import THERE, with_replica_fate
 from weft_gateway.programs.identity import Identity
 from weft_gateway.programs.lineage.rules import shown
 from weft_gateway.telemetry.receipts import Receipt, Receipts
@@ -109,6 +109,10 @@ class ReceiptsObserver(CallObserver):
             if identity is not None:
                 receipt.thread, receipt.source = identity.thread, identity.source
             self._receipts.add(receipt)
+        if not call.fates:
+            # The call was not sent, so no replica can take its hints.
+            fates = with_replica_fate(call.hints.fates, False, "the call was refused")
+            receipt.hints = _fates(fates, taken=True)
         receipt.fail(error.status, error.code, perf_counter())
 
 

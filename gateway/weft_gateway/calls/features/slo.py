@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from time import time
 
@@ -10,10 +11,12 @@ from weft_gateway.calls.call import UNIDENTIFIED, Call
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome, Program
-from weft_gateway.model.slo import NO_GOAL, CallBudget, Scope, Slos
+from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope, Slos
 from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
-from weft_gateway.policies.goals import asked_goal, begins_turn, calls_tools
+from weft_gateway.policies.goals import asked_goal, begins_turn, calls_tools, refers_to_program
 from weft_gateway.policies.misses import Miss, Overruns
+from weft_gateway.programs.rules import asked
+from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry.slo_tally import SloTally
 
 
@@ -24,6 +27,7 @@ class SloObserver(CallObserver):
     """
 
     slos: Slos
+    table: ProcessTable
     budgets: Budgets
     tally: SloTally
     _turns: bool = False
@@ -31,19 +35,31 @@ class SloObserver(CallObserver):
     def __post_init__(self) -> None:
         self._turns = any(one.scope is Scope.TURN for one in self.slos.classes.values())
 
-    def arrived(self, call: Call) -> None:
+    def arrived(self, call: Call) -> Awaitable[None] | None:
         """Set the goal that the call asks for."""
         if call.plan is not None:
             call.ask = call.plan.ask
-            return
+            return None
         hints = call.hints
         if hints.kind is not None or hints.stage is not None:
             call.hints = hints = self.budgets.names.admitted(call.caller.tenant, hints, time())
         if self.slos.classes or hints.slo is not None or hints.program_deadline_s is not None:
-            # A sub-agent's first message is a user's, too.
-            main = call.endpoint.is_text and not call.identity.parent
-            turn = self._turns and main and begins_turn(call.body)
-            call.ask, call.hints = asked_goal(self.slos, call.caller.tenant, hints, turn)
+            if refers_to_program(self.slos, call.caller.tenant, hints):
+                return self._set_later(call)
+            self._set(call, NO_GOAL)
+        return None
+
+    async def _set_later(self, call: Call) -> None:
+        """Set the goal of a call that depends on the class of its program."""
+        program = await self.table.get(call.identity.key)
+        self._set(call, NO_GOAL if program is None else program.goal)
+
+    def _set(self, call: Call, present: Goal) -> None:
+        # A sub-agent's first message is a user's, too.
+        main = call.endpoint.is_text and not call.identity.parent
+        turn = self._turns and main and begins_turn(call.body)
+        tenant = call.caller.tenant
+        call.ask, call.hints = asked_goal(self.slos, tenant, call.hints, turn, present)
 
     def opened(self, call: Call) -> None:
         """Follow the program's path."""
@@ -97,8 +113,10 @@ class SloObserver(CallObserver):
             return
         if not isinstance(error, ApiError) or not (error.status == 429 or error.status >= 500):
             return
-        ask = call.ask or asked_goal(self.slos, call.caller.tenant, call.hints, False)[0]
-        goal = NO_GOAL if ask is None else ask.goal
+        program = self.table.peek(call.identity.key)
+        goal = NO_GOAL if program is None else program.goal
+        ask = call.ask or asked_goal(self.slos, call.caller.tenant, call.hints, False, goal)[0]
+        goal = asked(goal, ask)
         single = goal.scope is Scope.CALL or call.identity.ephemeral
         if (goal.deadline_s and single) or (not goal.deadline_s and call.hints.deadline_s):
             self.tally.count(goal.slo, call.key.tenant, "refused", Miss.REFUSED)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from weft_gateway.model.hint import Hints
 from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Granted, Scope, SloClass, Slos
-from weft_gateway.policies.goals import asked_goal, begins_turn, calls_tools, session_goal
+from weft_gateway.policies.goals import (
+    asked_goal,
+    begins_turn,
+    calls_tools,
+    refers_to_program,
+    session_goal,
+)
 from weft_gateway.policies.hints import read_hints
 
 CLASSES = {
@@ -81,6 +87,45 @@ def test_own_deadline_is_not_earlier_than_that_of_the_class(
         assert ask == (Ask(REPORT) if tenant == "t" else None)
 
 
+CHAT = Goal("chat", Scope.TURN, 8.0, 5.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("present", "seconds", "ask", "fate"),
+    [
+        (CHAT, b"100", Ask(Goal("chat", Scope.TURN, 8.0)),
+         "ignored: the class has no deadline per program"),
+        (REPORT, b"300", Ask(Goal("report", Scope.PROGRAM, 300.0), explicit=True),
+         "applied as the target of the program"),
+        # A class of an earlier SLO file, or of none.
+        (Goal("old", Scope.TURN, 8.0), b"100", Ask(Goal("report", Scope.PROGRAM, 100.0), True),
+         "applied as the target of the program"),
+    ],
+)  # fmt: skip
+def test_deadline_without_a_class_refers_to_that_of_the_program(
+    present: Goal, seconds: bytes, ask: Ask, fate: str
+) -> None:
+    hints = read_hints({}, {b"x-weft-program-deadline-s": seconds})
+    assert refers_to_program(SLOS, "t", hints)
+    found, hints = asked_goal(SLOS, "t", hints, False, present)
+    assert found == ask
+    assert hints.fates == (f"x-weft-program-deadline-s={fate}",)
+
+
+def test_class_that_the_key_may_not_use_is_that_of_the_program() -> None:
+    hints = read_hints({}, {b"x-weft-slo": b"batch"})
+    ask, hints = asked_goal(SLOS, "t", hints, False, CHAT)
+    assert ask == Ask(Goal("chat", Scope.TURN, 8.0))
+    assert hints.fates == ("x-weft-slo=applied, clamped to chat: the key may use chat, report",)
+
+
+def test_calls_with_a_class_or_without_hints_do_not_refer_to_the_program() -> None:
+    deadline = {b"x-weft-program-deadline-s": b"100"}
+    assert not refers_to_program(SLOS, "t", read_hints({}, {**deadline, b"x-weft-slo": b"chat"}))
+    assert not refers_to_program(SLOS, "t", read_hints({}, {}))
+    assert not refers_to_program(Slos(), "t", read_hints({}, deadline))
+
+
 def test_deadline_of_a_call_needs_a_class_per_call() -> None:
     for tenant, deadline_s in (("t", None), ("other", None), ("s", 2.0)):
         _, hints = asked_goal(SLOS, tenant, read_hints({"weft": {"deadline_s": 1}}, {}), False)
@@ -100,8 +145,10 @@ def test_session_has_a_goal_or_an_error() -> None:
     assert session_goal(SLOS, "t", "chat", 9.0) == Ask(Goal("chat", Scope.TURN, 9.0), explicit=True)
     assert session_goal(SLOS, "t", None, 90.0) == Ask(REPORT, explicit=True)
     assert session_goal(Slos(), "t", None, 9.0) == Ask(Goal("", Scope.PROGRAM, 9.0), explicit=True)
+    assert session_goal(SLOS, "t", None, 9.0, CHAT) == session_goal(SLOS, "t", "chat", 9.0)
     for slos, tenant, slo, deadline_s, said in (
-        (SLOS, "t", "batch", None, "the classes of this key are: chat, report"),
+        (SLOS, "t", "batch", None, "the classes of this key are: chat, report$"),
+        (SLOS, "t", "reprot", None, "the classes of this key are: .*; did you mean report"),
         (Slos(), "t", "chat", None, "the classes of this key are: none"),
         (SLOS, "t", "report", 5.0, "at least 90"),
         (SLOS, "other", None, 5.0, "must be not set"),

@@ -69,6 +69,22 @@ def test_every_dialect_is_parsed(
     assert all("comes first" in fate for fate in ignored)
 
 
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        ({"weft": {"deadline_s": -1, "program_deadline_s": 0, "stages_left": -1}}, {}),
+        ({}, {b"x-weft-deadline-s": b"0", b"x-weft-stages-left": b"65"}),
+        ({"vllm_xargs": {"agentic_context": {"deadline_seconds": 0}}}, {}),
+    ],
+)
+def test_deadlines_and_stages_out_of_range_are_ignored(
+    body: dict[str, Any], headers: Headers
+) -> None:
+    hints = read_hints(body, headers)
+    assert said(hints) == {}
+    assert all("=ignored: must be" in fate for fate in hints.fates)
+
+
 EPHEMERAL = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 TEXT = {"type": "text", "text": "x"}

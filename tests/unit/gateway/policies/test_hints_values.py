@@ -20,10 +20,26 @@ def test_numbers_are_clamped(value: Any, wanted: tuple[float, bool]) -> None:
     assert values.number(value, 0.0, 10.0) == wanted
 
 
-@pytest.mark.parametrize("value", [True, "3", None, [], {}, float("nan"), b"nan", b"", b"\xff"])
+@pytest.mark.parametrize(
+    "value", [True, "3", None, [], {}, float("nan"), b"nan", b"", b"\xff", b"1_0"]
+)
 def test_other_types_than_numbers_are_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="must be a number"):
         values.number(value, 0.0, 10.0)
+
+
+@pytest.mark.parametrize("value", [0, -1, b"0", b"-1", b"-inf", -0.0])
+def test_deadlines_of_0_or_less_are_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="must be more than 0"):
+        values.deadline(value)
+    assert values.deadline(1e9) == (86_400.0, True)
+
+
+@pytest.mark.parametrize("value", [-1, 65, b"1e9", b"-inf"])
+def test_stages_left_out_of_range_are_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="must be 0 to 64"):
+        values.stages_left(value)
+    assert [values.stages_left(each) for each in (0, b"64")] == [(0, False), (64, False)]
 
 
 def test_vllms_priorities_are_inverted() -> None:

@@ -106,10 +106,25 @@ def test_class_without_a_file_has_no_goal() -> None:
 
 @pytest.mark.parametrize(
     ("shares", "index"),
-    [([], None), ([0.0, 0.0], 1.0), ([0.5], 1.0), ([1.0, 1.0], 1.0), ([1.0, 0.0, 0.0], 1 / 3)],
+    [
+        ([], None),
+        ([0.0, 0.0], 1.0),
+        ([0.5], 1.0),
+        ([1.0, 1.0], 1.0),
+        ([1.0, 0.0, 0.0], 1 / 3),
+        ([1e200, 1e200], 1.0),
+        ([1e-200, 1e-200], 1.0),
+    ],
 )
 def test_jain(shares: list[float], index: float | None) -> None:
     assert jain(shares) == (None if index is None else pytest.approx(index))
+
+
+@pytest.mark.parametrize("weight", [0.0, 1e-320, 1e-9])
+def test_fairness_with_any_weight(weight: float) -> None:
+    service = {"a": (weight, 10.0), "b": (1.0, 10.0)}
+    report = Report(("one",), 100.0, CLASSES, {}, service, {}).to_json()
+    assert report["fairness"]["service"] == pytest.approx(0.5)
 
 
 def test_quantiles_of_slack_are_interpolated() -> None:
