@@ -219,7 +219,7 @@ class Costs:
         return Shape(prompt, 1 - usual.uncached, answer, high, usual.service_s)
 
     def knows(self, kind: str) -> bool:
-        """Whether predictions for a kind are of its own calls."""
+        """Whether predictions for a kind come from calls of this kind."""
         return self._recent.knows(kind)
 
     def service_s(self, kind: str) -> float:

@@ -29,7 +29,7 @@ def path_s(found: CallBudget, wait_s: float) -> float:
 
 
 def verdict(late: Late, found: CallBudget, wait_s: float) -> Verdict:
-    """Decide about a program. late: of its class. found: with forecasts of its own kind only.
+    """Decide about a program. late: of its class. found: with forecasts from programs of this kind.
     wait_s: predicted wait for the calls before it.
 
     A program of an unknown cost is served: nothing shows that it cannot meet its target.

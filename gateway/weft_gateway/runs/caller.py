@@ -202,7 +202,7 @@ class HttpCaller:
             except _Refused as error:
                 if error.unread:
                     refused()
-                    self._tell(error)
+                    self._log_outage(error)
                     made -= time() - begun_s < _REFUSED_FOR_S
                 if not error.passes or made >= work.attempts:
                     failure = Failure(error.code, str(error), made, certain=not error.passes)
@@ -236,7 +236,7 @@ class HttpCaller:
         except httpx.HTTPError as error:
             raise _Refused("connection", _reason(error), passes=True) from None
 
-    def _tell(self, error: _Refused) -> None:
+    def _log_outage(self, error: _Refused) -> None:
         """Log the begin of an outage, once."""
         if error.code != "http_429" and not self._away:
             self._away = True
