@@ -125,11 +125,11 @@ def messages_router(
             async with Upload(source, most) as body, Upload(store.path(file_id), most) as lines:
                 await body.body(request.receive)
                 longest = settings.read_body_bytes
-                await write_lines(source, lines.path, longest, turns, tenant)
+                count = await write_lines(source, lines.path, longest, turns, tenant)
                 batches.add_file(tenant, file_id, "requests.jsonl", "batch_input", hidden=True)
                 lines.keep()
         try:
-            batch = batches.create(tenant, Api.ANTHROPIC, _MESSAGES, file_id, _DAY)
+            batch = batches.create(tenant, Api.ANTHROPIC, _MESSAGES, file_id, _DAY, total=count)
         except Exception:
             # No route shows or deletes this file.
             store.delete_file(file_id)

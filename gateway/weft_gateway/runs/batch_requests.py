@@ -33,9 +33,10 @@ _body: Final = msgspec.json.Decoder(_Body).decode
 _request: Final = msgspec.json.Decoder(_Request).decode
 
 
-async def write_lines(source: Path, target: Path, max_line: int, turns: Turns, tenant: str) -> None:
-    """Write each request of the body in `source` as one line of `target`. max_line: longest line,
-    bytes. The body is mapped, not read: only one request at a time is copied. Raises ApiError 400.
+async def write_lines(source: Path, target: Path, max_line: int, turns: Turns, tenant: str) -> int:
+    """Write each request of the body in `source` as one line of `target`, and return their number.
+    max_line: longest line, bytes. The body is mapped, not read: only one request at a time is
+    copied. Raises ApiError 400.
     """
     size = os.stat(source).st_size
     if not size:
@@ -44,7 +45,9 @@ async def write_lines(source: Path, target: Path, max_line: int, turns: Turns, t
     with source.open("rb") as file:
         # Not closed here: an error refers to the requests. It ends with the last reference.
         body = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    await _write(_requests(memoryview(body)), target, max_line, turns, tenant)
+    requests = _requests(memoryview(body))
+    await _write(requests, target, max_line, turns, tenant)
+    return len(requests)
 
 
 def _requests(body: memoryview) -> list[msgspec.Raw]:

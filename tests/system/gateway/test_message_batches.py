@@ -64,6 +64,8 @@ async def test_a_batch_of_messages_runs_to_its_end(engine: Any, weft: Any) -> No
         assert batch.type == "message_batch"
         assert batch.processing_status == "in_progress"
         assert batch.results_url is None
+        # Clients wait while requests are processed.
+        assert batch.request_counts.processing == 22
         batch = await ended(client, batch.id)
         counts = batch.request_counts
         assert (counts.succeeded, counts.errored, counts.processing) == (20, 2, 0)
