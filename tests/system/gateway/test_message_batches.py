@@ -136,6 +136,13 @@ async def test_batches_of_messages_are_listed_and_cancelled(engine: Any, weft: A
         (b'{"requests": [1]}', "requests.0"),
         (b'{"requests": [{"custom_id": "a"}]}', "requests.0"),
         (b'{"requests": [{"custom_id": "a b", "params": {}}]}', "requests.0.custom_id"),
+        (b'{"requests": [{"custom_id": "a", "params": [1]}]}', "requests.0"),
+        (b'{"requests": [{"custom_id": "a", "params": {"model": 1}}]}', "requests.0"),
+        (
+            json.dumps({"requests": [asked(1), asked(2, model="tinny")]}).encode(),
+            "requests.1.params.model: the model 'tinny' does not exist or is not served here; "
+            "did you mean tiny?",
+        ),
         (json.dumps({"requests": [asked(1), asked(1)]}).encode(), "requests.1.custom_id"),
         (b'{"requests": [{"custom_id": "\xff", "params": {}}]}', "requests.0"),
     ],
