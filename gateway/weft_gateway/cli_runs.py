@@ -97,7 +97,7 @@ def run(
             output,
             _shard(shard),
             dict(_connection(one) for one in connection or ()),
-            tuple(allow_host or ()),
+            tuple(map(_host, allow_host or ())),
         )
         plan = None
         if explain or analyze:
@@ -161,6 +161,16 @@ def _connection(text: str) -> tuple[str, Path]:
     if not Path(file).is_file():
         _fail(f"--connection {text}: the file does not exist")
     return name, Path(file)
+
+
+def _host(text: str) -> str:
+    from weft_gateway.urls import allowed_host
+
+    try:
+        host, port = allowed_host(text)
+    except ValueError as error:
+        _fail(f"--allow-host {error}")
+    return f"{host}:{port}" if port else host
 
 
 def _fail(message: str) -> NoReturn:

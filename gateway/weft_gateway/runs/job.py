@@ -11,6 +11,7 @@ from typing import Any, Final
 from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.journal import Journal
+from weft_gateway.runs.reach import no_connection, no_host
 from weft_gateway.runs.rows import Input, RowsError, check_output, write_output
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.graph import (
@@ -97,27 +98,23 @@ class Opened:
 
 
 def check_tools(workflow: Workflow, tools: Tools) -> None:
-    """Load all functions, and find all connections. Raises JobError."""
+    """Load all functions, and find all connections and constant hosts. Raises JobError."""
     errors = []
     for one, body in bodies(workflow.operators):
-        if isinstance(body, Python):
-            try:
+        try:
+            if isinstance(body, Python):
                 tools.load(body.function)
-            except ValueError as error:
-                errors.append(f"operator {one.name!r}: {error}")
-        elif isinstance(body, LangGraph):
-            try:
+            elif isinstance(body, LangGraph):
                 graphs.load(body.graph)
-            except ValueError as error:
-                errors.append(str(error))
-        elif isinstance(body, Sql) and body.connection not in tools.connections:
-            known = ", ".join(sorted(tools.connections)) or "none"
-            errors.append(
-                f"operator {one.name!r}: no connection is named {body.connection!r}; "
-                f"configured: {known}"
-            )
-        elif isinstance(body, Http) and not tools.hosts:
-            errors.append(f"operator {one.name!r}: no host is allowed for HTTP requests")
+        except ValueError as error:
+            errors.append(f"{one.place}: {error}")
+        what = ""
+        if isinstance(body, Sql):
+            what = no_connection(body.connection, tools.connections)
+        elif isinstance(body, Http):
+            what = no_host(body, tools.hosts)
+        if what:
+            errors.append(f"{one.place}: {what}")
     if errors:
         raise JobError("\n".join(dict.fromkeys(errors)))
 

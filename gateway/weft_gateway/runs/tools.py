@@ -188,6 +188,9 @@ class Tools:
         if status >= 300:
             text = body.decode("utf-8", "replace")
             after = answer.headers.get("retry-after")
+            to = answer.headers.get("location")
+            if status < 400 and to:
+                text = f"redirects are not followed; this one leads to {to}"
             raise _Refused(f"http_{status}", text or answer.reason_phrase, may_pass(status), after)
         try:
             return orjson.loads(body)

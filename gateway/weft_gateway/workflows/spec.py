@@ -78,7 +78,7 @@ def load(text: str, file: str = "workflow") -> Workflow:
             path, what = _described(item)
             found.append((*marks.mark(root, path), f"{marks.dotted(path)}{what}"))
         raise _error(file, found) from None
-    compiler = Compiler(lambda path: marks.mark(root, path)[0])
+    compiler = Compiler(file, lambda path: marks.mark(root, path)[0])
     workflow = compiler.workflow(spec)
     for path, what, line in compiler.errors:
         found.append((*_within(root, path, line), f"{marks.dotted(path)}{what}"))

@@ -213,3 +213,11 @@ async def test_failed_requests_are_repeated_if_allowed() -> None:
         assert (found.code, found.attempts) == ("http_404", 1)
         statuses[:] = [302]
         assert (await failure(request, 3, hosts=[host])).code == "http_302"
+
+
+async def test_a_redirect_names_its_target() -> None:
+    to = "http://example.com/b"
+    with scripted(lambda _: (302, {}, {"location": to})) as server:
+        host = server.url.removeprefix("http://")
+        found = await failure(HttpRequest("GET", server.url, {}, None), hosts=[host])
+        assert found.message == f"redirects are not followed; this one leads to {to}"
