@@ -47,16 +47,17 @@ def refusals(workflow: Workflow, rules: Rules, file: str) -> list[str]:
 
 def models(workflow: Workflow) -> Iterator[tuple[str, Operator | None]]:
     """Yield each model that the workflow names, with the first operator that names it, None for the
-    workflow's own.
+    workflow's own, and "" with the first operator that has no model.
     """
     seen = set()
     if workflow.model:
         seen.add(workflow.model)
         yield workflow.model, None
     for one, body in bodies(workflow.operators):
-        if isinstance(body, Llm) and body.model and body.model not in seen:
-            seen.add(body.model)
-            yield body.model, one
+        name = body.model or workflow.model if isinstance(body, Llm) else None
+        if name is not None and name not in seen:
+            seen.add(name)
+            yield name, one
 
 
 def _reasons(body: Body, rules: Rules) -> Iterator[str]:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import JobError
@@ -27,9 +27,6 @@ from weft_gateway.workflows.graph import (
     Workflow,
 )
 from weft_gateway.workflows.shards import group_columns, group_numbers, part_of
-
-# Columns of the output beside those of the workflow.
-OWN_COLUMNS: Final = ("row", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,6 @@ class Opened:
         JournalError.
         """
         check_output(job.output)
-        _check_columns(job.workflow)
         types = {name: str(kind) for name, kind in job.workflow.inputs.items()}
         self._job = job
         self._input = Input(job.input, types)
@@ -124,10 +120,15 @@ def makes_calls(workflow: Workflow) -> bool:
     return any(isinstance(body, Llm | LangGraph) for _, body in bodies(workflow.operators))
 
 
-def models_of(workflow: Workflow) -> tuple[str, ...]:
-    """Return the models of the LLM operators; "" for an operator without one."""
-    calls = [body for _, body in bodies(workflow.operators) if isinstance(body, Llm)]
-    return tuple(dict.fromkeys(call.model or workflow.model for call in calls))
+def models_of(workflow: Workflow) -> dict[str, Operator]:
+    """Return the models of the LLM operators, each with the first of its operators; "" for an
+    operator without a model.
+    """
+    found: dict[str, Operator] = {}
+    for one, body in bodies(workflow.operators):
+        if isinstance(body, Llm):
+            found.setdefault(body.model or workflow.model, one)
+    return found
 
 
 def needs_model(workflow: Workflow) -> bool:
@@ -143,9 +144,3 @@ def bodies(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, Body]]:
             yield from bodies(one.body.body)
         elif isinstance(one.body, Branch):
             yield from ((one, case.body) for case in one.body.cases)
-
-
-def _check_columns(workflow: Workflow) -> None:
-    taken = [name for name in workflow.outputs if name in OWN_COLUMNS]
-    if taken:
-        raise JobError(f"outputs: {', '.join(taken)}: the output file has this column already")

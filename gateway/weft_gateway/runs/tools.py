@@ -7,16 +7,19 @@ import copy
 import functools
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from time import time
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import httpx
 import orjson
 
+from weft_gateway.marks import close, nearest
 from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.redirect import Ask
@@ -148,9 +151,15 @@ class Tools:
         if name not in self._functions:
             module, _, attribute = name.partition(":")
             try:
-                found = getattr(importlib.import_module(module), attribute)
+                loaded = importlib.import_module(module)
+                found = getattr(loaded, attribute)
             except Exception as error:
-                raise ValueError(f"{name}: {type(error).__name__}: {error}") from None
+                hint = ""
+                if isinstance(error, ModuleNotFoundError) and error.name == module:
+                    hint = close(module, (one.name for one in pkgutil.iter_modules()))
+                elif isinstance(error, AttributeError) and error.name == attribute:
+                    hint = nearest(attribute, _own_functions(loaded))
+                raise ValueError(f"{name}: {type(error).__name__}: {error}{hint}") from None
             if not callable(found):
                 raise ValueError(f"{name}: is not a function")
             self._functions[name] = found
@@ -217,6 +226,15 @@ class Tools:
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
         self._databases.close()
         await self._client.aclose()
+
+
+def _own_functions(module: ModuleType) -> list[str]:
+    """Return the names of the functions and classes that a module defines."""
+    every = vars(module).items()
+    return [
+        name for name, one in every
+        if callable(one) and getattr(one, "__module__", "") == module.__name__
+    ]  # fmt: skip
 
 
 def _checked(result: Result) -> Result:

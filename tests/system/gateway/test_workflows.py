@@ -247,3 +247,14 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
         assert one["error"]["message"] == "the input has 4 rows; a run has at most 3"
         assert stub.requests == []
         assert not list((gateway.parts.batches.folder / "runs").iterdir())
+
+
+async def test_a_workflow_without_a_model_needs_a_gateway_with_one(engine: Any, weft: Any) -> None:
+    async with engine(script=chat, models=("a", "b")) as stub, weft(stub) as gateway:
+        workflow = await created(gateway.client)
+        answer = await gateway.client.post(
+            f"/v1/workflows/{workflow}/runs", json={"rows": texts(1)}, headers=headers_of("sk-a")
+        )
+        assert answer.json()["error"]["message"] == (
+            "workflow.yaml:6: said: no model is named, and the replicas serve: a, b"
+        )

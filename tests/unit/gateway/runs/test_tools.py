@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import sys
 from pathlib import Path
@@ -144,6 +145,18 @@ async def test_errors_of_functions_have_a_reason(functions: Any) -> None:
     assert (await failure(PythonRequest("my_ops:strange"))).code == "not_json"
     assert (await failure(PythonRequest("my_ops:none"))).code == "not_found"
     assert (await failure(PythonRequest("my_ops:bad"), python=False)).code == "not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("json:dmups", "has no attribute 'dmups'; did you mean dumps?"),
+        ("jsno:dumps", "No module named 'jsno'; did you mean json?"),
+    ],
+)
+def test_a_missing_function_has_a_near_name(function: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        Tools().load(function)
 
 
 async def test_a_function_is_repeated_after_errors_that_may_pass(functions: Any) -> None:

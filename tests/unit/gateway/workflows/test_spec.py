@@ -115,6 +115,8 @@ ERRORS = [
     ("a:\n  llm:\n    user: |\n      one\n      {{ qq }}", "8:12", "'qq'"),
     ("a:\n  llm:\n    user: |\n      one\n      {{ q + }}", "8:1", "template: "),
     ('a: {format: "{{ q | shuffle }}"}', "4:15", "shuffle"),
+    ('a: {format: "{{ q | uper }}"}', "4:15", "filter is named 'uper'; did you mean upper?"),
+    ('a: {format: "{{ cuont(q) }}"}', "4:15", "x | name; did you mean count?"),
     ('a: {format: "{% set x = 1 %}"}', "4:15", "'set' is not allowed"),
     ("a: {format: '{{ b }}'}\nb: {format: '{{ a }}'}", "4:3", "cycle: "),
     ("a: {loop: {max: 2, until: '{{ x }}'}, body: {x: {format: '{{ x }}'}}}", "4:64", "previous"),
@@ -168,7 +170,8 @@ def test_errors_have_a_place_and_a_reason(text: str, place: str, reason: str) ->
     [
         ("{out: b}", "w.yaml:5:16: outputs: outputs.out: no operator is named 'b'"),
         ("{}", "w.yaml:5:1: outputs: "),
-        ("{error: a}", "is the column of errors"),
+        ("{error: a}", "w.yaml:5:11: outputs: every result has a column 'error'"),
+        ("{row: a}", "every result has a column 'row'"),
         ("{out: a, out: a}", "w.yaml:5:19: outputs.out: the key occurs twice"),
     ],
 )
