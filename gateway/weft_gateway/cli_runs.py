@@ -82,7 +82,7 @@ def run(
     from weft_gateway.runs.errors import JobError
     from weft_gateway.runs.explaining import explained, replicas_of
     from weft_gateway.runs.graphs import workflow_of
-    from weft_gateway.runs.job import Job, Opened
+    from weft_gateway.runs.job import Job, Opened, makes_calls
     from weft_gateway.runs.journal import JournalError
     from weft_gateway.runs.local import Options
     from weft_gateway.runs.rows import RowsError
@@ -101,8 +101,9 @@ def run(
         )
         plan = None
         if explain or analyze:
-            # `--explain` needs no gateway.
-            replicas = [] if explain else replicas_of(gateway)
+            # `--explain` and workflows without calls need no gateway.
+            asks = not explain and makes_calls(job.workflow)
+            replicas = replicas_of(gateway) if asks else []
             plan = explained(job.workflow, job.input, replicas=replicas)
         if explain:
             _explain(plan)

@@ -311,6 +311,14 @@ async def test_a_model_without_a_replica_is_an_error_before_any_call(engine, wef
         assert {path.name for path in tmp_path.iterdir()} == {"wf.yaml", "in.jsonl"}
 
 
+async def test_a_workflow_without_calls_needs_no_gateway(tmp_path):
+    runs = Runs(tmp_path, "http://127.0.0.1:9")
+    (tmp_path / "wf.yaml").write_text("{weft: 1, ops: {a: {format: x}}, outputs: {a: a}}")
+    status, text = await runs.run("out.jsonl", "--analyze")
+    assert status == 0, text
+    assert "operator" in text
+
+
 async def test_explain_runs_nothing(tmp_path):
     runs = Runs(tmp_path, "http://127.0.0.1:9")
     process = await runs.start("out.jsonl", "--explain")
