@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -96,7 +96,7 @@ def run(
             input_,
             output,
             _shard(shard),
-            dict(_connection(one) for one in connection or ()),
+            _connections(connection or ()),
             tuple(map(_host, allow_host or ())),
         )
         plan = None
@@ -155,13 +155,18 @@ def _shard(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-def _connection(text: str) -> tuple[str, Path]:
-    name, equals, file = text.partition("=")
-    if not (equals and name and file):
-        _fail(f"--connection {text}: must be NAME=FILE")
-    if not Path(file).is_file():
-        _fail(f"--connection {text}: the file does not exist")
-    return name, Path(file)
+def _connections(texts: Iterable[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not (equals and name and file):
+            _fail(f"--connection {text}: must be NAME=FILE")
+        if not Path(file).is_file():
+            _fail(f"--connection {text}: the file does not exist")
+        if name in found:
+            _fail(f"--connection {text}: the name {name!r} is given twice")
+        found[name] = Path(file)
+    return found
 
 
 def _host(text: str) -> str:

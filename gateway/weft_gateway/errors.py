@@ -206,9 +206,11 @@ def wrong_id(error: IdentityError) -> ApiError:
 
 
 def invalid_member(path: Iterable[str | int], what: str) -> ApiError:
-    """A member of the body or a parameter is missing or invalid."""
+    """A member of the body or a parameter is missing or invalid. path: empty for several."""
     name = ".".join(map(str, path))
-    return ApiError(400, "invalid_request", f"{name}: {what}", param=name or None)
+    # Pydantic's prefix of messages that our models raise.
+    what = what.removeprefix("Value error, ")
+    return ApiError(400, "invalid_request", f"{name}: {what}" if name else what, param=name or None)
 
 
 def previous_response_not_found(response_id: str, status: int = 400) -> ApiError:

@@ -62,7 +62,10 @@ def problems(workflow: Workflow) -> list[Problem]:
     operators = workflow.by_name
     for column, name in workflow.outputs.items():
         if name not in operators:
-            what = f"outputs.{column}: no operator is named {name!r}{nearest(name, operators)}"
+            hint = nearest(name, operators)
+            if name in workflow.inputs:
+                hint = f"; pass the column through an operator: {{format: '{{{{ {name} }}}}'}}"
+            what = f"outputs.{column}: no operator is named {name!r}{hint}"
             found.append(Problem((), what, name))
         if column in OWN_COLUMNS:
             what = f"outputs: every result has a column {column!r}; use another name"

@@ -132,6 +132,8 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     what = error["msg"].removeprefix("Value error, ")
     if error["loc"] and error["loc"][-1] == "[key]":
         what = "a name has 1 to 64 letters, digits and underscores, and begins with no digit"
+    elif error["type"] == "model_type":
+        what = "must be a mapping" if path else "the file must be a mapping with weft, ops, outputs"
     elif error["type"] == "extra_forbidden":
         model = next(
             (_MODELS[str(part)] for part in (path[-2:-1] or path[:0]) if part in _MODELS), None

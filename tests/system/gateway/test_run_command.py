@@ -257,6 +257,11 @@ async def test_shards_keep_rows_with_the_same_beginning_together(engine, weft, t
         ('{"docs": [], "question": 1}\n', (), "in.jsonl:1: input 'question' must be of type str"),
         ("", ("--shard", "3/2"), "--shard 3/2: must be I/N"),
         ("", ("--connection", "db=nowhere"), "--connection db=nowhere: the file does not exist"),
+        (
+            "",
+            ("--connection", "db=in.jsonl") * 2,
+            "--connection db=in.jsonl: the name 'db' is given",
+        ),
         ("", ("--resume",), "no journal to resume"),
         ("", ("--allow-host", "http://a"), "--allow-host 'http://a' must be HOST or HOST:PORT"),
         ("", ("--allow-host", "a:99999"), "a port must be a number from 1 to 65535"),

@@ -227,6 +227,7 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
             ({"rows": []}, "invalid_request", "rows"),
             ({}, "invalid_request", "needs either"),
             ({"rows": texts(1), "input_file_id": "x"}, "invalid_request", "needs either"),
+            ({"rows": texts(1), "input_file_id": "x"}, "invalid_request", "and not both"),
             ({"input_file_id": "../../x"}, "invalid_input_file", "No file"),
             ({"rows": texts(1), "max_error": 1}, "invalid_request", "max_error"),
         ):
@@ -235,6 +236,7 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
             error = answer.json()["error"]
             assert error["code"] == code
             assert words in error["message"]
+            assert "Value error" not in error["message"]
         other = await created(client, SAY.replace("name: say", "name: say\nmodel: tinny"))
         answer = await client.post(
             f"/v1/workflows/{other}/runs", json={"rows": texts(1)}, headers=headers_of("sk-a")

@@ -153,7 +153,7 @@ ERRORS = [
     ("q: {format: x}\na: {format: y}", "4:3", "another operator or input"),
     ("a: {branch: [{format: x}, {format: y}]}", "4:3", "must be the last"),
     ("1a: {format: x}\na: {format: y}", "4:3", "begins with no digit"),
-    ("a: [1]", "4:3", "ops.a: "),
+    ("a: [1]", "4:3", "ops.a: must be a mapping"),
 ]  # fmt: skip
 
 
@@ -165,6 +165,12 @@ def test_errors_have_a_place_and_a_reason(text: str, place: str, reason: str) ->
     assert line.startswith(f"w.yaml:{place}: "), line
 
 
+@pytest.mark.parametrize("text", ["", "# nothing", "[1]", "text"])
+def test_a_file_is_a_mapping(text: str) -> None:
+    with pytest.raises(WorkflowError, match=r"^w.yaml:1:1: the file must be a mapping with weft"):
+        load(text, "w.yaml")
+
+
 @pytest.mark.parametrize(
     ("outputs", "reason"),
     [
@@ -172,6 +178,10 @@ def test_errors_have_a_place_and_a_reason(text: str, place: str, reason: str) ->
         ("{}", "w.yaml:5:1: outputs: "),
         ("{error: a}", "w.yaml:5:11: outputs: every result has a column 'error'"),
         ("{row: a}", "every result has a column 'row'"),
+        (
+            "{q: q}",
+            "no operator is named 'q'; pass the column through an operator: {format: '{{ q }}'",
+        ),
         ("{out: a, out: a}", "w.yaml:5:19: outputs.out: the key occurs twice"),
     ],
 )
@@ -183,7 +193,7 @@ def test_errors_of_outputs(outputs: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "valid dictionary"),
+        ("", "must be a mapping"),
         ("a: [", "w.yaml:1:5: not valid YAML"),
         ("weft: 2\nops: {a: {format: x}}\noutputs: {o: a}", "w.yaml:1:1: weft: "),
         ("ops: {a: {format: x}}\noutputs: {o: a}", "weft: Field required"),
