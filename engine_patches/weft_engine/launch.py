@@ -72,7 +72,8 @@ def stock_arguments(model: str, host: str, port: int, gpu: bool) -> list[str]:
     if not gpu:
         line += _CPU_ARGUMENTS
         line += ["--distributed-executor-backend", "uni"]
-    return [*line, "--disable-uvicorn-access-log"]
+    # Without it, `usage` has no cached tokens, and runs and receipts know no hits.
+    return [*line, "--disable-uvicorn-access-log", "--enable-prompt-tokens-details"]
 
 
 def _swap(settings: PluginSettings) -> dict[str, object]:

@@ -280,7 +280,7 @@ def _llm(
         return Llm(found, checked.model or "", checked.request())
 
     texts = tuple(one for _, one in messages)
-    node = LlmNode("llm", name, body, texts, options, _line())
+    node = LlmNode("llm", name, body, texts, options, *_place())
     node.messages, node.request = messages, request
     return node
 
@@ -292,7 +292,7 @@ def _node(
     parts: Sequence[Text],
     options: Mapping[str, Any],
 ) -> Node:
-    return Node(kind, name, body, tuple(parts), options, _line())
+    return Node(kind, name, body, tuple(parts), options, *_place())
 
 
 def _split(
@@ -332,9 +332,9 @@ def _checked(model: type[Any], fields: Mapping[str, Any]) -> Any:
         raise WorkflowError("\n".join(lines)) from None
 
 
-def _line() -> int:
-    """The line of the program that made a node."""
+def _place() -> tuple[int, str]:
+    """The line and the file of the program that made a node."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
-    return frame.f_lineno
+    return frame.f_lineno, frame.f_code.co_filename

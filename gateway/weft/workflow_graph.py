@@ -111,11 +111,11 @@ def build(
     types = {one.name: one.type for one in inputs}
     columns_of = {column: names[one] for column, one in named.items()}
     workflow = Workflow(name, model, types, ordered(operators), columns_of)
-    lines = {names[one]: one.line for one in nodes}
+    places = {names[one]: f"{one.file}:{one.line}: operator {names[one]!r}: " for one in nodes}
     found = []
     for problem in problems(workflow):
         inside = problem.operators
-        where = f"operator {inside[-1]!r}, made in line {lines[inside[-1]]}: " if inside else ""
+        where = places[inside[-1]] if inside else ""
         found.append(f"{where}{problem.message}")
     if found:
         raise WorkflowError("\n".join(found))

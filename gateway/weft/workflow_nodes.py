@@ -27,7 +27,7 @@ class Input:
 @dataclass(eq=False)
 class Node:
     """An operator. name: None for an automatic one. body: makes its body once all nodes have names.
-    parts: all that it reads. inner: the nodes of a loop's body. line: of the program.
+    parts: all that it reads. inner: the nodes of a loop's body. file, line: of the program.
     """
 
     kind: str
@@ -36,6 +36,7 @@ class Node:
     parts: tuple[Text, ...]
     options: Mapping[str, Any]
     line: int = 0
+    file: str = ""
     inner: tuple[Node, ...] = ()
     number: int = field(default_factory=lambda: next(_NUMBERS))
 
@@ -80,6 +81,7 @@ class Node:
             idempotent=self.options.get("idempotent", False),
             retries=self.options.get("retries"),
             line=self.line,
+            file=self.file,
         )
 
 

@@ -65,7 +65,9 @@ class Background:
         """Yield the routes."""
         yield files.router(auth, self.batches)
         yield batch_routes.router(auth, self.batches, settings)
-        yield batch_routes.messages_router(auth, self.batches, turns, settings)
+        yield batch_routes.messages_router(
+            auth, self.batches, turns, self.flows.registry.unknown, settings
+        )
         yield workflows.router(auth, self.flows, listeners, turns, settings)
 
 
@@ -83,7 +85,7 @@ def build_background(
     s = settings
 
     def batch_runner(store: BatchStore) -> BatchRunner:
-        reader = InputReader(turns, registry.knows, s.read_body_bytes)
+        reader = InputReader(turns, registry.unknown, s.read_body_bytes)
         parts = BatchFiles(store, reader, turns, s.file_keep_s)
         return BatchRunner(store, parts, submit, sender, lifecycle, metrics)
 

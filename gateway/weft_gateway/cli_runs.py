@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -82,7 +82,7 @@ def run(
     from weft_gateway.runs.errors import JobError
     from weft_gateway.runs.explaining import explained, replicas_of
     from weft_gateway.runs.graphs import workflow_of
-    from weft_gateway.runs.job import Job, Opened
+    from weft_gateway.runs.job import Job, Opened, makes_calls
     from weft_gateway.runs.journal import JournalError
     from weft_gateway.runs.local import Options
     from weft_gateway.runs.rows import RowsError
@@ -96,13 +96,14 @@ def run(
             input_,
             output,
             _shard(shard),
-            dict(_connection(one) for one in connection or ()),
-            tuple(allow_host or ()),
+            _connections(connection or ()),
+            tuple(map(_host, allow_host or ())),
         )
         plan = None
         if explain or analyze:
-            # `--explain` needs no gateway.
-            replicas = [] if explain else replicas_of(gateway)
+            # `--explain` and workflows without calls need no gateway.
+            asks = not explain and makes_calls(job.workflow)
+            replicas = replicas_of(gateway) if asks else []
             plan = explained(job.workflow, job.input, replicas=replicas)
         if explain:
             _explain(plan)
@@ -154,13 +155,28 @@ def _shard(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-def _connection(text: str) -> tuple[str, Path]:
-    name, equals, file = text.partition("=")
-    if not (equals and name and file):
-        _fail(f"--connection {text}: must be NAME=FILE")
-    if not Path(file).is_file():
-        _fail(f"--connection {text}: the file does not exist")
-    return name, Path(file)
+def _connections(texts: Iterable[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not (equals and name and file):
+            _fail(f"--connection {text}: must be NAME=FILE")
+        if not Path(file).is_file():
+            _fail(f"--connection {text}: the file does not exist")
+        if name in found:
+            _fail(f"--connection {text}: the name {name!r} is given twice")
+        found[name] = Path(file)
+    return found
+
+
+def _host(text: str) -> str:
+    from weft_gateway.urls import allowed_host
+
+    try:
+        host, port = allowed_host(text)
+    except ValueError as error:
+        _fail(f"--allow-host {error}")
+    return f"{host}:{port}" if port else host
 
 
 def _fail(message: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -44,12 +45,13 @@ def explain(
         sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
         graph = workflow_of(str(workflow), input_)
         replicas = replicas_of(gateway) if gateway else []
-        if gateway and not replicas:
-            _fail(
-                f"{gateway}: no replica reports its costs: engines with Weft's plugin report them "
-                "once they have served calls"
-            )
         found = explained(graph, input_, sample=sample, replicas=replicas)
+        if gateway and not replicas:
+            note = (
+                f"no seconds: no replica of {gateway} reports its costs; engines with Weft's "
+                "plugin report them once they have served calls"
+            )
+            found = replace(found, notes=(*found.notes, note))
     except (OSError, UnicodeError) as error:
         _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}")
     except (WorkflowError, RowsError, JobError) as error:

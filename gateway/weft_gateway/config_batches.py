@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode
 
+from weft_gateway.urls import allowed_host
+
 DAY_S: Final = 86_400.0
 _CONNECTION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_HOST: Final = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 # A host without a port means the ports of its two schemes.
 _PORTS: Final = (80, 443)
 
@@ -133,9 +134,7 @@ class BatchSettings(BaseSettings):
     @classmethod
     def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for one in value:
-            found = _HOST.fullmatch(one.lower())
-            if found is None or int(found[2] or 1) not in range(1, 65_536):
-                raise ValueError(f"{one!r} must be HOST or HOST:PORT")
+            allowed_host(one)
         return value
 
     @property
@@ -149,7 +148,7 @@ class BatchSettings(BaseSettings):
         """The hosts of workflows as `host:port`."""
         found = set()
         for one in self.workflow_hosts:
-            host, port = _HOST.fullmatch(one.lower()).groups()  # type: ignore[union-attr]
+            host, port = allowed_host(one)
             found |= {f"{host}:{number}" for number in ((port,) if port else _PORTS)}
         return frozenset(found)
 

@@ -206,9 +206,11 @@ def wrong_id(error: IdentityError) -> ApiError:
 
 
 def invalid_member(path: Iterable[str | int], what: str) -> ApiError:
-    """A member of the body or a parameter is missing or invalid."""
+    """A member of the body or a parameter is missing or invalid. path: empty for several."""
     name = ".".join(map(str, path))
-    text = f"{name}: {what}" if name else f"{what[:1].upper()}{what[1:]}."
+    # Pydantic's prefix of messages that our models raise.
+    what = what.removeprefix("Value error, ")
+    text = f"{name}: {what}" if name else f"{what[:1].upper()}{what[1:]}"
     return ApiError(400, "invalid_request", text, param=name or None)
 
 

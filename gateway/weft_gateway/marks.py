@@ -77,10 +77,15 @@ def _place(found: yaml.Mark) -> tuple[int, int]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean X?`, or the known names if none is close."""
+    """Return `; did you mean X?`, or the known names if none is close, "" without names."""
     names = list(known)
-    close = get_close_matches(name, names, 1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
+    return close(name, names) or (f"; known: {', '.join(names)}" if names else "")
+
+
+def close(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean X?`, "" if no known name is close."""
+    found = get_close_matches(name, list(known), 1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def dotted(path: KeyPath) -> str:

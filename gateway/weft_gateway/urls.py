@@ -17,6 +17,8 @@ _PORTS: Final = {"http": 80, "https": 443}
 _PRINTABLE: Final = re.compile(r"[!-~]*")
 # RFC 1123, 2.1. Many service names contain underscores nevertheless.
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+# The hosts of HTTP operators in workflows.
+_ALLOWED: Final = re.compile(r"([\w.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,9}))?")
 _DATABASE: Final = re.compile(r"/?|/[0-9]+")
 _LONGEST_HOST: Final = 253
 _LONGEST_NAME: Final = 64
@@ -106,6 +108,20 @@ def origin(text: str) -> str:
     port = "" if parts.port in (None, _PORTS[parts.scheme]) else f":{parts.port}"
     host = parts.hostname or ""
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
+
+
+def allowed_host(text: str) -> tuple[str, str]:
+    """Return the host and the port of `HOST` or `HOST:PORT`, in lower case; "" for no port."""
+    found = _ALLOWED.fullmatch(text.lower())
+    if found is None:
+        raise ValueError(
+            f"{text!r} must be HOST or HOST:PORT, without scheme, path, spaces and wildcards; "
+            "IPv6 addresses are in brackets"
+        )
+    port = int(found[2]) if found[2] else None
+    if port is not None and not 1 <= port <= 65_535:
+        raise ValueError(f"{text!r}: a port must be a number from 1 to 65535")
+    return found[1], str(port or "")
 
 
 def redis_url(text: str) -> str:

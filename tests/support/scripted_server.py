@@ -26,8 +26,9 @@ class Asked:
     json: Any
 
 
-# A status and a body, or the frames of a stream. A frame is sent when the iterator yields it.
-Answer = tuple[int, Any] | Iterable[bytes]
+# A status, a body and further headers, or the frames of a stream. A frame is sent when the iterator
+# yields it.
+Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]] | Iterable[bytes]
 
 
 @dataclass
@@ -77,11 +78,13 @@ def scripted(answer: Callable[[Asked], Answer], port: int = 0) -> Iterator[Scrip
 
         do_GET = do_POST = do_DELETE = handle_any
 
-        def _plain(self, status: int, body: Any) -> None:
+        def _plain(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
             raw = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(raw)))
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(raw)
 

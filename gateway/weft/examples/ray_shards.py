@@ -4,7 +4,8 @@ the rows with `weft run --shard`.
     python -m weft.examples.ray_shards report.yaml --input docs.jsonl --output out.jsonl \\
         --parts 4 --gateway http://gateway-1:8080 --gateway http://gateway-2:8080
 
-Every machine needs the workflow and the input at the same paths, and this package. A part stays in
+Every machine needs the workflow, the input and the files of `--connection` at the same paths, and
+this package. A part stays in
 the temporary folder of its machine until you delete it: if the same command runs again there, it
 continues. Needs `pip install 'weft[ray]'`.
 """
@@ -26,15 +27,20 @@ ENDED = (0, 1)
 
 
 class Shard:
-    """An actor. files: the workflow and the input. gateways: their base URLs, used in turn."""
+    """An actor. files: the workflow and the input. gateways: their base URLs, used in turn. more:
+    further options of `weft run`.
+    """
 
-    def __init__(self, files: tuple[str, str], parts: int, gateways: list[str], key: str) -> None:
+    def __init__(
+        self, files: tuple[str, str], parts: int, gateways: list[str], key: str, more: list[str]
+    ) -> None:
         self.files = files
         self.parts = parts
         self.gateways = gateways
         self.key = key
+        self.more = more
         seen = [(os.path.abspath(file), os.stat(file).st_mtime_ns) for file in files]
-        self.name = f"weft-{sha256(repr(seen).encode()).hexdigest()[:12]}-{parts}"
+        self.name = f"weft-{sha256(repr([seen, more]).encode()).hexdigest()[:12]}-{parts}"
 
     def __call__(self, part: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Run a part, and yield the lines of its output. Raises RuntimeError."""
@@ -51,7 +57,7 @@ class Shard:
         workflow, rows = self.files
         command = [sys.executable, "-m", "weft_gateway.cli", "run", workflow, "--quiet"]
         command += ["--input", rows, "--output", str(output), "--shard", f"{number}/{self.parts}"]
-        command += ["--gateway", self.gateways[(number - 1) % len(self.gateways)]]
+        command += ["--gateway", self.gateways[(number - 1) % len(self.gateways)], *self.more]
         if Path(f"{output}.journal").exists():
             command.append("--resume")
         environment = {**os.environ, "OPENAI_API_KEY": self.key}
@@ -71,6 +77,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--parts", type=int, required=True, help="number of actors")
     parser.add_argument("--gateway", action="append", required=True, help="repeatable")
     parser.add_argument("--address", help="of the Ray cluster; without it: this machine")
+    parser.add_argument("--connection", action="append", default=[], help="NAME=FILE; repeatable")
+    parser.add_argument("--allow-host", action="append", default=[], help="repeatable")
     chosen = parser.parse_args(arguments)
     files = (os.path.abspath(chosen.workflow), os.path.abspath(chosen.input))
     ray.init(address=chosen.address)
@@ -79,11 +87,23 @@ def main(arguments: list[str]) -> None:
         Shard,
         fn_constructor_args=(
             files, chosen.parts, chosen.gateway, os.environ.get("OPENAI_API_KEY", ""),
+            _options(chosen.connection, chosen.allow_host),
         ),
         compute=ray.data.ActorPoolStrategy(size=chosen.parts),
     )  # fmt: skip
     with open(chosen.output, "w") as output:
         output.writelines(row["line"] for row in lines.sort("row").iter_rows())
+
+
+def _options(connections: list[str], hosts: list[str]) -> list[str]:
+    """Return options of `weft run`. Actors have other working folders."""
+    found = []
+    for one in connections:
+        name, _, file = one.partition("=")
+        found += ["--connection", f"{name}={os.path.abspath(file)}"]
+    for one in hosts:
+        found += ["--allow-host", one]
+    return found
 
 
 if __name__ == "__main__":

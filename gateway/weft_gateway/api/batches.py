@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -103,9 +104,13 @@ def router(auth: Authenticator, batches: Batches, settings: Settings) -> APIRout
 
 
 def messages_router(
-    auth: Authenticator, batches: Batches, turns: Turns, settings: Settings
+    auth: Authenticator,
+    batches: Batches,
+    turns: Turns,
+    unknown: Callable[[str], str],
+    settings: Settings,
 ) -> APIRouter:
-    """Create the routes of Anthropic's batches."""
+    """Create the routes of Anthropic's batches. unknown: see `write_lines`."""
     api = APIRouter(tags=["batches"])
 
     @api.post(
@@ -126,11 +131,11 @@ def messages_router(
             async with Upload(source, most) as body, Upload(store.path(file_id), most) as lines:
                 await body.body(request.receive)
                 longest = settings.read_body_bytes
-                await write_lines(source, lines.path, longest, turns, tenant)
+                count = await write_lines(source, lines.path, longest, turns, tenant, unknown)
                 batches.add_file(tenant, file_id, "requests.jsonl", "batch_input", hidden=True)
                 lines.keep()
         try:
-            batch = batches.create(tenant, Api.ANTHROPIC, _MESSAGES, file_id, _DAY)
+            batch = batches.create(tenant, Api.ANTHROPIC, _MESSAGES, file_id, _DAY, total=count)
         except Exception:
             # No route shows or deletes this file.
             store.delete_file(file_id)

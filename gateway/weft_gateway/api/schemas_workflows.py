@@ -35,7 +35,7 @@ class NewRun(BaseModel, extra="forbid"):
     @model_validator(mode="after")
     def _has_one_input(self) -> NewRun:
         if (self.rows is None) == (self.input_file_id is None):
-            raise ValueError("needs either 'rows' or 'input_file_id'")
+            raise ValueError("needs either 'rows' or 'input_file_id', and not both")
         return self
 
 

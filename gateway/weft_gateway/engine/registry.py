@@ -17,6 +17,7 @@ from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.engine.headers import request_head
 from weft_gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
 from weft_gateway.engine.response import Headers
+from weft_gateway.marks import nearest
 from weft_gateway.model import Intake, ReplicaView
 from weft_gateway.policies.costs import EngineCosts
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
@@ -228,6 +229,15 @@ class Registry:
                 return True
             known = known or bool(replica.served)
         return not known
+
+    def unknown(self, model: str) -> str:
+        """Return the end of a message about a model that no replica serves, with the nearest served
+        one; "" if a replica may serve it.
+        """
+        if self.knows(model):
+            return ""
+        shown = model[:256]
+        return f"{shown!r} does not exist or is not served here{nearest(shown, self.models())}"
 
     def failed(self, name: str, error: ReplicaError, tenant: str = "") -> None:
         """Record that a replica failed a call of `tenant`."""

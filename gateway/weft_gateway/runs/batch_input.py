@@ -64,19 +64,20 @@ class InputError(Exception):
 
 @dataclass(slots=True, eq=False)
 class InputReader:
-    """Reads the inputs of batches. turns: for work that blocks the event loop. knows: whether a
-    model is served. max_line: longest line in bytes; such a body can be parsed within one turn.
+    """Reads the inputs of batches. turns: for work that blocks the event loop. unknown: what is
+    wrong with a model that no replica serves, see `Registry.unknown`. max_line: longest line in
+    bytes; such a body can be parsed within one turn.
     """
 
     turns: Turns
-    knows: Callable[[str], bool]
+    unknown: Callable[[str], str]
     max_line: int
 
     async def index(self, path: Path, batch: Batch, done: frozenset[bytes] | None = None) -> Index:
         """Index the input. done: digests of the custom ids that have a result already; None for a
         new batch, whose lines are checked. Raises InputError and OSError.
         """
-        checking = _Checking(batch.api, self.knows, done)
+        checking = _Checking(batch.api, self.unknown, done)
         descriptor = os.open(path, os.O_RDONLY)
         try:
             async for number, offset, raw in self._lines(descriptor, batch.tenant):
@@ -132,10 +133,10 @@ class _Checking:
     """The state of one reading."""
 
     def __init__(
-        self, api: Api, knows: Callable[[str], bool], done: frozenset[bytes] | None
+        self, api: Api, unknown: Callable[[str], str], done: frozenset[bytes] | None
     ) -> None:
         self._api = api
-        self._knows = knows
+        self._unknown = unknown
         self._done = done
         self._index = Index()
         self._errors: list[LineError] = []
@@ -187,9 +188,8 @@ class _Checking:
             return
         if self._model is None:
             self._model = model
-            if model and not self._knows(model):
-                what = f"The model {model[:256]!r} does not exist or is not served here."
-                raise WrongLine("model_not_found", what, "body.model")
+            if model and (what := self._unknown(model)):
+                raise WrongLine("model_not_found", f"The model {what}", "body.model")
         elif model != self._model:
             what = (
                 f"The model {model[:256]!r} differs from {self._model[:256]!r} in the first line: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -24,18 +25,31 @@ class _Body(msgspec.Struct):
     requests: list[msgspec.Raw]
 
 
+class _Params(msgspec.Struct):
+    model: str | None = None
+
+
 class _Request(msgspec.Struct):
     custom_id: str
-    params: msgspec.Raw
+    params: _Params
 
 
 _body: Final = msgspec.json.Decoder(_Body).decode
 _request: Final = msgspec.json.Decoder(_Request).decode
 
 
-async def write_lines(source: Path, target: Path, max_line: int, turns: Turns, tenant: str) -> None:
-    """Write each request of the body in `source` as one line of `target`. max_line: longest line,
-    bytes. The body is mapped, not read: only one request at a time is copied. Raises ApiError 400.
+async def write_lines(
+    source: Path,
+    target: Path,
+    max_line: int,
+    turns: Turns,
+    tenant: str,
+    unknown: Callable[[str], str],
+) -> int:
+    """Write each request of the body in `source` as one line of `target`, and return their number.
+    max_line: longest line, bytes. The body is mapped, not read: only one request at a time is
+    copied. unknown: what is wrong with a model that no replica serves, see `Registry.unknown`.
+    Raises ApiError 400.
     """
     size = os.stat(source).st_size
     if not size:
@@ -44,7 +58,9 @@ async def write_lines(source: Path, target: Path, max_line: int, turns: Turns, t
     with source.open("rb") as file:
         # Not closed here: an error refers to the requests. It ends with the last reference.
         body = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    await _write(_requests(memoryview(body)), target, max_line, turns, tenant)
+    requests = _requests(memoryview(body))
+    await _write(requests, target, max_line, turns, tenant, unknown)
+    return len(requests)
 
 
 def _requests(body: memoryview) -> list[msgspec.Raw]:
@@ -60,7 +76,12 @@ def _requests(body: memoryview) -> list[msgspec.Raw]:
 
 
 async def _write(
-    requests: list[msgspec.Raw], target: Path, max_line: int, turns: Turns, tenant: str
+    requests: list[msgspec.Raw],
+    target: Path,
+    max_line: int,
+    turns: Turns,
+    tenant: str,
+    unknown: Callable[[str], str],
 ) -> None:
     seen: set[bytes] = set()
     unpaid = 0
@@ -76,9 +97,10 @@ async def _write(
                 )
             line = bytes(raw)
             try:
-                custom_id = _request(line).custom_id
+                request = _request(line)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise errors.invalid_member(("requests", number), str(error)) from None
+            custom_id, model = request.custom_id, request.params.model
             name = ("requests", number, "custom_id")
             if not CUSTOM_ID.fullmatch(custom_id):
                 what = "must have 1 to 64 letters, digits, hyphens and underscores"
@@ -87,5 +109,9 @@ async def _write(
             if digest in seen:
                 raise errors.invalid_member(name, f"{custom_id!r} is used by an earlier request")
             seen.add(digest)
+            if model and (what := unknown(model)):
+                where = f"requests.{number}.params.model"
+                message = f"{where}: the model {what}"
+                raise ApiError(400, "model_not_found", message, param=where)
             # Line ends occur only between the tokens of valid JSON.
             lines.write(line.replace(b"\n", b" ") + b"\n")

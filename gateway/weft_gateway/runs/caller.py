@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from itertools import cycle
 from random import Random
 from time import time
@@ -128,24 +128,27 @@ class HttpCaller:
         self._client = self._clients[0]
         self._next = cycle(self._clients)
 
-    async def only_model(self) -> str:
-        """Return the model of a gateway that serves one. Raises JobError."""
+    async def only_model(self, place: str) -> str:
+        """Return the model of a gateway that serves one. place: of an operator without a model.
+        Raises JobError.
+        """
         names = await self._models()
         if len(names) != 1:
             known = ", ".join(names) or "none"
-            raise JobError(f"the workflow names no model, and {self._base} serves: {known}")
+            raise JobError(f"{place}: no model is named, and {self._base} serves: {known}")
         return names[0]
 
-    async def check_models(self, wanted: Iterable[str]) -> None:
+    async def check_models(self, wanted: Mapping[str, str]) -> None:
         """Raise JobError if the server lists its models, and one of these is not among them: each
-        call to it would fail.
+        call to it would fail. wanted: the place of an operator by model.
         """
         names = await self._models()
-        unknown = [name for name in dict.fromkeys(wanted) if name not in names]
+        unknown = [name for name in wanted if name not in names]
         if names and unknown:
             raise JobError(
                 "\n".join(
-                    f"{self._base} does not serve the model {name!r}{nearest(name, names)}"
+                    f"{wanted[name]}: {self._base} does not serve the model {name!r}"
+                    f"{nearest(name, names)}"
                     for name in unknown
                 )
             )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from weft_gateway.marks import nearest
+from weft_gateway.runs.reach import no_connection, no_host
 from weft_gateway.workflows.graph import Body, Http, Llm, Operator, Python, Sql, Workflow, bodies
-from weft_gateway.workflows.templates import Constant
 
-_URL: Final = re.compile(r"(https?)://([^/?#\s{}]+)[/?#]", re.IGNORECASE)
-_PORTS: Final = {"http": 80, "https": 443}
 # They decide which server reads a request, and where it ends.
 _HEADERS: Final = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer",
@@ -46,16 +42,17 @@ def refusals(workflow: Workflow, rules: Rules, file: str) -> list[str]:
 
 def models(workflow: Workflow) -> Iterator[tuple[str, Operator | None]]:
     """Yield each model that the workflow names, with the first operator that names it, None for the
-    workflow's own.
+    workflow's own, and "" with the first operator that has no model.
     """
     seen = set()
     if workflow.model:
         seen.add(workflow.model)
         yield workflow.model, None
     for one, body in bodies(workflow.operators):
-        if isinstance(body, Llm) and body.model and body.model not in seen:
-            seen.add(body.model)
-            yield body.model, one
+        name = body.model or workflow.model if isinstance(body, Llm) else None
+        if name is not None and name not in seen:
+            seen.add(name)
+            yield name, one
 
 
 def _reasons(body: Body, rules: Rules) -> Iterator[str]:
@@ -63,35 +60,13 @@ def _reasons(body: Body, rules: Rules) -> Iterator[str]:
         case Python():
             yield "python operators do not run over HTTP; use weft run"
         case Sql(name, write=write):
-            if name not in rules.connections:
-                yield f"no connection is named {name!r}{_known(name, rules.connections)}"
+            if what := no_connection(name, rules.connections):
+                yield what
             elif write and name not in rules.writable:
                 yield f"the connection {name!r} is read-only"
         case Http():
             wrong = sorted(name for name in body.headers if name.lower() in _HEADERS)
             if wrong:
                 yield f"the header {wrong[0]!r} cannot be set"
-            found = _URL.match(_beginning(body))
-            if not rules.hosts:
-                yield "no host is allowed for HTTP requests"
-            elif found and _place(found) not in rules.hosts:
-                yield f"{_place(found)} is not allowed{_known(_place(found), rules.hosts)}"
-
-
-def _beginning(body: Http) -> str:
-    """Return the constant beginning of a URL."""
-    part = body.url.parts[0] if body.url.parts else None
-    text = part.text if isinstance(part, Constant) else ""
-    return text if len(body.url.parts) > 1 else f"{text}/"
-
-
-def _place(found: re.Match[str]) -> str:
-    place = found[2].lower().rpartition("@")[2]
-    host, colon, port = place.rpartition(":")
-    if not colon or not port.isdigit():
-        host, port = place, str(_PORTS[found[1].lower()])
-    return f"{host}:{port}"
-
-
-def _known(name: str, known: Collection[str]) -> str:
-    return nearest(name, sorted(known)) if known else "; none is configured"
+            if what := no_host(body, rules.hosts):
+                yield what

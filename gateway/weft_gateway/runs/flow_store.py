@@ -57,7 +57,9 @@ ENDED: Final = frozenset(
 
 
 class ModelUse(msgspec.Struct, frozen=True):
-    """A model that an operator names. line: of the operator in the file."""
+    """A model that an operator names, "" for an operator without one. line: of the operator in the
+    file.
+    """
 
     name: str
     operator: str

@@ -68,7 +68,7 @@ class Ready(msgspec.Struct, tag=True):
 
 class Checked(msgspec.Struct, tag=True):
     """The workflow is valid. plan: its explanation. models: name, operator and line of each model
-    that an operator names. calls: LLM operators.
+    that an operator names, "" for operators without one. calls: LLM operators.
     """
 
     plan: dict[str, Any]

@@ -251,7 +251,7 @@ class Flows:
         served = sorted({name for one in self.registry.able() for name in one.served})
         if served:
             for use in workflow.models:
-                if not self.registry.knows(use.name):
+                if use.name and not self.registry.knows(use.name):
                     place = f"{workflow.file}:{use.line}: {use.operator or 'model'}"
                     what = f"{place}: no replica serves {use.name!r}{nearest(use.name, served)}"
                     raise ApiError(400, "model_not_found", what, param="model")
@@ -261,7 +261,9 @@ class Flows:
             raise errors.of("no_replica")
         if len(served) != 1:
             known = ", ".join(served)
-            what = f"{workflow.file}: the workflow names no model, and the replicas serve: {known}"
+            places = [f":{use.line}: {use.operator}" for use in workflow.models if not use.name]
+            place = f"{workflow.file}{''.join(places)}"
+            what = f"{place}: no model is named, and the replicas serve: {known}"
             raise ApiError(400, "model_required", what, param="model")
         return served[0]
 

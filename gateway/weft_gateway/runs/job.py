@@ -6,26 +6,25 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.journal import Journal
+from weft_gateway.runs.reach import no_connection, no_host
 from weft_gateway.runs.rows import Input, RowsError, check_output, write_output
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.graph import (
     Http,
     LangGraph,
     Llm,
+    Operator,
     Python,
     Sql,
     Workflow,
     bodies,
 )
 from weft_gateway.workflows.shards import group_columns, group_numbers, part_of
-
-# Columns of the output beside those of the workflow.
-OWN_COLUMNS: Final = ("row", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,6 @@ class Opened:
         JournalError.
         """
         check_output(job.output, job.input)
-        _check_columns(job.workflow)
         types = {name: str(kind) for name, kind in job.workflow.inputs.items()}
         self._job = job
         self._input = Input(job.input, types)
@@ -97,27 +95,23 @@ class Opened:
 
 
 def check_tools(workflow: Workflow, tools: Tools) -> None:
-    """Load all functions, and find all connections. Raises JobError."""
+    """Load all functions, and find all connections and constant hosts. Raises JobError."""
     errors = []
     for one, body in bodies(workflow.operators):
-        if isinstance(body, Python):
-            try:
+        try:
+            if isinstance(body, Python):
                 tools.load(body.function)
-            except ValueError as error:
-                errors.append(f"operator {one.name!r}: {error}")
-        elif isinstance(body, LangGraph):
-            try:
+            elif isinstance(body, LangGraph):
                 graphs.load(body.graph)
-            except ValueError as error:
-                errors.append(str(error))
-        elif isinstance(body, Sql) and body.connection not in tools.connections:
-            known = ", ".join(sorted(tools.connections)) or "none"
-            errors.append(
-                f"operator {one.name!r}: no connection is named {body.connection!r}; "
-                f"configured: {known}"
-            )
-        elif isinstance(body, Http) and not tools.hosts:
-            errors.append(f"operator {one.name!r}: no host is allowed for HTTP requests")
+        except ValueError as error:
+            errors.append(f"{one.place}: {error}")
+        what = ""
+        if isinstance(body, Sql):
+            what = no_connection(body.connection, tools.connections)
+        elif isinstance(body, Http):
+            what = no_host(body, tools.hosts)
+        if what:
+            errors.append(f"{one.place}: {what}")
     if errors:
         raise JobError("\n".join(dict.fromkeys(errors)))
 
@@ -127,18 +121,17 @@ def makes_calls(workflow: Workflow) -> bool:
     return any(isinstance(body, Llm | LangGraph) for _, body in bodies(workflow.operators))
 
 
-def models_of(workflow: Workflow) -> tuple[str, ...]:
-    """Return the models of the LLM operators; "" for an operator without one."""
-    calls = [body for _, body in bodies(workflow.operators) if isinstance(body, Llm)]
-    return tuple(dict.fromkeys(call.model or workflow.model for call in calls))
+def models_of(workflow: Workflow) -> dict[str, Operator]:
+    """Return the models of the LLM operators, each with the first of its operators; "" for an
+    operator without a model.
+    """
+    found: dict[str, Operator] = {}
+    for one, body in bodies(workflow.operators):
+        if isinstance(body, Llm):
+            found.setdefault(body.model or workflow.model, one)
+    return found
 
 
 def needs_model(workflow: Workflow) -> bool:
     """Whether an LLM operator has no model."""
     return "" in models_of(workflow)
-
-
-def _check_columns(workflow: Workflow) -> None:
-    taken = [name for name in workflow.outputs if name in OWN_COLUMNS]
-    if taken:
-        raise JobError(f"outputs: {', '.join(taken)}: the output file has this column already")

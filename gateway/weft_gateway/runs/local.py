@@ -20,7 +20,6 @@ from weft_gateway.runs.job import (
     check_tools,
     makes_calls,
     models_of,
-    needs_model,
 )
 from weft_gateway.runs.journal import JournalError
 from weft_gateway.runs.rows import RowsError
@@ -85,11 +84,12 @@ async def run(
             servers = await caller.servers()
             windows, speeds = windows_of(servers, options.in_flight), speeds_of(servers)
             serves = {one.program: one.models for one in servers if one.models is not None}
-            if needs_model(workflow):
-                workflow = replace(workflow, model=await caller.only_model())
+            if nameless := models_of(workflow).get(""):
+                model = await caller.only_model(nameless.place)
+                workflow = replace(workflow, model=model)
                 journal.pin("model", workflow.model)
-            if names := models_of(workflow):
-                await caller.check_models(names)
+            if named := models_of(workflow):
+                await caller.check_models({name: one.place for name, one in named.items()})
         _, failed, used = journal.counts()
         budget = Budget(options.tokens, options.errors, used, failed)
         plan = Grouped(workflow, windows, serves, speeds)

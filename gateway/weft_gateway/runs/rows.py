@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import orjson
 
 _JSONL: Final = (".jsonl", ".ndjson")
@@ -21,6 +22,12 @@ _MOST_DEPTH: Final = 100
 _DEEP: Final = "the values are nested too deeply"
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS: Final = re.compile(rb"[\[\]{}]")
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_DIGITS: Final = 20
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 64) - 1
+_LONG: Final = re.compile(rb"[0-9]{19}")
+_LARGE: Final = "has an integer of more than 64 bits; write it as a text"
 # Errors of one file that are reported.
 _MOST_ERRORS: Final = 20
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -34,6 +41,10 @@ class RowsError(ValueError):
 
 class _Repeated(Exception):
     """An object has a key twice. The argument is the key."""
+
+
+class _Large(Exception):
+    """An integer has more than 64 bits. A parser would make a float of it."""
 
 
 class Rows(NamedTuple):
@@ -58,11 +69,10 @@ class Input:
         """Check every row before the first call. Raises RowsError with all errors, at most 20."""
         count, errors = 0, []
         try:
-            for number, row in self._all(strict=True):
-                count = number + 1
+            for place, row in self._all(strict=True):
+                count += 1
                 what = row if isinstance(row, str) else self._fault(row)
                 if what:
-                    place = f"row {number + 1}" if self._parquet else str(number + 1)
                     errors.append(f"{self._path}:{place}: {what}")
                     if len(errors) == _MOST_ERRORS:
                         break
@@ -87,43 +97,58 @@ class Input:
     def columns(self) -> list[str]:
         """Return the columns of the first row, none without a valid one. Raises RowsError."""
         try:
-            first = next(self._all(), (0, ""))[1]
+            first = next(self._all(), ("", ""))[1]
         except OSError as error:
             raise RowsError(f"{self._path}: {error.strerror or error}") from None
         return [] if isinstance(first, str) else list(first)
 
     def read(self, start: int, stop: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (number, columns) of the rows from `start` to before `stop`. Numbers begin at 0."""
-        for number, row in self._all():
+        for number, (_, row) in enumerate(self._all()):
             if number >= stop:
                 return
             if number >= start and not isinstance(row, str):
                 yield number, {name: self._value(name, row.get(name)) for name in self._types}
 
-    def _all(self, *, strict: bool = False) -> Iterator[tuple[int, dict[str, Any] | str]]:
-        """Yield each row, or the reason why it is not a row. strict: refuse repeated keys."""
+    def _all(self, *, strict: bool = False) -> Iterator[tuple[str, dict[str, Any] | str]]:
+        """Yield the place of each row in the file, and the row or the reason why it is not one.
+        Blank lines are no rows. strict: refuse what a parser changes or drops.
+        """
         if self._parquet:
-            yield from enumerate(_parquet_rows(self._path))
+            for number, row in enumerate(_parquet_rows(self._path), 1):
+                yield f"row {number}", row
             return
         with self._path.open("rb") as file:
-            for number, line in enumerate(file):
-                try:
-                    row = orjson.loads(line)
-                    if strict:
-                        json.loads(line, object_pairs_hook=_unique, parse_int=str)
-                        if _depth(line) > _MOST_DEPTH:
-                            raise RecursionError
-                except _Repeated as error:
-                    yield number, f"the key {error.args[0]!r} appears twice"
-                except RecursionError:
-                    yield number, _DEEP
-                except orjson.JSONDecodeError as error:
-                    yield (
-                        number,
-                        f"not valid JSON: {error}" if line.strip() else "the line is empty",
-                    )
-                else:
-                    yield number, row if isinstance(row, dict) else "a row must be a JSON object"
+            for number, line in enumerate(file, 1):
+                # The line end is no part of the row: an error would be in line 2 of it.
+                text = line.rstrip(b"\r\n")
+                if number == 1:
+                    text = text.removeprefix(_BYTE_ORDER_MARK)
+                if text and not text.isspace():
+                    yield str(number), self._row(text, strict)
+
+    def _row(self, text: bytes, strict: bool) -> dict[str, Any] | str:
+        try:
+            row = orjson.loads(text)
+            if strict:
+                json.loads(text, object_pairs_hook=_unique, parse_int=str)
+                if _depth(text) > _MOST_DEPTH:
+                    return _DEEP
+        except _Repeated as error:
+            return f"the key {error.args[0]!r} appears twice"
+        except RecursionError:
+            return _DEEP
+        except orjson.JSONDecodeError as error:
+            return f"not valid JSON: {error.msg} at character {error.pos + 1}"
+        if not isinstance(row, dict):
+            return "a row must be a JSON object"
+        if strict and _LONG.search(text):
+            # Columns that the workflow does not read may have such values.
+            raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+            for name in self._types:
+                if name in raw and _is_large(bytes(raw[name])):
+                    return f"input {name!r} {_LARGE}"
+        return row
 
     def _value(self, name: str, value: Any) -> Any:
         # Parquet files often contain lists and objects as JSON texts.
@@ -143,10 +168,12 @@ class Input:
             is_text = isinstance(row[name], str) and value is not row[name]
             if is_text and _depth(row[name].encode()) > _MOST_DEPTH:
                 return _DEEP
+            if value is not row[name] and _is_large(row[name]):
+                return f"input {name!r} {_LARGE}"
             expected = _TYPES.get(kind)
             is_flag = isinstance(value, bool) and kind in ("int", "float")
             if expected is not None and (not isinstance(value, expected) or is_flag):
-                return f"input {name!r} must be of type {kind}, is {type(value).__name__}"
+                return f"input {name!r} must be of type {kind}, is {_type_name(value)}"
             if self._parquet:
                 try:
                     json.dumps(value)
@@ -208,6 +235,10 @@ def _depth(line: bytes) -> int:
     return deepest
 
 
+def _type_name(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
 def _digest(path: Path) -> str:
     digest = sha256()
     with path.open("rb") as file:
@@ -223,6 +254,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
         if key in seen:
             raise _Repeated(key)
         seen.add(key)
+
+
+def _small(text: str) -> str:
+    """Raise _Large for an integer that does not fit into 64 bits."""
+    # Python converts no text of more than 4300 digits.
+    if len(text) > _DIGITS or not _LEAST <= int(text) <= _MOST:
+        raise _Large
+    return text
+
+
+def _is_large(value: bytes | str) -> bool:
+    """Whether a JSON text contains an integer of more than 64 bits."""
+    try:
+        json.loads(value, parse_int=_small)
+    except _Large:
+        return True
+    return False
 
 
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:

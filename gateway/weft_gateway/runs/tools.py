@@ -7,16 +7,19 @@ import copy
 import functools
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from time import time
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import httpx
 import orjson
 
+from weft_gateway.marks import close, nearest
 from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.redirect import Ask
@@ -157,9 +160,15 @@ class Tools:
         if name not in self._functions:
             module, _, attribute = name.partition(":")
             try:
-                found = getattr(importlib.import_module(module), attribute)
+                loaded = importlib.import_module(module)
+                found = getattr(loaded, attribute)
             except _FAULTS as error:
-                raise ValueError(f"{name}: {type(error).__name__}: {error}") from None
+                hint = ""
+                if isinstance(error, ModuleNotFoundError) and error.name == module:
+                    hint = close(module, (one.name for one in pkgutil.iter_modules()))
+                elif isinstance(error, AttributeError) and error.name == attribute:
+                    hint = nearest(attribute, _own_functions(loaded))
+                raise ValueError(f"{name}: {type(error).__name__}: {error}{hint}") from None
             if not callable(found):
                 raise ValueError(f"{name}: is not a function")
             self._functions[name] = found
@@ -202,6 +211,9 @@ class Tools:
         if status >= 300:
             text = body.decode("utf-8", "replace")
             after = answer.headers.get("retry-after")
+            to = answer.headers.get("location")
+            if status < 400 and to:
+                text = f"redirects are not followed; this one leads to {to}"
             raise _Refused(f"http_{status}", text or answer.reason_phrase, may_pass(status), after)
         try:
             return orjson.loads(body)
@@ -228,6 +240,15 @@ class Tools:
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
         self._databases.close()
         await self._client.aclose()
+
+
+def _own_functions(module: ModuleType) -> list[str]:
+    """Return the names of the functions and classes that a module defines."""
+    every = vars(module).items()
+    return [
+        name for name, one in every
+        if callable(one) and getattr(one, "__module__", "") == module.__name__
+    ]  # fmt: skip
 
 
 def _checked(result: Result) -> Result:

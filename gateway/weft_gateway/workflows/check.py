@@ -28,8 +28,8 @@ from weft_gateway.workflows.graph import (
     templates,
 )
 
-# The column of the result that describes a failed row.
-ERROR_COLUMN: Final = "error"
+# Columns that every result has: the number of a row, and what describes a failed one.
+OWN_COLUMNS: Final = ("row", "error")
 _ITEM: Final = frozenset({"item", "index"})
 _ROUND: Final = frozenset({"previous", "round"})
 
@@ -62,10 +62,13 @@ def problems(workflow: Workflow) -> list[Problem]:
     operators = workflow.by_name
     for column, name in workflow.outputs.items():
         if name not in operators:
-            what = f"outputs.{column}: no operator is named {name!r}{nearest(name, operators)}"
+            hint = nearest(name, operators)
+            if name in workflow.inputs:
+                hint = f"; pass the column through an operator: {{format: '{{{{ {name} }}}}'}}"
+            what = f"outputs.{column}: no operator is named {name!r}{hint}"
             found.append(Problem((), what, name))
-        if column == ERROR_COLUMN:
-            what = f"outputs: {ERROR_COLUMN!r} is the column of errors; use another name"
+        if column in OWN_COLUMNS:
+            what = f"outputs: every result has a column {column!r}; use another name"
             found.append(Problem((), what, column))
     return found
 

@@ -41,11 +41,12 @@ _ITEM: Final = "{{ item }}"
 class Compiler:
     """Compiles one file and collects its errors: (path, reason, line within the text at the path).
 
-    line_of: the line of a path in the file.
+    file: its name. line_of: the line of a path in the file.
     """
 
-    def __init__(self, line_of: Callable[[KeyPath], int]) -> None:
+    def __init__(self, file: str, line_of: Callable[[KeyPath], int]) -> None:
         self.errors: list[tuple[KeyPath, str, int]] = []
+        self._file = file
         self._line_of = line_of
 
     def workflow(self, spec: WorkflowSpec) -> Workflow:
@@ -72,6 +73,7 @@ class Compiler:
             idempotent=spec.idempotent,
             retries=spec.retries,
             line=self._line_of(path),
+            file=self._file,
         )
 
     def _body(

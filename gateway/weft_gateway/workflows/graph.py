@@ -161,8 +161,8 @@ class Operator:
     an enclosing loop. for_each: the name of a list; the body runs once per item. when: the body
     runs if this expression holds. on_error: "fail" fails the row, "value" makes the error a value.
     idempotent: a repeated execution has the same result and no further effect, so that a tool may
-    be retried, merged and coalesced. retries: repetitions after an error that may pass. line: in
-    the file, 0 without one; not part of the identity.
+    be retried, merged and coalesced. retries: repetitions after an error that may pass. file, line:
+    of the definition, "" and 0 without one; not part of the identity.
     """
 
     name: str
@@ -174,6 +174,13 @@ class Operator:
     idempotent: bool = False
     retries: int = 0
     line: int = field(default=0, compare=False)
+    file: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> str:
+        """The operator in a message: file:line: operator 'name'."""
+        where = f"{self.file}:{self.line}: " if self.file else ""
+        return f"{where}operator {self.name!r}"
 
     @property
     def deterministic(self) -> bool:
@@ -217,6 +224,7 @@ def operator(
     idempotent: bool = False,
     retries: int | None = None,
     line: int = 0,
+    file: str = "",
 ) -> Operator:
     """Return an operator, with the inputs that its parts read. retries: None for the default."""
     read = _body_names(body)
@@ -226,7 +234,7 @@ def operator(
         read = read - {"item", "index"} | {for_each}
     inputs = tuple(sorted(read))
     times = default_retries(body, idempotent) if retries is None else retries
-    return Operator(name, body, inputs, for_each, when, on_error, idempotent, times, line)
+    return Operator(name, body, inputs, for_each, when, on_error, idempotent, times, line, file)
 
 
 def default_retries(body: Body, idempotent: bool) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, meta, nodes, pass_context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from weft_gateway.marks import close, nearest
 from weft_gateway.workflows.meter import EACH, METER, Meter, TemplateError, each, meter_of, metered
 
 __all__ = ["Compiled", "TemplateError", "compiled", "dumped", "pieces", "shown"]
@@ -29,6 +30,7 @@ _FILTERS: Final = (
     "rejectattr", "replace", "reverse", "round", "select", "selectattr", "slice", "sort", "string",
     "sum", "title", "trim", "truncate", "unique", "upper", "wordcount", "wordwrap",
 )  # fmt: skip
+_NAMES: Final = (*_FILTERS, "tojson")
 _BLOCKS: Final = frozenset({"for", "if"})
 _CLOSING: Final = frozenset({"endfor", "endif"})
 _CACHED: Final = 4096
@@ -254,7 +256,14 @@ def _check(source: str) -> None:
         if isinstance(text, str) and _HALF.search(text):
             raise TemplateError("half of a surrogate pair is no character", node.lineno)
         if isinstance(node, nodes.Filter) and node.name not in _JINJA.filters:
-            raise TemplateError(f"no filter is named {node.name!r}", node.lineno)
+            hint = nearest(node.name or "", _NAMES)
+            raise TemplateError(f"no filter is named {node.name!r}{hint}", node.lineno)
+        called = node.node if isinstance(node, nodes.Call) else None
+        # `loop` of a recursive `for` is a function.
+        if isinstance(called, nodes.Name) and called.name != "loop":
+            hint = close(called.name, _NAMES)
+            what = f"no function is named {called.name!r}; templates have filters: x | name{hint}"
+            raise TemplateError(what, node.lineno)
 
 
 def _nodes(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:

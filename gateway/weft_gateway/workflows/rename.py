@@ -101,6 +101,6 @@ def renamed(one: Operator, names: Mapping[str, str]) -> Operator:
 
 def rebuilt(one: Operator, **fields: Any) -> Operator:
     """Return the operator with some fields replaced, and its inputs computed again."""
-    kept = ("body", "for_each", "when", "on_error", "idempotent", "retries", "line")
+    kept = ("body", "for_each", "when", "on_error", "idempotent", "retries", "line", "file")
     given = {name: fields.get(name, getattr(one, name)) for name in kept}
     return operator(one.name, given.pop("body"), **given)

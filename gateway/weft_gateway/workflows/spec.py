@@ -86,7 +86,7 @@ def load(text: str, file: str = "workflow", most: int | None = None) -> Workflow
     if most is not None and len(paths) > most:
         what = f"{len(paths)} operators; at most {most} are allowed"
         raise _error(file, [(*marks.mark(root, paths[most]), what)])
-    compiler = Compiler(lambda path: marks.mark(root, path)[0])
+    compiler = Compiler(file, lambda path: marks.mark(root, path)[0])
     workflow = compiler.workflow(spec)
     for path, what, line in compiler.errors:
         found.append((*_within(root, path, line), f"{marks.dotted(path)}{what}"))
@@ -114,6 +114,8 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     what = error["msg"].removeprefix("Value error, ")
     if error["loc"] and error["loc"][-1] == "[key]":
         what = "a name has 1 to 64 letters, digits and underscores, and begins with no digit"
+    elif error["type"] == "model_type":
+        what = "must be a mapping" if path else "the file must be a mapping with weft, ops, outputs"
     elif error["type"] == "extra_forbidden":
         model = next(
             (_MODELS[str(part)] for part in (path[-2:-1] or path[:0]) if part in _MODELS), None

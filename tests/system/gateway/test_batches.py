@@ -59,6 +59,8 @@ async def test_a_bad_file_fails_with_line_numbers(engine: Any, weft: Any) -> Non
         assert stub.requests == []
         unknown = await run(client, lines(line(0, model="large")))
         assert [e.code for e in unknown.errors.data] == ["model_not_found"]
+        unknown = await run(client, lines(line(0, model="tinny")))
+        assert unknown.errors.data[0].message.endswith("; did you mean tiny?")
         empty = await run(client, b"\n\n")
         assert [e.code for e in empty.errors.data] == ["empty_file"]
 

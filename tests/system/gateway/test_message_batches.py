@@ -64,6 +64,8 @@ async def test_a_batch_of_messages_runs_to_its_end(engine: Any, weft: Any) -> No
         assert batch.type == "message_batch"
         assert batch.processing_status == "in_progress"
         assert batch.results_url is None
+        # Clients wait while requests are processed.
+        assert batch.request_counts.processing == 22
         batch = await ended(client, batch.id)
         counts = batch.request_counts
         assert (counts.succeeded, counts.errored, counts.processing) == (20, 2, 0)
@@ -134,6 +136,13 @@ async def test_batches_of_messages_are_listed_and_cancelled(engine: Any, weft: A
         (b'{"requests": [1]}', "requests.0"),
         (b'{"requests": [{"custom_id": "a"}]}', "requests.0"),
         (b'{"requests": [{"custom_id": "a b", "params": {}}]}', "requests.0.custom_id"),
+        (b'{"requests": [{"custom_id": "a", "params": [1]}]}', "requests.0"),
+        (b'{"requests": [{"custom_id": "a", "params": {"model": 1}}]}', "requests.0"),
+        (
+            json.dumps({"requests": [asked(1), asked(2, model="tinny")]}).encode(),
+            "requests.1.params.model: the model 'tinny' does not exist or is not served here; "
+            "did you mean tiny?",
+        ),
         (json.dumps({"requests": [asked(1), asked(1)]}).encode(), "requests.1.custom_id"),
         (b'{"requests": [{"custom_id": "\xff", "params": {}}]}', "requests.0"),
     ],

@@ -28,7 +28,8 @@ model: tiny
 inputs: {doc: str, question: str}
 ops:
   answer: {llm: {system: "{{ doc }}", user: "{{ question }}", max_tokens: 16}}
-outputs: {answer: answer}
+  fixed: {sql: {query: SELECT 1 AS one, connection: notes}}
+outputs: {answer: answer, fixed: fixed}
 """
 
 
@@ -62,6 +63,7 @@ async def test_actors_run_the_parts(
     documents = [f"doc {number % 6}" for number in range(30)]
     questions = [{"doc": doc, "question": f"q{n}"} for n, doc in enumerate(documents)]
     rows.write_text("".join(json.dumps(row) + "\n" for row in questions))
+    (tmp_path / "notes.db").touch()
     ports = (free_port(), free_port())
     urls = [f"http://127.0.0.1:{port}" for port in ports]
     shared = {"WEFT_REDIS_URL": redis.url}
@@ -74,11 +76,13 @@ async def test_actors_run_the_parts(
         await command(
             *("weft_gateway.cli", "run", str(workflow), "--input", str(rows)),
             *("--output", str(whole), "--gateway", urls[0]),
+            *("--connection", f"notes={tmp_path}/notes.db"),
         )
         before = len(stub.requests)
         await command(
             *("weft.examples.ray_shards", str(workflow), "--input", str(rows)),
             *("--output", str(merged), "--parts", "2", "--gateway", urls[0], "--gateway", urls[1]),
+            *("--connection", f"notes={tmp_path}/notes.db", "--allow-host", "example.org"),
             TMPDIR=str(short),
             RAY_TMPDIR=str(short),
             RAY_USAGE_STATS_ENABLED="0",

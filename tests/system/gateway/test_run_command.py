@@ -257,7 +257,14 @@ async def test_shards_keep_rows_with_the_same_beginning_together(engine, weft, t
         ('{"docs": [], "question": 1}\n', (), "in.jsonl:1: input 'question' must be of type str"),
         ("", ("--shard", "3/2"), "--shard 3/2: must be I/N"),
         ("", ("--connection", "db=nowhere"), "--connection db=nowhere: the file does not exist"),
+        (
+            "",
+            ("--connection", "db=in.jsonl") * 2,
+            "--connection db=in.jsonl: the name 'db' is given",
+        ),
         ("", ("--resume",), "no journal to resume"),
+        ("", ("--allow-host", "http://a"), "--allow-host 'http://a' must be HOST or HOST:PORT"),
+        ("", ("--allow-host", "a:99999"), "a port must be a number from 1 to 65535"),
     ],
 )
 async def test_bad_input_is_an_error_before_any_call(tmp_path, rows, options, message):
@@ -267,6 +274,26 @@ async def test_bad_input_is_an_error_before_any_call(tmp_path, rows, options, me
     assert status == 2
     assert message in text
     assert {path.name for path in tmp_path.iterdir()} == {"wf.yaml", "in.jsonl"}
+
+
+async def test_tools_out_of_reach_are_errors_before_any_row(tmp_path):
+    runs = Runs(tmp_path, "http://127.0.0.1:9")
+    runs.rows([{"q": "a"}])
+    (tmp_path / "wf.yaml").write_text(
+        "weft: 1\ninputs: {q: str}\nops:\n  a: {http: 'http://b.test:81/{{ q }}'}\n"
+        "  b:\n    sql: {query: SELECT 1, connection: defualt}\noutputs: {a: a, b: b}\n"
+    )
+    (tmp_path / "shop.db").touch()
+    shop = ("--connection", "default=shop.db")
+    status, text = await runs.run("out.jsonl", "--allow-host", "B.test:80", *shop)
+    assert status == 2, text
+    assert text.splitlines() == [
+        "weft run: wf.yaml:4: operator 'a': b.test:81 is not allowed; did you mean b.test:80?",
+        "weft run: wf.yaml:5: operator 'b': no connection is named 'defualt'; "
+        "did you mean default?",
+    ]
+    assert "wf.yaml:4: operator 'a': no host is allowed" in (await runs.run("out.jsonl"))[1]
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 async def test_a_gateway_that_does_not_answer_is_an_error(tmp_path):
@@ -283,9 +310,18 @@ async def test_a_model_without_a_replica_is_an_error_before_any_call(engine, wef
         runs.rows([{"docs": ["d"], "question": "q"}])
         status, text = await runs.run("out.jsonl")
         assert status == 2, text
+        assert text.startswith("weft run: wf.yaml:7: operator 'facts': ")
         assert "does not serve the model 'tinyy'; did you mean tiny?" in text
         assert not stub.requests
         assert {path.name for path in tmp_path.iterdir()} == {"wf.yaml", "in.jsonl"}
+
+
+async def test_a_workflow_without_calls_needs_no_gateway(tmp_path):
+    runs = Runs(tmp_path, "http://127.0.0.1:9")
+    (tmp_path / "wf.yaml").write_text("{weft: 1, ops: {a: {format: x}}, outputs: {a: a}}")
+    status, text = await runs.run("out.jsonl", "--analyze")
+    assert status == 0, text
+    assert "operator" in text
 
 
 async def test_explain_runs_nothing(tmp_path):

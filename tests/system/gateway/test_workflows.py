@@ -229,6 +229,7 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
             ({"rows": []}, "invalid_request", "rows"),
             ({}, "invalid_request", "needs either"),
             ({"rows": texts(1), "input_file_id": "x"}, "invalid_request", "needs either"),
+            ({"rows": texts(1), "input_file_id": "x"}, "invalid_request", "and not both"),
             ({"input_file_id": "../../x"}, "invalid_input_file", "No file"),
             ({"rows": texts(1), "max_error": 1}, "invalid_request", "max_error"),
         ):
@@ -238,6 +239,7 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
             error = answer.json()["error"]
             assert error["code"] == code
             assert words in error["message"]
+            assert "Value error" not in error["message"]
         other = await created(client, SAY.replace("name: say", "name: say\nmodel: tinny"))
         answer = await client.post(
             f"/v1/workflows/{other}/runs", json={"rows": texts(1)}, headers=headers_of("sk-a")
@@ -250,3 +252,14 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
         assert one["error"]["message"] == "the input has 4 rows; a run has at most 3"
         assert stub.requests == []
         assert not list((gateway.parts.batches.folder / "runs").iterdir())
+
+
+async def test_a_workflow_without_a_model_needs_a_gateway_with_one(engine: Any, weft: Any) -> None:
+    async with engine(script=chat, models=("a", "b")) as stub, weft(stub) as gateway:
+        workflow = await created(gateway.client)
+        answer = await gateway.client.post(
+            f"/v1/workflows/{workflow}/runs", json={"rows": texts(1)}, headers=headers_of("sk-a")
+        )
+        assert answer.json()["error"]["message"] == (
+            "workflow.yaml:6: said: no model is named, and the replicas serve: a, b"
+        )

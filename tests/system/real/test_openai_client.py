@@ -50,6 +50,7 @@ def test_a_plain_answer_equals_that_of_the_engine(stack, client):
     theirs = direct(stack).chat.completions.create(**options)
     assert ours.choices[0].message == theirs.choices[0].message
     assert ours.usage == theirs.usage
+    assert ours.usage.prompt_tokens_details is not None
     assert ours.choices[0].message.content
 
 

@@ -25,6 +25,15 @@ def test_arguments_of_the_user_come_last():
     assert line(extra=["--max-num-seqs", "4"])[-2:] == ["--max-num-seqs", "4"]
 
 
+@pytest.mark.parametrize("gpu", [False, True])
+def test_engines_report_cached_tokens(gpu):
+    option = "--enable-prompt-tokens-details"
+    assert option in line(gpu)
+    # A user can turn it off.
+    off = line(gpu, extra=["--no-enable-prompt-tokens-details"])
+    assert off.index(option) < off.index("--no-enable-prompt-tokens-details")
+
+
 def test_cpu_flags_stay_on_the_cpu():
     assert "--enforce-eager" in line()
     assert "--enforce-eager" not in line(gpu=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_gateway.urls import address, named_replica, origin, redis_url, replica_url
+from weft_gateway.urls import address, allowed_host, named_replica, origin, redis_url, replica_url
 
 
 @pytest.mark.parametrize(
@@ -168,3 +168,16 @@ def test_origin_is_normalized_to_the_browsers_form(text: str, sent: str) -> None
 def test_invalid_origin_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"origin|https?://"):
         origin(text)
+
+
+def test_an_allowed_host_has_an_optional_port() -> None:
+    assert allowed_host("My_API.example") == ("my_api.example", "")
+    assert allowed_host("[::1]:080") == ("[::1]", "80")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "http://a", "a/b", "a b", "*", "*.a", "a:", "a:0", "a:65536", "::1", "u@a"]
+)
+def test_an_invalid_allowed_host_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"HOST or HOST:PORT|a port must be"):
+        allowed_host(text)

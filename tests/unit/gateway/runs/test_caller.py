@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -140,7 +141,7 @@ async def test_a_server_that_stays_away_is_an_error(monkeypatch: pytest.MonkeyPa
         await caller.call(work(0, attempts=2), lambda: None)
     assert (error.value.failure.code, error.value.failure.attempts) == ("connection", 2)
     with pytest.raises(JobError, match=r"http://127.0.0.1:9 cannot be used"):
-        await caller.only_model()
+        await caller.only_model("w.yaml:3")
     await caller.aclose()
 
 
@@ -152,10 +153,12 @@ async def test_the_only_model_is_the_default() -> None:
 
     with scripted(script) as server:
         caller = HttpCaller(server.url, "run-1")
-        assert await caller.only_model() == "m"
+        assert await caller.only_model("w.yaml:3") == "m"
         names.append("n")
-        with pytest.raises(JobError, match="serves: m, n"):
-            await caller.only_model()
+        with pytest.raises(JobError, match=r"^w.yaml:3: .*serves: m, n"):
+            await caller.only_model("w.yaml:3")
+        with pytest.raises(JobError, match=r"^w.yaml:3: .*'mn'; did you mean n\?"):
+            await caller.check_models({"m": "w.yaml:2", "mn": "w.yaml:3"})
         assert await caller.servers() == [Server("run-1")]
         await caller.aclose()
 
@@ -164,7 +167,7 @@ async def test_a_refused_key_is_named() -> None:
     error = {"error": {"message": "unknown key", "code": "invalid_api_key"}}
     with scripted(lambda _: (401, error)) as server:
         caller = HttpCaller(server.url, "run-1", api_key="wrong")
-        for ask in (caller.only_model, caller.servers):
+        for ask in (partial(caller.only_model, "w.yaml:3"), caller.servers):
             with pytest.raises(JobError, match="refuses the key in OPENAI_API_KEY: unknown key"):
                 await ask()
         await caller.aclose()

@@ -35,8 +35,11 @@ def test_rows_have_the_inputs_of_the_workflow(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "not valid JSON"),
-        ("", "the line is empty"),
+        ("{", "not valid JSON: .* at character 2$"),
+        (GOOD | {"q": None}, "input 'q' must be of type str, is null"),
+        (GOOD | {"n": 2**64}, "input 'n' has an integer of more than 64 bits; write it as a text"),
+        (GOOD | {"docs": [{"x": -(2**63) - 1}]}, "input 'docs' has an integer of more than"),
+        (GOOD | {"n": int("9" * 300)}, "input 'n' has an integer"),
         ([1], "a row must be a JSON object"),
         ({"q": "a"}, "input 'n' is missing; the row has: q"),
         ('{"q": "a", "n": 1, "docs": [], "q": "b"}', "the key 'q' appears twice"),
@@ -50,6 +53,24 @@ def test_a_bad_row_is_named(tmp_path: Path, row: Any, message: str) -> None:
     path = jsonl(tmp_path, GOOD, row, GOOD)
     with pytest.raises(RowsError, match=f"^{path}:2: {message}"):
         Input(path, TYPES).scan()
+
+
+def test_integers_of_64_bits_and_unread_ones_are_kept(tmp_path: Path) -> None:
+    docs = [2**64 - 1, -(2**63), "9" * 30]
+    rows = Input(jsonl(tmp_path, GOOD | {"docs": docs, "unread": 2**70}), TYPES)
+    assert rows.scan().number == 1
+    assert next(rows.read(0, 1))[1]["docs"] == docs
+
+
+def test_a_byte_order_mark_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, "\ufeff" + json.dumps(GOOD), "", " \t", GOOD | {"q": "b"}, "")
+    rows = Input(path, TYPES)
+    assert rows.scan().number == 2
+    assert [(number, row["q"]) for number, row in rows.read(0, 2)] == [(0, "a"), (1, "b")]
+    assert rows.columns() == list(GOOD)
+    jsonl(tmp_path, GOOD, "", {})
+    with pytest.raises(RowsError, match=f"^{path}:3: input 'q' is missing"):
+        rows.scan()
 
 
 def test_many_errors_are_cut(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 import sys
 import threading
@@ -181,6 +182,18 @@ async def test_errors_of_functions_have_a_reason(functions: Any) -> None:
     assert (await failure(PythonRequest("my_ops:bad"), python=False)).code == "not_allowed"
 
 
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("json:dmups", "has no attribute 'dmups'; did you mean dumps?"),
+        ("jsno:dumps", "No module named 'jsno'; did you mean json?"),
+    ],
+)
+def test_a_missing_function_has_a_near_name(function: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        Tools().load(function)
+
+
 async def test_a_function_is_repeated_after_errors_that_may_pass(functions: Any) -> None:
     left = [2]
 
@@ -264,3 +277,11 @@ async def test_failed_requests_are_repeated_if_allowed() -> None:
         assert (found.code, found.attempts) == ("http_404", 1)
         statuses[:] = [302]
         assert (await failure(request, 3, hosts=[host])).code == "http_302"
+
+
+async def test_a_redirect_names_its_target() -> None:
+    to = "http://example.com/b"
+    with scripted(lambda _: (302, {}, {"location": to})) as server:
+        host = server.url.removeprefix("http://")
+        found = await failure(HttpRequest("GET", server.url, {}, None), hosts=[host])
+        assert found.message == f"redirects are not followed; this one leads to {to}"

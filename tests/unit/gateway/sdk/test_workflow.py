@@ -121,9 +121,9 @@ def test_errors(make: Callable[[], Any], reason: str) -> None:
         make()
 
 
-def test_errors_name_the_line_of_the_program() -> None:
+def test_errors_name_file_and_line_of_the_program() -> None:
     wrong = w.llm("{{ q }}")
-    with pytest.raises(WorkflowError, match=rf"'llm_1', made in line {wrong.line}: "):
+    with pytest.raises(WorkflowError, match=rf"{__file__}:{wrong.line}: operator 'llm_1': "):
         w.build(out=wrong)
     assert "wrong = w.llm" in Path(__file__).read_text().splitlines()[wrong.line - 1]
 

@@ -116,6 +116,8 @@ ERRORS = [
     ("a:\n  llm:\n    user: |\n      one\n      {{ q + }}", "8:1", "template: "),
     ('a: {format: "{{ q | shuffle }}"}', "4:15", "shuffle"),
     (f"a:\n  format: |\n    one\n    {{{{ q{'.a' * 150} }}}}", "7:1", "nested too deeply"),
+    ('a: {format: "{{ q | uper }}"}', "4:15", "filter is named 'uper'; did you mean upper?"),
+    ('a: {format: "{{ cuont(q) }}"}', "4:15", "x | name; did you mean count?"),
     ('a: {format: "{% set x = 1 %}"}', "4:15", "'set' is not allowed"),
     ("a: {format: '{{ b }}'}\nb: {format: '{{ a }}'}", "4:3", "cycle: "),
     ("a: {loop: {max: 2, until: '{{ x }}'}, body: {x: {format: '{{ x }}'}}}", "4:64", "previous"),
@@ -152,7 +154,7 @@ ERRORS = [
     ("q: {format: x}\na: {format: y}", "4:3", "another operator or input"),
     ("a: {branch: [{format: x}, {format: y}]}", "4:3", "must be the last"),
     ("1a: {format: x}\na: {format: y}", "4:3", "begins with no digit"),
-    ("a: [1]", "4:3", "ops.a: "),
+    ("a: [1]", "4:3", "ops.a: must be a mapping"),
 ]  # fmt: skip
 
 
@@ -164,12 +166,23 @@ def test_errors_have_a_place_and_a_reason(text: str, place: str, reason: str) ->
     assert line.startswith(f"w.yaml:{place}: "), line
 
 
+@pytest.mark.parametrize("text", ["", "# nothing", "[1]", "text"])
+def test_a_file_is_a_mapping(text: str) -> None:
+    with pytest.raises(WorkflowError, match=r"^w.yaml:1:1: the file must be a mapping with weft"):
+        load(text, "w.yaml")
+
+
 @pytest.mark.parametrize(
     ("outputs", "reason"),
     [
         ("{out: b}", "w.yaml:5:16: outputs: outputs.out: no operator is named 'b'"),
         ("{}", "w.yaml:5:1: outputs: "),
-        ("{error: a}", "is the column of errors"),
+        ("{error: a}", "w.yaml:5:11: outputs: every result has a column 'error'"),
+        ("{row: a}", "every result has a column 'row'"),
+        (
+            "{q: q}",
+            "no operator is named 'q'; pass the column through an operator: {format: '{{ q }}'",
+        ),
         ("{out: a, out: a}", "w.yaml:5:19: outputs.out: the key occurs twice"),
     ],
 )
@@ -181,7 +194,7 @@ def test_errors_of_outputs(outputs: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "valid dictionary"),
+        ("", "must be a mapping"),
         ("a: [", "w.yaml:1:5: not valid YAML"),
         ("weft: 2\nops: {a: {format: x}}\noutputs: {o: a}", "w.yaml:1:1: weft: "),
         ("ops: {a: {format: x}}\noutputs: {o: a}", "weft: Field required"),
