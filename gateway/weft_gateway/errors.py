@@ -210,7 +210,7 @@ def invalid_member(path: Iterable[str | int], what: str) -> ApiError:
     name = ".".join(map(str, path))
     # Pydantic's prefix of messages that our models raise.
     what = what.removeprefix("Value error, ")
-    text = f"{name}: {what}" if name else f"{what[:1].upper()}{what[1:]}"
+    text = f"{name}: {what}" if name else f"{what[:1].upper()}{what[1:]}."
     return ApiError(400, "invalid_request", text, param=name or None)
 
 
