@@ -81,11 +81,12 @@ def router(
         answers, in_flight = await look_at_table()
         replicas = [replica_json(r, in_flight.get(r.name, 0), admin=admin) for r in registry]
         status = "ok"
-        if not registry.able():
+        serving = registry.serving()
+        if not serving:
             status = "no_replica"
         elif ready and not answers:
             status = "table_unavailable"
-        elif ready and all("api_key" in r.refuses for r in registry.able()):
+        elif ready and all("api_key" in r.refuses for r in serving):
             status = "replica_key_refused"
         if status != "ok":
             response.status_code = 503
@@ -105,10 +106,11 @@ def router(
 
     @api.get("/health", summary="Check whether the gateway can serve calls", **health)
     async def get_health(request: Request, response: Response) -> dict[str, Any]:
-        """200 with the state of each replica and of the process table; 503 if no replica is
-        healthy. `failing_tasks` lists background tasks that failed within the last 30 s; each is
-        restarted. Neither an unreachable table nor a failing task changes the status: calls are
-        served. Only administrators see the replicas' addresses and last errors."""
+        """200 with the state of each replica and of the process table; 503 if no replica takes new
+        programs: each one is unhealthy or drains. `failing_tasks` lists background tasks that
+        failed within the last 30 s; each is restarted. Neither an unreachable table nor a failing
+        task changes the status: calls are served. Only administrators see the replicas' addresses
+        and last errors."""
         return await state(request, response, ready=False)
 
     @api.get("/ready", summary="Check whether everything that the gateway needs is up", **health)
