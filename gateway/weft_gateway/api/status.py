@@ -15,6 +15,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.config import Settings
 from weft_gateway.engine.described import costs_json
 from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.policies.costs import Costs
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.tasks import Supervisor, TaskState
@@ -62,8 +63,11 @@ def router(
     tasks: Supervisor,
     settings: Settings,
     tuning: Callable[[], None],
+    costs: Costs | None,
 ) -> APIRouter:
-    """Create the routes GET /health, /ready and /metrics. tuning: sets the gauges of tuning."""
+    """Create the routes GET /health, /ready and /metrics. tuning: sets the gauges of tuning. costs:
+    None if the gateway does not predict costs.
+    """
     api = APIRouter(tags=["status"])
 
     async def look_at_table() -> tuple[bool, Mapping[str, int]]:
@@ -131,6 +135,9 @@ def router(
         for replica in registry:
             counts.healthy.labels(replica.name).set(replica.circuit.healthy)
             counts.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))
+        names = [] if costs is None else [replica.name for replica in registry]
+        speeds = {name: known for name in names if costs and (known := costs.speed(name))}
+        counts.replicas.show(speeds, table.work())
         tuning()
         return Response(counts.render(), media_type=CONTENT_TYPE_LATEST)
 
