@@ -243,7 +243,16 @@ class Gateway:
         sockets = ResponsesSockets(s, auth, turns, metrics)
         pages = _fastapi(self)
         for routes in (
-            status.router(auth, table, registry, metrics, self.tasks, s, tuning.show),
+            status.router(
+                auth,
+                table,
+                registry,
+                metrics,
+                self.tasks,
+                s,
+                tuning.show,
+                budgets.costs if predicts else None,
+            ),
             models.router(auth, registry),
             sessions.router(auth, table, lifecycle, receipts, turns, slos, s),
             admin.router(

@@ -210,6 +210,38 @@ def test_the_integrity_check_reports_each_kind_of_damage(redis_server):
     run(redis_server, steps)
 
 
+def test_the_integrity_check_finds_damage_and_nothing_else_while_calls_open_and_close(redis_server):
+    async def steps(left, right):
+        stop = False
+
+        async def use(table, number: int) -> None:
+            named, turn = ProgramKey("t", f"named{number}"), 0
+            while not stop:
+                turn += 1
+                key = named if turn % 2 else ProgramKey("t", f"{number}-{turn}")
+                o = opening(key, replica=f"r{turn % 3}", sticky=True, ephemeral=key is not named)
+                await table.open_call(o)
+                await table.close_call(closing(o))
+
+        users = [asyncio.create_task(use((left, right)[n % 2], n)) for n in range(16)]
+        for _ in range(40):
+            assert list(await left.check()) == []
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.zadd(left._store.keys.base + b"n:t", {"lost": 0})
+            client.hincrby(left._store.keys.totals, "created", 1)
+        found = list(await left.check())
+        assert len(found) == 2
+        assert any("list of names" in fault and "lost" in fault for fault in found)
+        assert any("programs created" in fault for fault in found)
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.zrem(left._store.keys.base + b"n:t", "lost")
+            client.hincrby(left._store.keys.totals, "created", -1)
+        stop = True
+        await asyncio.gather(*users)
+
+    run(redis_server, steps, gateways=2)
+
+
 def test_a_deleted_row_does_not_stay_in_the_indexes(redis_server):
     async def steps(table):
         await table.start(KEY, 1.0)

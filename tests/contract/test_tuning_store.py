@@ -52,3 +52,21 @@ def test_one_of_two_gateways_leads_until_it_resigns_or_is_gone(redis_server: Red
                 await asyncio.sleep(0.01)
 
     run(redis_server, steps, gateways=2)
+
+
+def test_values_are_written_back_after_redis_has_lost_them(redis_server: RedisServer) -> None:
+    async def steps(table: Any) -> None:
+        one, two, late = (RedisTuning(table.link, 100.0) for _ in range(3))
+        await one.write({"alpha": 0.3}, "")
+        assert [await each.read() for each in (one, two)] == [await late.read()] * 2
+        await table.link.redis.delete(table.link.keys.tuning)
+        # Both notice at the same time, and a third gateway has just started.
+        new = RedisTuning(table.link, 100.0)
+        found = await asyncio.gather(one.read(), two.read())
+        assert found[0] == found[1] == await new.read()
+        assert found[0][1] == {"alpha": 0.3}
+        # A gateway that comes later does not replace newer values.
+        assert await one.write({"alpha": 0.9}, found[0][0])
+        assert (await late.read())[1] == {"alpha": 0.9}
+
+    run(redis_server, steps)

@@ -31,6 +31,7 @@ def exposed() -> dict[str, set[str]]:
     metrics.batches.labels("completed").inc()
     metrics.batch_requests.labels("succeeded").inc()
     metrics.tuning.show({"alpha": 0.1}, leads=True, failing=False)
+    metrics.replicas.show({"replica-0": (1e-4, 1e-2)}, {"replica-0": 1_000_000})
     metrics.tuning.windows.labels("yes").inc()
     metrics.tuning.decisions.labels("keep").inc()
     metrics.tuning.failures.labels("timeout").inc()

@@ -78,6 +78,35 @@ def _tuning() -> list[Panel]:
     ]
 
 
+def _replicas() -> list[Panel]:
+    when = "Empty unless classes, the balancer or tuning need predicted costs."
+
+    def speed(of: str) -> Panel:
+        return Panel(
+            f"Speed of replicas: {of}s",
+            f"Tokens of {of}s per second, as predicted for one call by itself. {when}",
+            "short",
+            (
+                Query(
+                    f"1 / (max by (replica) (weft_replica_{of}_token_seconds) > 0)", "{{replica}}"
+                ),
+            ),
+            per_row=3,
+        )
+
+    return [
+        Panel(
+            "Work of replicas",
+            f"Predicted cost of the open calls of all gateways. {when}",
+            "s",
+            (Query("max by (replica) (weft_replica_work_seconds)", "{{replica}}"),),
+            per_row=3,
+        ),
+        speed("prompt"),
+        speed("answer"),
+    ]
+
+
 def board() -> JSON:
     """Return the dashboard."""
     return dashboard(
@@ -137,6 +166,7 @@ def board() -> JSON:
                 most=1,
             ),
             *_tuning(),
+            *_replicas(),
         ],
         [],
     )

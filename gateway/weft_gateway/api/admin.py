@@ -19,6 +19,7 @@ from weft_gateway.api.body import described, read_model
 from weft_gateway.calls.admission import Gates
 from weft_gateway.config import Settings
 from weft_gateway.engine.described import shallow
+from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.errors import invalid_member
@@ -105,6 +106,8 @@ def router(
 
     async def ask(method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         async def one(replica: Replica) -> dict[str, Any]:
+            if replica.kind is ReplicaKind.GATEWAY:
+                return {"status": None, "error": "replica_is_gateway"}
             try:
                 answer = await engine_client.fetch(replica, path, 30.0, method=method, message=body)
             except httpx.HTTPError as error:

@@ -83,8 +83,8 @@ def router(
     )
     async def add_replica(request: Request, response: Response) -> dict[str, Any]:
         """201 if it is new, 200 if it is a member already. A replica that cannot be reached is
-        added, too, and gets calls as soon as it is healthy. All gateways on one Redis use it within
-        about a second."""
+        added, too, and gets calls as soon as it is healthy. 400 `replica_is_gateway` for a Weft
+        gateway. All gateways on one Redis use it within about a second."""
         body = await read_model(request, NewReplica, settings.max_body_bytes)
         member = "name"
         try:

@@ -149,7 +149,10 @@ class ReplicaState(BaseModel):
     healthy: bool
     draining: bool = Field(description="whether it takes no new programs")
     failures: int
-    kind: str = Field(description="weft: the engine runs Weft's plugin; vllm; stock; unknown")
+    kind: str = Field(
+        description="weft: the engine runs Weft's plugin; vllm; stock; gateway: a Weft gateway, "
+        "which gets no calls; unknown"
+    )
     models: list[str]
     max_model_len: dict[str, int] = Field(description="tokens, by model, if the engine reports it")
     refuses: list[str] = Field(description="credentials of the gateway that the replica refuses")

@@ -15,6 +15,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.config import Settings
 from weft_gateway.engine.described import costs_json
 from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.policies.costs import Costs
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.tasks import Supervisor, TaskState
@@ -62,8 +63,11 @@ def router(
     tasks: Supervisor,
     settings: Settings,
     tuning: Callable[[], None],
+    costs: Costs | None,
 ) -> APIRouter:
-    """Create the routes GET /health, /ready and /metrics. tuning: sets the gauges of tuning."""
+    """Create the routes GET /health, /ready and /metrics. tuning: sets the gauges of tuning. costs:
+    None if the gateway does not predict costs.
+    """
     api = APIRouter(tags=["status"])
 
     async def look_at_table() -> tuple[bool, Mapping[str, int]]:
@@ -81,11 +85,12 @@ def router(
         answers, in_flight = await look_at_table()
         replicas = [replica_json(r, in_flight.get(r.name, 0), admin=admin) for r in registry]
         status = "ok"
-        if not registry.able():
+        serving = registry.serving()
+        if not serving:
             status = "no_replica"
         elif ready and not answers:
             status = "table_unavailable"
-        elif ready and all("api_key" in r.refuses for r in registry.able()):
+        elif ready and all("api_key" in r.refuses for r in serving):
             status = "replica_key_refused"
         if status != "ok":
             response.status_code = 503
@@ -105,10 +110,11 @@ def router(
 
     @api.get("/health", summary="Check whether the gateway can serve calls", **health)
     async def get_health(request: Request, response: Response) -> dict[str, Any]:
-        """200 with the state of each replica and of the process table; 503 if no replica is
-        healthy. `failing_tasks` lists background tasks that failed within the last 30 s; each is
-        restarted. Neither an unreachable table nor a failing task changes the status: calls are
-        served. Only administrators see the replicas' addresses and last errors."""
+        """200 with the state of each replica and of the process table; 503 if no replica takes new
+        programs: each one is unhealthy or drains. `failing_tasks` lists background tasks that
+        failed within the last 30 s; each is restarted. Neither an unreachable table nor a failing
+        task changes the status: calls are served. Only administrators see the replicas' addresses
+        and last errors."""
         return await state(request, response, ready=False)
 
     @api.get("/ready", summary="Check whether everything that the gateway needs is up", **health)
@@ -129,6 +135,9 @@ def router(
         for replica in registry:
             counts.healthy.labels(replica.name).set(replica.circuit.healthy)
             counts.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))
+        names = [] if costs is None else [replica.name for replica in registry]
+        speeds = {name: known for name in names if costs and (known := costs.speed(name))}
+        counts.replicas.show(speeds, table.work())
         tuning()
         return Response(counts.render(), media_type=CONTENT_TYPE_LATEST)
 

@@ -268,6 +268,7 @@ class Budgets:
             p90,
             stated,
             f"{kinds}\n{stage}",
+            late and (position == 1 or goal.scope is Scope.CALL or _was_late(unit, goal)),
         )
 
     def _plan(self, call: Call, program: Program) -> Plan:
@@ -300,6 +301,11 @@ def count_overruns(call: Call, overruns: Overruns) -> None:
 
 def _elapsed(call: Call) -> float:
     return perf_counter() - call.begun
+
+
+def _was_late(unit: Unit | None, goal: Goal) -> bool:
+    """Whether the path of the goal's unit did not fit when its first call came."""
+    return unit is not None and unit.begun_s == goal.begun_s and unit.overruns.late
 
 
 def _position(program: Program, goal: Goal) -> int:

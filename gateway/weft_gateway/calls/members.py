@@ -18,7 +18,7 @@ import httpx
 
 from weft_gateway import urls
 from weft_gateway.calls.background import BackgroundCalls
-from weft_gateway.engine.described import engine_requests
+from weft_gateway.engine.described import engine_requests, is_gateway
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.errors import ApiError
@@ -35,6 +35,7 @@ _ATTEMPTS: Final = 64
 # Calls that were placed before the removal of their replica may open until then.
 _KEEP_S: Final = 15.0
 _METRICS_WITHIN_S: Final = 2.0
+_PROBE_WITHIN_S: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -127,6 +128,12 @@ class Membership:
         url = urls.replica_url(url)
         where = urls.address(url)
         known = named = urls.replica_name(name) if name else urls.named_replica(url)[0]
+        if await self._is_gateway(url):
+            raise ApiError(
+                400,
+                "replica_is_gateway",
+                f"The server at {where} is a Weft gateway. Add the engines behind it instead.",
+            )
 
         def decide(latest: Members) -> Changes:
             nonlocal known
@@ -280,6 +287,16 @@ class Membership:
         ]
         served = set().union(*(other.served for other in others))
         return sorted(replica.served - served)
+
+    async def _is_gateway(self, url: str) -> bool:
+        """Whether a Weft gateway answers there. False if nothing answers in time: then its health
+        checks find out.
+        """
+        try:
+            answer = await self.client.probe(f"{url}/health", _PROBE_WITHIN_S)
+        except httpx.HTTPError:
+            return False
+        return is_gateway(answer.body)
 
     async def _running(self, replica: Replica) -> int | None:
         try:

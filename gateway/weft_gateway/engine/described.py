@@ -85,6 +85,17 @@ def owners(cards: list[dict[str, Any]]) -> frozenset[str | None]:
     return frozenset(name if isinstance(name, str) and name else None for name in named)
 
 
+def is_gateway(body: bytes) -> bool:
+    """Whether an answer of `/health` comes from a Weft gateway."""
+    if not body.startswith(b"{"):
+        return False
+    try:
+        answer = orjson.loads(body)
+    except ValueError:
+        return False
+    return isinstance(answer.get("table"), dict) and isinstance(answer.get("replicas"), list)
+
+
 def runs_plugin(answer: Any) -> bool:
     """Whether a parsed `/weft/state` answer comes from Weft's plugin."""
     return isinstance(answer, dict) and isinstance(answer.get("weft"), dict)

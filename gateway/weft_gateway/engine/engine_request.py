@@ -48,13 +48,15 @@ class TooDeep(ValueError):
 
 
 class ReplicaKind(StrEnum):
-    """The software of a replica: vLLM with Weft's plugin, vLLM without it, another server, or
-    unknown. An unknown replica may be vLLM and is handled as vLLM without the plugin.
+    """The software of a replica: vLLM with Weft's plugin, vLLM without it, another server, a Weft
+    gateway, which gets no calls, or unknown. An unknown replica may be vLLM and is handled as vLLM
+    without the plugin.
     """
 
     WEFT = "weft"
     VLLM = "vllm"
     STOCK = "stock"
+    GATEWAY = "gateway"
     UNKNOWN = "unknown"
 
 

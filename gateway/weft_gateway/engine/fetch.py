@@ -7,6 +7,7 @@ not fill the memory, and a slow one must not block the task.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -56,15 +57,33 @@ class EngineClient:
         answer is unusable, and httpx.TimeoutException if it is not complete within `within_s`
         seconds.
         """
-        # A compressed answer has no size limit once it is decompressed.
-        headers = {"accept-encoding": "identity"}
+        headers = {}
         if replica.api_key:
             headers["authorization"] = f"Bearer {replica.api_key}"
         if self.secret and path.startswith(_OF_THE_PLUGIN):
             headers[SECRET_HEADER] = self.secret
-        request = self._client.stream(
-            method, f"{replica.url}{path}", headers=headers, json=message, timeout=within_s
+        return await self._send(
+            method, f"{replica.url}{path}", headers, message, within_s, max_bytes
         )
+
+    async def probe(self, url: str, within_s: float) -> Fetched:
+        """Request a URL of a server that is no replica yet, without credentials. Raises as
+        `fetch`.
+        """
+        return await self._send("GET", url, {}, None, within_s, MAX_BYTES)
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        message: Any,
+        within_s: float,
+        max_bytes: int,
+    ) -> Fetched:
+        # A compressed answer has no size limit once it is decompressed.
+        headers = {"accept-encoding": "identity", **headers}
+        request = self._client.stream(method, url, headers=headers, json=message, timeout=within_s)
         try:
             async with asyncio.timeout(within_s), request as answer:
                 if "content-encoding" in answer.headers:

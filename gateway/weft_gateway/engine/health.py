@@ -15,6 +15,7 @@ from weft_gateway.engine.described import (
     cache_room,
     cache_sizes,
     engine_costs,
+    is_gateway,
     models_of,
     owners,
     runs_plugin,
@@ -80,11 +81,13 @@ class HealthLoop:
         before = replica.circuit
         error, sure, gone = "health_check", True, False
         try:
-            status = (await self._get(replica, "/health")).status
+            status, body = await self._get(replica, "/health")
             # A server without /health answers 404 and is up.
             good = status < 500
             # vLLM answers 503 when its engine process has died. Other servers answer 503 when busy.
             gone = status == 503 and replica.kind in (ReplicaKind.WEFT, ReplicaKind.VLLM)
+            if self._is_gateway(replica, body):
+                good, error = False, "replica_is_gateway"
         except httpx.HTTPError as failure:
             good, error = False, f"health_check: {type(failure).__name__}"
             sure = not isinstance(failure, httpx.TimeoutException)
@@ -109,6 +112,23 @@ class HealthLoop:
         if before.alive and not replica.circuit.alive and replica.kind is ReplicaKind.STOCK:
             # It may be vLLM now, so calls must carry tenant salts until its kind is known.
             replica.kind = ReplicaKind.UNKNOWN
+
+    def _is_gateway(self, replica: Replica, body: bytes) -> bool:
+        """Whether a Weft gateway gave this answer of `/health`. A gateway that is a replica of
+        itself would send each call and each administrator's request to itself for ever.
+        """
+        found = is_gateway(body)
+        if found and replica.kind is not ReplicaKind.GATEWAY:
+            replica.kind = ReplicaKind.GATEWAY
+            log.error(
+                "replica %s at %s is a Weft gateway, not an engine: it gets no calls. Name the "
+                "engines behind it instead",
+                replica.name,
+                replica.upstream.authority,
+            )
+        elif not found and replica.kind is ReplicaKind.GATEWAY:
+            replica.kind = ReplicaKind.UNKNOWN
+        return found
 
     async def _learn(self, replica: Replica) -> None:
         """Learn models and kind. Values that cannot be learned now stay unchanged until the next

@@ -203,6 +203,12 @@ class Registry:
         serving = [replica for replica in able if replica.homes_until is None]
         return able if draining or not serving else serving
 
+    def serving(self) -> list[Replica]:
+        """Return the replicas that take calls of new programs: those that are alive and do not
+        drain.
+        """
+        return [r for r in self if r.circuit.alive and r.homes_until is None]
+
     def last_resort(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
         """Return the same as `views`, but count replicas that are alive as healthy. For a call that
         no healthy replica takes: the failures may be caused by the calls, and refusing all of them

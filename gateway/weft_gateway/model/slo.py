@@ -135,6 +135,7 @@ class CallBudget:
     Target:
       target_s: Unix time. left_s: until the target, at most 0 if it has passed.
       budget_s: for this call. late: the predicted path does not fit into `left_s`.
+      late_at_first: nor did it at the first call of the unit.
     Cost of this call, predicted:
       cost_s: of prefill_s and answer_s; 0 if unknown. p90_s: 90th percentile, 0 if unknown.
       fit_s: the cost without learned errors. tokens, tokens_p90: of the answer.
@@ -168,3 +169,4 @@ class CallBudget:
     remaining_p90: int = 0
     stated: bool = False
     kind: str = ""
+    late_at_first: bool = False

@@ -10,6 +10,7 @@ from weft_gateway.model.slo import CallBudget
 class Cause(StrEnum):
     """Why a call took longer than its budget."""
 
+    DEADLINE = "deadline"
     EARLIER_CALLS = "earlier calls"
     HELD = "held"
     QUEUE = "queue"
@@ -52,14 +53,19 @@ def fits_without(found: CallBudget, held_s: float) -> bool:
     return held_s > 0 and not is_late(found.left_s + held_s, found.path_s, 0, 0.0)
 
 
-def cause(
-    late: bool, queue_s: float, memory_s: float, prefill_over_s: float, answer_over_s: float
-) -> Cause:
-    """Return the main reason for a call over its budget. late: at sending, the target could not be
-    met any more. queue_s, memory_s: waits. The last two: seconds above the predictions.
+def cause_of_late(found: CallBudget, held_s: float) -> Cause:
+    """Return why the target could not be met any more when the call was sent. held_s: for which it
+    was held before.
     """
-    if late:
-        return Cause.EARLIER_CALLS
+    if fits_without(found, held_s):
+        return Cause.HELD
+    return Cause.DEADLINE if found.late_at_first else Cause.EARLIER_CALLS
+
+
+def cause(queue_s: float, memory_s: float, prefill_over_s: float, answer_over_s: float) -> Cause:
+    """Return the main reason for a call over its budget whose path had fitted. queue_s, memory_s:
+    waits. The last two: seconds above the predictions.
+    """
     parts = {
         Cause.QUEUE: queue_s,
         Cause.MEMORY: memory_s,

@@ -227,6 +227,18 @@ class Costs:
         usual = self._recent.typical(kind)
         return 0.0 if usual is None else usual.service_s
 
+    def speed(self, replica: str) -> tuple[float, float] | None:
+        """Return a replica's seconds per uncached prompt token, and per answer token of the usual
+        call by itself, mean over the models; None if unknown.
+        """
+        models = [""] if replica in self._engines else [m for m, r in self._calls if r == replica]
+        steps = [pace.steps for m in models if (pace := self._pace(m, replica)) is not None]
+        if not steps:
+            return None
+        usual, mean = self._recent.typical(ALL), _mean(steps)
+        context = 0.0 if usual is None else usual.prompt + usual.output / 2
+        return mean.prefill_token_s, mean.token_s(context)
+
     def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
         """Predict a call on the mean replica (equations 2 and 6)."""
         usual = self._recent.typical(kind)
@@ -307,17 +319,13 @@ class Costs:
         """Return `_means` of a model, None if no replica's costs are known."""
         if model not in self._means:
             paces = [self._pace(model, name) for name in self._replicas_of(model)]
-            known = [pace for pace in paces if pace is not None]
-            count = len(known)
-            self._means[model] = (
-                None
-                if not count
-                else (
-                    sum([pace.steps.prefill_token_s for pace in known]) / count,
-                    sum([pace.token_s for pace in known]) / count,
-                    sum([pace.steps.context_token_s for pace in known]) / count,
-                )
-            )
+            known = [
+                (pace.steps.prefill_token_s, pace.token_s, pace.steps.context_token_s)
+                for pace in paces
+                if pace is not None
+            ]
+            means = [sum(column) / len(known) for column in zip(*known, strict=True)]
+            self._means[model] = (means[0], means[1], means[2]) if known else None
         return self._means[model]
 
     def _replicas_of(self, model: str) -> Collection[str]:

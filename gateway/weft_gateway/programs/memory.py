@@ -212,13 +212,14 @@ class MemoryTable:
 
     async def check(self) -> Sequence[str]:
         """See ProcessTable."""
-        found = rules.inconsistencies(
+        calls = {(call.key, name): (call.replica, call.cost) for name, call in self._open.items()}
+        found = rules.miscounts(calls, self._in_flight, self._work)
+        found += [fault for row in self._programs.values() for fault in rules.violations(row)]
+        found += rules.differences(
             self._programs.values(),
-            {(call.key, name): (call.replica, call.cost) for name, call in self._open.items()},
-            self._in_flight,
-            self._work,
+            calls,
             {tenant: named.ids for tenant, named in self._named.items()},
-            {tenant: {*named.idle} for tenant, named in self._named.items() if named.idle},
+            {tenant: {*named.idle} for tenant, named in self._named.items()},
         )
         if self._activity.keys() != self._programs.keys():
             found.append("the activity index differs from the programs")

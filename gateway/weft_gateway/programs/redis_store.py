@@ -188,11 +188,6 @@ class RedisStore(RedisLink):
         async with self.reaching():
             return rows.counts(await self._homes([self.keys.home_counts, self.keys.homes]))
 
-    async def hash(self, key: bytes) -> dict[bytes, bytes]:
-        """All fields of a hash."""
-        async with self.reaching():
-            return cast("dict[bytes, bytes]", await cast(Any, self.redis.hgetall(key)))
-
     async def counts(self) -> ProgramCounts:
         """Read programs created and ended since the table was created, and those alive."""
         async with self.reaching(), self.redis.pipeline(transaction=True) as pipe:

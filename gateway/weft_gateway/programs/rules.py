@@ -215,44 +215,59 @@ def violations(program: Program) -> list[str]:
     return found
 
 
-def inconsistencies(
-    programs: Iterable[Program],
+def miscounts(
     calls: Mapping[tuple[ProgramKey, str], tuple[str, int]],
     in_flight: Mapping[str, int],
     work: Mapping[str, int],
-    named: Mapping[str, set[str]],
-    idle: Mapping[str, set[str]],
 ) -> list[str]:
-    """Return the violated invariants of all rows, and differences between the rows and a table's
-    indexes, as messages. calls: the replica and the predicted cost of each open call. in_flight:
-    calls by replica. work: their summed costs. named, idle: named programs by tenant, and those
-    without a call.
+    """Return differences between the open calls and their counts, as messages. calls: the replica
+    and the predicted cost of each open call. in_flight: calls by replica. work: their summed costs.
     """
     found: list[str] = []
-    threads: dict[tuple[ProgramKey, str], str] = {}
-    names: dict[str, set[str]] = {}
-    quiet: dict[str, set[str]] = {}
-    for program in programs:
-        found += violations(program)
-        threads |= {(program.key, thread.call): thread.replica for thread in program.threads}
-        if not program.ephemeral:
-            tenant, name = program.key
-            names.setdefault(tenant, set()).add(name)
-            if not program.threads:
-                quiet.setdefault(tenant, set()).add(name)
-    at = {name: replica for name, (replica, _) in calls.items()}
-    if at != threads:
-        differing = sorted(at.items() ^ threads.items())
-        found.append(f"open calls differ from threads: {differing}")
-    if in_flight != (counts := Counter(at.values())):
-        found.append(f"in flight {in_flight}, but open calls give {dict(counts)}")
     costs: Counter[str] = Counter()
     for replica, cost in calls.values():
         costs[replica] += cost
+    if in_flight != (counts := Counter(replica for replica, _ in calls.values())):
+        found.append(f"in flight {in_flight}, but open calls give {dict(counts)}")
     if work != (summed := {replica: cost for replica, cost in costs.items() if cost}):
         found.append(f"work {work}, but open calls give {summed}")
-    if named != names:
-        found.append("the lists of names differ from the programs that have one")
-    if idle != quiet:
-        found.append("the lists of idle programs differ from those without a call")
+    return found
+
+
+def differences(
+    programs: Iterable[Program],
+    calls: Mapping[tuple[ProgramKey, str], tuple[str, int]],
+    named: Mapping[str, set[str]],
+    idle: Mapping[str, set[str]],
+) -> list[str]:
+    """Return differences between the rows and a table's indexes: one message per call or program,
+    which changes when the program has another call. calls: as in `miscounts`. named, idle: named
+    programs by tenant, and those without a call.
+    """
+    threads: dict[tuple[ProgramKey, str], str] = {}
+    names: set[ProgramKey] = set()
+    quiet: set[ProgramKey] = set()
+    states: dict[ProgramKey, str] = {}
+    for program in programs:
+        threads |= {(program.key, thread.call): thread.replica for thread in program.threads}
+        if not program.ephemeral:
+            names.add(program.key)
+            states[program.key] = f"{program.calls} calls, {program.calls_closed} closed"
+            if not program.threads:
+                quiet.add(program.key)
+    at = {name: replica for name, (replica, _) in calls.items()}
+    found = [
+        f"open calls differ from threads: {one} is only among the open calls"
+        for one in sorted(at.items() - threads.items())
+    ]
+    found += [
+        f"open calls differ from threads: {one} is only among the threads"
+        for one in sorted(threads.items() - at.items())
+    ]
+    for what, index, known in (("names", named, names), ("idle programs", idle, quiet)):
+        listed = {ProgramKey(tenant, name) for tenant, ids in index.items() for name in ids}
+        found += [
+            f"{key}: the list of {what} and the row differ ({states.get(key, 'no row')})"
+            for key in sorted(listed ^ known)
+        ]
     return found

@@ -11,6 +11,7 @@ from weft_engine.wire import CallReport
 
 from weft_gateway.model import Outcome
 from weft_gateway.telemetry.aggregates import Counters, Histograms
+from weft_gateway.telemetry.replica_metrics import ReplicaMetrics
 from weft_gateway.telemetry.slo_report import SLACK_BOUNDS
 from weft_gateway.telemetry.tuning_metrics import TuningMetrics
 
@@ -171,6 +172,7 @@ class Metrics:
             registry=r,
         )
         self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)
+        self.replicas = ReplicaMetrics(r)
         self._add_slo()
         self.tuning = TuningMetrics(r)
         self._of_replicas = (

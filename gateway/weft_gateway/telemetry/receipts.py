@@ -14,7 +14,7 @@ from weft_engine.wire import CallContext, CallReport
 
 from weft_gateway.model import Decision, ProgramKey, ReplicaCost
 from weft_gateway.model.slo import CallBudget
-from weft_gateway.policies.budget import Cause, cause, fits_without
+from weft_gateway.policies.budget import cause, cause_of_late
 from weft_gateway.policies.fair_lru import FairLRU
 
 # Shorter waits have more decimals, and larger token counts are in thousands.
@@ -229,17 +229,16 @@ class Receipt:
         return self.overhead_s + self.held_s + (0.0 if self.context else self.memory_wait_s)
 
     def _cause(self, found: CallBudget, actual_s: float) -> str | None:
-        """Return why the call took longer than its budget, None if no engine has reported."""
+        """Return why the call took longer than its budget, None if unknown."""
         report = self.report
-        if found.late and fits_without(found, self.held_s):
-            return Cause.HELD
+        if found.late:
+            return cause_of_late(found, self.held_s)
         if report is None:
-            return Cause.EARLIER_CALLS if found.late else None
+            return None
         waiting_s = report.waiting_s
         prefill_s = max(self.first_byte_s - self._sent_s - waiting_s, 0.0)
         answer_s = max(actual_s - waiting_s - prefill_s, 0.0)
         return cause(
-            found.late,
             waiting_s - report.memory_wait_s,
             report.memory_wait_s,
             prefill_s - found.prefill_s,

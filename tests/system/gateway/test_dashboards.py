@@ -31,6 +31,18 @@ classes:
   quick: {deadline: 0.001ms}
 """
 
+# An engine that reports its costs, for the panels of its work and speed.
+COSTS = {
+    "step_s": 0.001, "weights_s": 0.01, "prefill_token_s": 1e-4, "decode_sequence_s": 1e-4,
+    "context_token_s": 0.0, "samples": 99, "relative_error": 0.02,
+}  # fmt: skip
+STATE = {
+    "weft": {},
+    "engines": [
+        {"costs": COSTS, "slots": 4, "step_tokens": 2048, "kv_blocks": 1000, "block_tokens": 16}
+    ],
+}
+
 
 @pytest.fixture(autouse=True)
 def downloaded() -> None:
@@ -104,7 +116,7 @@ async def test_every_panel_shows_series_and_every_rule_evaluates(
         for target in panel["targets"]
     ]
     async with (
-        engine() as stub,
+        engine(canned={"/weft/state": STATE}) as stub,
         weft(
             stub, slo_file=str(tmp_path / "slo.yaml"), balancer="work", tuning="slowdown"
         ) as gateway,

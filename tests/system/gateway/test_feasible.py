@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from weft_engine.wire import CallReport
 
@@ -79,7 +80,7 @@ async def test_program_that_cannot_meet_its_target_is_refused_at_its_first_call(
         fates = {hint["hint"]: hint["fate"] for hint in receipt["hints"]}
         assert fates == {"x-weft-slo": "applied as the class of the program"}
         text = (await gateway.client.get("/metrics")).text
-        assert 'weft_slo_programs_total{class="strict",outcome="refused"} 2.0' in text
+        assert 'weft_slo_programs_total{class="strict",outcome="refused"} 1.0' in text
         assert 'weft_slo_programs_total{class="strict",outcome="unended"} 0.0' in text
 
 
@@ -112,6 +113,50 @@ async def test_an_idle_replica_serves_a_program_from_time_to_time(
         monkeypatch.setattr("weft_gateway.calls.features.feasible._PROBE_S", 0.0)
         got = await gateway.call(body={"messages": MESSAGES}, headers=headers("strict", "b"))
         assert got.status_code == 200
+
+
+async def refused(gateway: Any) -> int:
+    rows = (await gateway.client.get("/weft/slo")).json()["classes"]
+    return int({row["class"]: row["refused"] for row in rows}.get("strict", 0))
+
+
+async def test_refused_program_counts_once_until_it_ends(
+    engine: Any, weft: Any, slo_file: str
+) -> None:
+    async with engine(script=slow(40.0)) as stub, weft(stub, slo_file=slo_file) as gateway:
+        await learn(gateway, stub)
+        for program in ("one", "two", "one", "two"):
+            await gateway.call(body={"messages": MESSAGES}, headers=headers("strict", program))
+        assert await refused(gateway) == 2
+        await gateway.client.delete("/v1/sessions/one")
+        await gateway.call(body={"messages": MESSAGES}, headers=headers("strict", "one"))
+        assert await refused(gateway) == 3
+
+
+@pytest.mark.parametrize("lineage", [True, False])
+async def test_retries_of_a_client_without_a_session_count_once(
+    lineage: bool, engine: Any, weft: Any, slo_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The client would wait for the seconds of Retry-After. It repeats a call that has to wait for
+    # others, but not one whose path alone is too long.
+    monkeypatch.setattr(openai.AsyncOpenAI, "_calculate_retry_timeout", lambda *_: 0.0)
+    monkeypatch.setattr("weft_gateway.calls.features.feasible.wait_s", lambda _: 60.0)
+    async with (
+        engine(script=slow(20.0)) as stub,
+        weft(stub, slo_file=slo_file, lineage=lineage) as gateway,
+        openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="k", max_retries=2) as client,
+    ):
+        await learn(gateway, stub)
+        for units in (1, 2):
+            with pytest.raises(openai.RateLimitError):
+                await client.chat.completions.create(
+                    model="tiny",
+                    messages=[{"role": "user", "content": f"Question {units}"}],
+                    extra_headers={"x-weft-slo": "strict"},
+                )
+            assert await refused(gateway) == units
+            text = (await gateway.client.get("/metrics")).text
+            assert f'weft_errors_total{{code="slo_infeasible"}} {3 * units}.0' in text
 
 
 async def test_anthropic_client_gets_its_own_form_of_the_refusal(

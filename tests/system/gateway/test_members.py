@@ -267,3 +267,20 @@ async def test_a_replica_that_dies_while_it_drains_is_safe_to_delete(
         found = await member(gateway, "r0")
         assert (found["homes"], found["healthy"], found["safe_to_delete"]) == (1, False, True)
         assert await served_by(gateway, "p") == "r1"
+
+
+async def test_health_is_no_replica_while_all_replicas_drain(engine: Any, weft: Any) -> None:
+    async with engine() as one, engine() as two, weft(one, two) as gateway:
+
+        async def answers() -> list[tuple[int, str]]:
+            found = [await gateway.client.get(path) for path in ("/health", "/ready")]
+            return [(got.status_code, got.json()["status"]) for got in found]
+
+        await post(gateway, "/r0/drain")
+        assert await answers() == [(200, "ok")] * 2
+        await post(gateway, "/r1/drain?force=true")
+        assert (await gateway.call()).status_code == 503
+        assert await answers() == [(503, "no_replica")] * 2
+        await post(gateway, "/r0/resume")
+        assert (await gateway.call()).status_code == 200
+        assert await answers() == [(200, "ok")] * 2

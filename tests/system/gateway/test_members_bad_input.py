@@ -58,6 +58,26 @@ async def test_a_wrong_replica_is_refused(body: bytes, why: str, weft: Any) -> N
         assert (await gateway.client.get("/weft/replicas")).json() == {"replicas": []}
 
 
+async def test_a_gateway_is_not_added(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as one, weft() as other:
+        # `other` has no replica, so its health is 503.
+        for url in (one.url, f"{one.url}/v1", other.url):
+            got = await one.client.post("/weft/replicas", json={"url": url})
+            assert code(got) == (400, "replica_is_gateway")
+        assert len((await one.client.get("/weft/replicas")).json()["replicas"]) == 1
+
+
+async def test_a_gateway_in_the_settings_gets_no_calls(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as one, weft(one.url) as two:
+        health = await two.client.get("/health")
+        (found,) = health.json()["replicas"]
+        assert (health.status_code, found["kind"]) == (503, "gateway")
+        assert found["last_error"] == "replica_is_gateway"
+        assert code(await two.call()) == (503, "no_replica")
+        state = (await two.client.get("/weft/state")).json()
+        assert state["replicas"] == {"r0": {"status": None, "error": "replica_is_gateway"}}
+
+
 @pytest.mark.parametrize(
     "body",
     [b'{"drain_s": -1}', b'{"drain_s": NaN}', b'{"drain_s": 1e999}', b'{"drain_s": "60"}',

@@ -202,14 +202,15 @@ async def test_class_per_call_and_a_passed_target(engine: Any, weft: Any, slo_fi
         await gateway.call(body={"messages": MESSAGES}, headers=headers)
         assert 19 < sent(stub)[0]["weft_budget"] < 20
     async with engine() as stub, weft(stub) as gateway:
-        late = {"x-session-id": "late", "x-weft-program-deadline-s": "0.001"}
+        late = {"x-session-id": "late", "x-weft-program-deadline-s": "0.000001"}
         for name in ("a", "b"):
             headers = {**late, "x-request-id": name}
             await gateway.call(body={"messages": MESSAGES}, headers=headers)
         assert sent(stub)[1]["weft_budget"] == 0.0
         assert sent(stub)[1]["weft_left"] < 0
-        found = (await receipt(gateway, "b", {}))["slo"]
-        assert (found["late"], found["cause"]) == (True, "earlier calls")
+        for name in ("a", "b"):
+            found = (await receipt(gateway, name, {}))["slo"]
+            assert (found["late"], found["cause"]) == (True, "deadline")
         await gateway.client.delete("/v1/sessions/late")
         assert await metrics(gateway) == ['weft_slo_programs_total{class="",outcome="late"} 1.0']
 

@@ -179,3 +179,27 @@ async def _failing(client: httpx.AsyncClient) -> Any:
 
 async def _recovered(client: httpx.AsyncClient) -> bool:
     return not await _failing(client)
+
+
+async def test_gateways_keep_an_alpha_that_redis_has_lost(
+    redis: RedisServer, weft: Any, engine: Any
+) -> None:
+    options = {"redis_url": redis.url, "balancer": "work"}
+    async with engine() as stub, weft(stub, **options) as left, weft(stub, **options) as right:
+
+        async def agree() -> bool:
+            states = [await tuning(each.client) for each in (left, right)]
+            return [state["values"]["alpha"] for state in states] == [1.0, 1.0]
+
+        await left.client.post("/weft/policy", json={"options": {"alpha": 1.0}})
+        await reached(agree, "both gateways use the alpha")
+        versions = {each.parts.tuning.values._version for each in (left, right)}
+        redis.kill()
+        redis.start()
+
+        async def restored() -> bool:
+            found = {each.parts.tuning.values._version for each in (left, right)}
+            return len(found) == 1 and found != versions
+
+        await reached(restored, "both gateways use the values that one has written back")
+        assert await agree()

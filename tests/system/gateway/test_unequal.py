@@ -69,6 +69,11 @@ async def test_costs_of_engines_place_calls_and_are_in_receipts(engine, weft):
             work = (await gateway.client.get("/weft/state")).json()["table"]["work"]
             assert work == table.work()
             assert work["r1"] == 3 * int(1e6 * costs["r1"]["cost_s"])
+            text = (await gateway.client.get("/metrics")).text
+            assert f'weft_replica_work_seconds{{replica="r1"}} {work["r1"] / 1e6}' in text
+            assert 'weft_replica_work_seconds{replica="r0"} 0.0' in text
+            assert f'weft_replica_prompt_token_seconds{{replica="r0"}} {SLOW}' in text
+            assert f'weft_replica_answer_token_seconds{{replica="r1"}} {0.001 + 100 * FAST}' in text
             hold.set()
             await asyncio.gather(*calls)
             assert table.work() == {}
@@ -114,3 +119,6 @@ async def test_calls_are_not_predicted_without_a_balancer_or_targets_that_need_i
         await gateway.call()
         assert (await place(gateway, await gateway.call()))["costs"] is None
         assert gateway.parts.budgets.costs.alone_s("tiny", 1000, 0, 10) == 0
+        text = (await gateway.client.get("/metrics")).text
+        assert 'weft_replica_healthy{replica="r0"} 1.0' in text
+        assert "weft_replica_work_seconds{" not in text

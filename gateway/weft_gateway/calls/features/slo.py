@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import time
+from typing import Final
 
 from weft_gateway.calls.budgets import Budgets, count_overruns
 from weft_gateway.calls.call import UNIDENTIFIED, Call
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.errors import ApiError
-from weft_gateway.model import Outcome, Program
+from weft_gateway.model import Outcome, Program, ProgramKey
 from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope, Slos
 from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
 from weft_gateway.policies.goals import asked_goal, begins_turn, calls_tools, refers_to_program
@@ -18,6 +20,10 @@ from weft_gateway.policies.misses import Miss, Overruns
 from weft_gateway.programs.rules import asked
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry.slo_tally import SloTally
+
+# The clients of OpenAI and Anthropic send it: how often they have sent this request before.
+_RETRY: Final = b"x-stainless-retry-count"
+_MAX_REFUSED: Final = 16_384
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +37,8 @@ class SloObserver(CallObserver):
     budgets: Budgets
     tally: SloTally
     _turns: bool = False
+    # Programs whose last call was refused: their retries are no new units.
+    _refused: OrderedDict[ProgramKey, None] = field(default_factory=OrderedDict, init=False)
 
     def __post_init__(self) -> None:
         self._turns = any(one.scope is Scope.TURN for one in self.slos.classes.values())
@@ -82,9 +90,15 @@ class SloObserver(CallObserver):
         if found is None or call.superseded:
             return
         if call.outcome is Outcome.REFUSED:
-            self.tally.count(found.slo, call.key.tenant, "refused", Miss.REFUSED)
+            if call.key not in self._refused and not _is_retry(call):
+                self.tally.count(found.slo, call.key.tenant, "refused", Miss.REFUSED)
+            if not call.identity.ephemeral:
+                self._refused[call.key] = None
+                if len(self._refused) > _MAX_REFUSED:
+                    self._refused.popitem(last=False)
             self.budgets.forget(call.key)
             return
+        self._refused.pop(call.key, None)
         self.budgets.follow(call)
         self.tally.slack(found.slo, call.key.tenant, found.budget_s - found.cost_s)
         good = call.outcome is Outcome.OK and call.good
@@ -105,11 +119,13 @@ class SloObserver(CallObserver):
                 self._ended(call.program, found.target_s, time(), None)
 
     def ended(self, call: Call) -> None:
-        """Count a unit of one call that the gateway refused. The calls of other units are usually
-        repeated.
+        """Count a unit of one call that the gateway refused, at its first attempt. The calls of
+        other units are usually repeated.
         """
         error = call.error
         if error is None or call.budget is not None or call.identity is UNIDENTIFIED:
+            return
+        if _is_retry(call):
             return
         if not isinstance(error, ApiError) or not (error.status == 429 or error.status >= 500):
             return
@@ -123,8 +139,11 @@ class SloObserver(CallObserver):
 
     def program_ended(self, program: Program | None, *, idle: bool = False) -> None:
         """Count a program that has ended. idle: it had no call for too long."""
-        goal = NO_GOAL if program is None else program.goal
-        if program is None or not goal.target_s or goal.scope is Scope.CALL:
+        if program is None:
+            return
+        self._refused.pop(program.key, None)
+        goal = program.goal
+        if not goal.target_s or goal.scope is Scope.CALL:
             return
         done = goal.scope is Scope.PROGRAM and not idle
         cause = None if done else Miss.GIVEN_UP
@@ -164,3 +183,8 @@ class SloObserver(CallObserver):
 def _ends_turns(call: Call) -> bool:
     found = call.budget
     return found is not None and found.scope is Scope.TURN and call.endpoint.is_text
+
+
+def _is_retry(call: Call) -> bool:
+    """Whether the client says that it has sent the call before."""
+    return any(name == _RETRY and value.strip(b"0").isdigit() for name, value in call.headers)

@@ -319,6 +319,30 @@ def test_upper_forecast_follows_the_errors_of_the_stage() -> None:
     assert found.p90_s == pytest.approx(2.0, rel=0.2)
 
 
+@pytest.mark.parametrize(("first_s", "never"), [(59.0, False), (61.0, True)])
+def test_later_calls_know_whether_the_path_fitted_at_the_first_one(
+    first_s: float, never: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets, lates = Budgets(), []
+    for number, passed_s in enumerate((first_s, 62.0)):
+        clock(monkeypatch, passed_s)
+        one = call(path_calls=number)
+        budgets.opened(one)
+        one.budget = found = budgets.of(one)
+        assert found is not None
+        lates.append((found.late, found.late_at_first))
+        budgets.follow(one)
+    assert lates == [(never, never), (True, never)]
+
+
+def test_a_calls_own_deadline_has_no_earlier_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, 3.0)
+    one = call(path_calls=1, goal=Goal("step", Scope.CALL, 2.0, NOW_S))
+    found = Budgets().of(one)
+    assert found is not None
+    assert (found.late, found.late_at_first) == (True, True)
+
+
 def test_time_between_calls_is_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     budgets = Budgets()
     for position, passed_s in enumerate((0.0, 30.0)):

@@ -17,6 +17,7 @@ from weft_gateway.engine.described import (
     costs_of_replica,
     engine_costs,
     engine_requests,
+    is_gateway,
     models_of,
     owners,
     runs_plugin,
@@ -249,3 +250,19 @@ def test_malformed_step_costs_are_ignored(state: object) -> None:
 def test_any_state_is_read(state: object) -> None:
     engine_costs({"engines": [state, {"costs": state}]})
     engine_costs({"engines": state})
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b'{"status":"ok","table":{"state":"ok"},"replicas":[]}', True),
+        (b"", False),
+        (b"OK", False),
+        (b"{", False),
+        (b"[]", False),
+        (b'{"status":"ok"}', False),
+        (b'{"table":7,"replicas":7}', False),
+    ],
+)
+def test_a_gateway_is_recognised_by_its_health(body: bytes, found: bool) -> None:
+    assert is_gateway(body) is found

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -384,3 +385,16 @@ async def test_step_costs_are_read_until_they_are_known() -> None:
     replica = await checked(router, rounds=5)
     assert replica.costs == EngineCosts(StepCosts(0.5, 0.5, 0.5, 0.5, 0.5, together=8), 160)
     assert states.call_count == 3
+
+
+@pytest.mark.parametrize("engine_follows", [False, True])
+async def test_a_gateway_gets_no_calls(engine_follows: bool, caplog: Any) -> None:
+    router = engine()
+    gateway = httpx.Response(503, json={"table": {"state": "ok"}, "replicas": []})
+    last = httpx.Response(200) if engine_follows else gateway
+    router.get(f"{URL}/health").side_effect = [gateway, gateway, last]
+    replica = await checked(router, rounds=3)
+    assert replica.circuit.alive == replica.circuit.healthy == engine_follows
+    assert replica.kind is (ReplicaKind.WEFT if engine_follows else ReplicaKind.GATEWAY)
+    said = [r.levelname for r in caplog.records if "is a Weft gateway" in r.message]
+    assert said == ["ERROR"]

@@ -191,3 +191,19 @@ def test_half_and_nine_tenths_of_the_costs_are_within_their_quantiles(seed: int)
         costs.learn("m", replica, kind, prompt, cached, output, service_s, 1, found.fit_s)
     assert 0.45 <= p50 / seen <= 0.55
     assert 0.87 <= p90 / seen <= 0.93
+
+
+def test_speed_is_that_of_the_engine_or_of_the_calls_of_all_models() -> None:
+    calls = [("r", "k", 1000, 0, n, 1.0 + 0.01 * n) for n in (10, 20, 30, 40)]
+    costs = learned(*calls)
+    for n in (10, 20, 30, 40):
+        costs.learn("other", "r", "k", 1000, 0, n, 3.0 + 0.03 * n)
+    assert costs.speed("r") == pytest.approx((0.002, 0.02))
+    assert costs.speed("unknown") is None
+    costs.set_engine("r", EngineCosts(A100))
+    # The usual call has a prompt of 1,000 tokens and an answer of 20 to 30.
+    prompt_s, answer_s = costs.speed("r") or (0.0, 0.0)
+    assert prompt_s == A100.prefill_token_s
+    assert answer_s == pytest.approx(A100.token_s(1012.5), rel=1e-3)
+    costs.forget("r")
+    assert costs.speed("r") is None

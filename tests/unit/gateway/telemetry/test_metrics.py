@@ -52,3 +52,17 @@ def test_a_removed_replica_has_no_series() -> None:
     metrics.bind("chat", "r0").outcomes["ok"].inc()
     text = metrics.render().decode()
     assert 'weft_calls_total{endpoint="chat",outcome="ok",replica="r0"} 1.0' in text
+
+
+def test_replicas_have_a_speed_only_while_their_costs_are_known() -> None:
+    metrics = Metrics()
+    metrics.replicas.show({"r0": (0.0001, 0.01), "r1": (0.0, 0.02)}, {"r0": 1_500_000})
+    text = metrics.render().decode()
+    assert 'weft_replica_work_seconds{replica="r0"} 1.5' in text
+    assert 'weft_replica_work_seconds{replica="r1"} 0.0' in text
+    assert 'weft_replica_prompt_token_seconds{replica="r0"} 0.0001' in text
+    assert 'weft_replica_answer_token_seconds{replica="r1"} 0.02' in text
+    metrics.replicas.show({"r1": (0.0, 0.02)}, {"r0": 1_500_000})
+    text = metrics.render().decode()
+    assert 'replica="r0"' not in text
+    assert text.count('replica="r1"') == 3

@@ -188,11 +188,16 @@ def test_call_over_its_budget_shows_the_cause(report, first_byte_s, cause):
     assert answered(report, first_byte_s=first_byte_s)["cause"] == cause
 
 
-def test_call_within_its_budget_has_no_cause_and_a_late_one_has_earlier_calls():
+def test_call_within_its_budget_has_no_cause():
     report = CallReport("c", waiting_s=27.0)
     assert answered(report, replace(BUDGET, budget_s=30.0))["cause"] is None
-    assert answered(report, replace(BUDGET, late=True))["cause"] == "earlier calls"
-    assert answered(None, replace(BUDGET, late=True))["cause"] == "earlier calls"
+
+
+@pytest.mark.parametrize("report", [None, CallReport("c", waiting_s=27.0)])
+def test_cause_of_a_late_call_is_the_deadline_if_the_path_did_not_fit_at_the_first_one(report):
+    late = replace(BUDGET, late=True)
+    assert answered(report, late)["cause"] == "earlier calls"
+    assert answered(report, replace(late, late_at_first=True))["cause"] == "deadline"
 
 
 def test_hold_is_no_part_of_the_actual_time_and_the_cause_if_the_path_had_fitted_without_it():
@@ -204,3 +209,7 @@ def test_hold_is_no_part_of_the_actual_time_and_the_cause_if_the_path_had_fitted
     assert (slo["held_s"], slo["actual_s"], slo["cause"]) == (4.0, 30.0, "held")
     one.held_s = 0.5
     assert one.to_json()["slo"]["cause"] == "earlier calls"
+    one.budget = replace(one.budget, late_at_first=True)
+    assert one.to_json()["slo"]["cause"] == "deadline"
+    one.held_s = 4.0
+    assert one.to_json()["slo"]["cause"] == "held"
