@@ -13,8 +13,8 @@ from weft_bench.studies.show import Shown, each, mean, over, table
 from weft_bench.virtual.clients import Client
 
 _SCENE: Final[Mapping[str, Setting]] = {"trace": "text2sql-3", "pool": "hetero-1", "rate": 0.5}
-# With a prefix cache and without, as in `hexgen-limit`.
-_SCALES: Final[Mapping[bool, float]] = {True: 4.0, False: 8.0}
+# With a prefix cache and without: those of `hexgen-limit`, and a tighter one.
+_SCALES: Final[Mapping[bool, tuple[float, ...]]] = {True: (3.0, 4.0), False: (8.0,)}
 _WHOLE: Final = OURS
 _NO_FORECAST: Final = f"{OURS}, no later call expected"
 _REFUSES: Final = f"{OURS}, refuses"
@@ -24,7 +24,8 @@ _PARTS: Final = (_WHOLE, _NO_FORECAST, _REFUSES)
 def _cells(quick: bool) -> Sequence[Cell]:
     return [
         cell
-        for cache, scale in _SCALES.items()
+        for cache, scales in _SCALES.items()
+        for scale in scales
         for part in _PARTS
         for cell in cells(
             SEEDS, part=part, cache=cache, scale=scale, queries=30 if quick else 100, **_SCENE
@@ -61,24 +62,24 @@ def _tables(found: Measured) -> Sequence[Table]:
 def _goals(found: Measured) -> Sequence[Goal]:
     """Return the goals that forecasts and admission help."""
     goals = []
-    for cache, at in each(found, "cache"):
+    for scene, at in each(found, "cache", "scale"):
         whole = at.where(part=_WHOLE)
         for name, better, worse in (
             ("forecasts", whole, at.where(part=_NO_FORECAST)),
             ("refusals", at.where(part=_REFUSES), whole),
         ):
-            what = f"attainment with {name} over that without, prefix cache {cache}:"
+            what = f"{scene} (cache, scale): attainment with {name} over that without:"
             goals.append(Goal(what, better.ratio("attained", worse), 1.0, less=False))
     return goals
 
 
 def _headline(found: Measured) -> Headline:
     scores = []
-    for cache, at in each(found, "cache"):
+    for scene, at in each(found, "cache", "scale"):
         whole = at.where(part=_WHOLE)
         without, refuses = at.where(part=_NO_FORECAST), at.where(part=_REFUSES)
-        scores.append(more(f"{cache} (cache): forecasts", whole.ratio("attained", without)))
-        scores.append(more(f"{cache} (cache): refusals", refuses.ratio("attained", whole)))
+        scores.append(more(f"{scene} (cache, scale): forecasts", whole.ratio("attained", without)))
+        scores.append(more(f"{scene} (cache, scale): refusals", refuses.ratio("attained", whole)))
     return Headline("attainment with a part over that without; more is better", scores, rival=False)
 
 
