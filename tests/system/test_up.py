@@ -252,7 +252,8 @@ def test_the_printed_commands_work(start):
 def test_attached_engines_are_used_and_outlive_the_gateway(start):
     engines = start()
     pids = engines.ready()
-    url = engines.url
+    names = [one["name"] for one in httpx.get(f"{engines.url}/health").json()["replicas"]]
+    url = f"http://{names[0]}"
     up = start(url)
     up.until_output("Ctrl-C stops everything.")
     assert "replicas" not in up.line("Ready after")
@@ -261,6 +262,14 @@ def test_attached_engines_are_used_and_outlive_the_gateway(start):
     assert up.wait() == 0
     assert all(map(alive, pids))
     assert httpx.get(f"{url}/health").status_code == 200
+
+
+def test_an_attached_gateway_is_an_error(start):
+    gateway = start()
+    gateway.ready()
+    up = start(gateway.url)
+    assert up.wait() == 2
+    assert f"--attach {gateway.url}: is a gateway of Weft; name its engines" in up.output
 
 
 def test_a_missing_attached_engine_is_an_error(start):

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 import httpx
 from rich.console import Console
+from weft_gateway.engine.described import is_gateway
 
 from weft_deploy.local import plan, usage
 from weft_deploy.local.children import Child, Children
@@ -121,12 +122,16 @@ def _refuse(error: Exception) -> int:
 
 
 def _check_attached(urls: Sequence[str]) -> None:
-    """Raise OptionError for an engine that sends no HTTP response. Any status is accepted."""
+    """Raise OptionError for an engine that sends no HTTP response, and for a gateway. Any status is
+    accepted.
+    """
     for url in urls:
         try:
-            httpx.get(f"{url}/health", timeout=10.0, trust_env=False)
+            answer = httpx.get(f"{url}/health", timeout=10.0, trust_env=False)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise OptionError(f"--attach {url}: the engine does not answer ({error})") from None
+        if is_gateway(answer.content):
+            raise OptionError(f"--attach {url}: is a gateway of Weft; name its engines")
 
 
 def _check_redis(url: str, name: str) -> None:
