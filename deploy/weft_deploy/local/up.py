@@ -15,7 +15,6 @@ from typing import Final, NoReturn
 
 import httpx
 from rich.console import Console
-from weft_gateway.engine.described import is_gateway
 
 from weft_deploy.local import plan, usage
 from weft_deploy.local.children import Child, Children
@@ -130,8 +129,17 @@ def _check_attached(urls: Sequence[str]) -> None:
             answer = httpx.get(f"{url}/health", timeout=10.0, trust_env=False)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise OptionError(f"--attach {url}: the engine does not answer ({error})") from None
-        if is_gateway(answer.content):
+        if _is_gateway(answer):
             raise OptionError(f"--attach {url}: is a gateway of Weft; name its engines")
+
+
+def _is_gateway(answer: httpx.Response) -> bool:
+    """Whether an answer of `/health` comes from a gateway, by what the gateway's own check uses."""
+    try:
+        found = answer.json()
+    except ValueError:
+        return False
+    return isinstance(found, dict) and {"table", "replicas"} <= found.keys()
 
 
 def _check_redis(url: str, name: str) -> None:
