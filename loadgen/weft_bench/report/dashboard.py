@@ -65,7 +65,7 @@ def draw(board: Mapping[str, Any], url: str, minutes: float, out: Path) -> dict[
     rows = -(-len(panels) // _COLUMNS)
     figure = Figure(figsize=(7 * _COLUMNS, 2.6 * rows), layout="constrained")
     figure.suptitle(board["title"])
-    places = figure.subplots(rows, _COLUMNS, squeeze=False).flat
+    places = list(figure.subplots(rows, _COLUMNS, squeeze=False).flat)
     drawn = {}
     with httpx.Client(base_url=url, trust_env=False) as api:
         for place, panel in zip(places, panels, strict=False):
@@ -83,7 +83,7 @@ def draw(board: Mapping[str, Any], url: str, minutes: float, out: Path) -> dict[
             if found:
                 place.legend(fontsize=6, ncols=3, loc="best")
             drawn[panel["title"]] = len(found)
-    for place in list(places):
+    for place in places[len(panels) :]:
         place.set_axis_off()
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=90)
