@@ -66,8 +66,8 @@ class Caller(Protocol):
     """Makes LLM calls."""
 
     async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
-        """Make a call. refused: called if the server refuses it for now (429). Raises
-        CallFailed.
+        """Make a call. refused: called if the server takes no call now (429, 503, or no
+        connection). Raises CallFailed.
         """
         ...
 
