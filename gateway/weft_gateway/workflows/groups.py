@@ -157,9 +157,18 @@ class Grouped:
         return self._rows[row].turn
 
     def replica(self, operator: str, row: int) -> str:
-        """Return the replica of a call, `ANY` if no replica serves its model."""
+        """Return the replica of a call, `ANY` if no replica serves its model. Also `ANY` while a
+        replica has no row: calls of one row run at once, and prefixes that are computed twice take
+        less time than calls that wait beside an idle replica.
+        """
         number = self._pool.get(operator)
-        return ANY if number is None else self._rows[row].homes[number]
+        if number is None:
+            return ANY
+        pool = self._pools[number]
+        # A call for any replica may go to those with other models, too.
+        if len(pool) == len(self._windows) and not all(self._open[name] for name in pool):
+            return ANY
+        return self._rows[row].homes[number]
 
     def _home(self, number: int, known: _Group | None) -> str:
         """Return the window of a row within a pool. known: the group that it follows."""

@@ -57,9 +57,11 @@ class Windows:
         The heap is its own, that for any replica, or else the longest of a full window whose owner
         would end its last entry later, because an idle replica helps no plan. It takes that entry,
         which is one of the latest turns: the owner is busy with the first ones, and has their
-        prefixes.
+        prefixes. Calls for any replica go to the fastest one, taking its calls into account.
         """
-        for name, window in self._windows.items():
+        names = sorted(self._windows, key=self._pace) if self._any.waiting else self._windows
+        for name in names:
+            window = self._windows[name]
             if window.in_flight >= window.slots:
                 continue
             if window.waiting or self._any.waiting:
@@ -76,6 +78,13 @@ class Windows:
             longest = max(full, key=len, default=[])
             if longest:
                 yield name, longest, True
+
+    def _pace(self, name: str) -> float:
+        """Return the relative time of a call at a window. A full replica takes twice as long for a
+        step as one that only reads the weights.
+        """
+        window = self._windows[name]
+        return (1 + window.in_flight / max(1, window.slots)) / self._speeds.get(name, 1.0)
 
     def _ends_sooner(self, name: str, owner: str) -> bool:
         """Whether a window with a free slot ends the last waiting call of a full one first. It does

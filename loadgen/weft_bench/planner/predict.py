@@ -3,6 +3,8 @@
 Each replica runs the queued calls of the lowest turns, as many as its slots and its cache hold. All
 running calls get one token a step. A step's time follows the replica's costs; prefill delays the
 step beyond the time that reading the weights hides. Whole path pieces are cached and evicted.
+Answers vary as their operators' do: calls of equal length would end together, and a replica would
+serve one operator after another.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import exp, inf
+from statistics import NormalDist
+from typing import Final
 
 from weft_gateway.workflows.costs import Replica
 
@@ -18,6 +22,10 @@ from weft_bench.planner.problem import Operation, Rows
 
 # The replica's number and the turn of an operator in a row.
 Turn = Callable[[int, int], tuple[int, int]]
+
+# Quantiles of the normal distribution, in an order in which neighbours are far apart. The first one
+# is the median.
+_DRAWS: Final = tuple(NormalDist().inv_cdf(((32 + 25 * n) % 64 + 0.5) / 64) for n in range(64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +193,8 @@ def _fill(engine: _Engine, found: Sequence[Operation], rows: Rows) -> None:
         task = engine.queue[0][1]
         row, number = divmod(task // 16, count)
         one = found[number]
-        size = round(one.prompt + one.answer)
+        answer = one.answer * exp(one.spread * (_DRAWS[task // 16 % 64] - one.spread / 2))
+        size = round(one.prompt + answer)
         if engine.running and engine.held + size > room:
             break
         heapq.heappop(engine.queue)
@@ -201,7 +210,7 @@ def _fill(engine: _Engine, found: Sequence[Operation], rows: Rows) -> None:
         engine.prompt += one.prompt
         started += one.prompt - hit
         engine.held += size
-        heapq.heappush(engine.running, (engine.steps + one.answer, task, size))
+        heapq.heappush(engine.running, (engine.steps + answer, task, size))
     engine.pace()
     if started:
         hidden_s = max(0.0, steps.weights_s - len(engine.running) * steps.decode_s)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, log
+from statistics import NormalDist
 from typing import Final
 
 from weft_gateway.workflows.calls import PlannedCall
@@ -19,6 +20,8 @@ from weft_bench.planner.radix import Node, RadixTree
 _COPIES: Final = 8
 # Places where a prompt can begin to vary, at most, within a node.
 _PARTS: Final = 1024
+# Standard deviations from the mean to the 90th percentile.
+_HIGH: Final = NormalDist().inv_cdf(0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An operator of the batch. path: the pieces of its prompt. trail: the pieces that an answer
-    adds to the cache. needs: numbers of operators. copies: calls in one row.
+    adds to the cache. spread: standard deviation of the answer's logarithm. needs: numbers of
+    operators. copies: calls in one row.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Operation:
     trail: tuple[Piece, ...]
     prompt: int
     answer: float
+    spread: float
     needs: tuple[int, ...]
     copies: int
 
@@ -63,7 +68,10 @@ def operations(calls: Sequence[PlannedCall], tree: RadixTree) -> tuple[Operation
         copies = max(1, min(_COPIES, ceil(call.per_row)))
         answer = call.answer * call.per_row / copies
         needs = tuple(place[need] for need in call.needs)
-        found.append(Operation(call.name, call.model, path, trail, leaf.end, answer, needs, copies))
+        spread = log(max(1.0, call.answer_high / call.answer)) / _HIGH if call.answer else 0.0
+        found.append(
+            Operation(call.name, call.model, path, trail, leaf.end, answer, spread, needs, copies)
+        )
     return tuple(found)
 
 

@@ -10,8 +10,8 @@ from weft_bench.studies.cells import Cell, Estimate, Measured, Values, cells
 from weft_bench.studies.experiment import SIMULATION, Experiment, Goal, Headline, Table, less
 from weft_bench.studies.show import each, mean, over, pooled, table
 
-_OURS: Final = "weft"
-_RUN: Final = "weft run"
+OURS: Final = "weft run"
+PLANNER: Final = "weft"
 # Helium's rows divided by the scale of the engines. The trading workflow has Figure 7's largest
 # batch; TAT-QA has fewer rows than the paper's 600 and 1,200, to keep the runs short.
 _ROWS: Final[Mapping[str, int]] = {
@@ -24,74 +24,80 @@ _ROWS: Final[Mapping[str, int]] = {
     "parallel": 13,
     "trading": 10,
 }
-_SYSTEMS: Final = ("operator-wise", "random", "parrot", "kvflow", "helium", _OURS)
-# Only the order and the placement: nothing is sent ahead.
+_RIVALS: Final = ("operator-wise", "langgraph", "random", "parrot", "kvflow", "helium")
+_SYSTEMS: Final = (*_RIVALS, PLANNER, OURS)
+# Only the order and the placement: nothing is sent ahead, and no call is merged.
 _SCHEDULES: Final = (
     "query-wise", "operator-wise", "random", "longest prefix", "helium, schedule only",
-    "weft, schedule only",
-)  # fmt: skip
-_PARTS: Final = (
-    _OURS, "even slices", "no rows", "no order", "no window", "prefixes first",
-    "weft, schedule only", _RUN,
+    "weft, schedule only", "weft run, no rewrites",
 )  # fmt: skip
 _SEEDS: Final = 3
 # The constants of the planner were fixed with other seeds.
-_FIRST_SEED: Final = 100
-_CODE: Final = (
+FIRST_SEED: Final = 100
+CODE: Final = (
     *SIMULATION,
     "gateway/weft_gateway/workflows",
     "loadgen/weft_bench/planner",
     "loadgen/weft_bench/workflows",
 )
-_PLANNER: Final = (
-    "weft is the planner, which is a part of the bench; weft run has a simpler plan (helium-t3)"
-)
-_NOTES: Final = (
+NOTES: Final = (
     "engines are an eighth of an A100's in slots, cache, tokens and fixed time of a step, "
     "and batches an eighth of the paper's: times are an eighth, ratios are kept, and static "
     "prefixes weigh eight times as much in the cache",
-    "lengths of prompts and answers are assumed, because the paper publishes none; answers vary "
-    "around the mean, which planners know exactly",
-    "random is LangGraph without its barrier between the steps of a row: a call is sent as soon as "
-    "its inputs are there",
+    "prompts, agents, rounds and roles are those of the authors' code (mlsys-io/helium_demo); "
+    "lengths of data and answers are assumed, because they are not published; answers vary around "
+    "the mean, which planners know exactly",
+    "14 experts on MMLU have 7 roles and 8 traders 4 prompts in the authors' code, so equal calls "
+    "occur in each row. helium, weft and weft run make them once (weft_gateway.workflows.rewrite); "
+    "the fundamentals analyst reads what it read on the day before, and they have its answers",
+    "langgraph runs a row step by step; random is the same without the barrier between the steps: "
+    "a call is sent as soon as its inputs are there",
     "longest prefix first knows the calls that it sent, not the engine's cache; Parrot and KVFlow "
     "are their dispatch rules on the same engine, without their engines. Parrot sends all calls "
     "that begin with the same text to one engine, and may leave the other one idle",
     "the time of planning is not contained: see helium-11",
+    "weft run is the machine and the plan of that command, which knows speeds, but no lengths; "
+    "weft is the planner, which is a part of the bench",
 )
 
 
 def measure(cell: Cell) -> Values:
-    """Return the figures of a cell with the settings `shape`, `rows`, `system` and `slow`.
+    """Return the figures of a cell with the settings `shape`, `rows`, `system`, `slow` and `graph`.
 
-    slow: factor on the second engine's costs. seconds: of the batch. predicted: over the actual
-    seconds, for plans. Raises the errors of `play`.
+    slow: factor on the second engine's costs. graph: `own` for a batch after the rewrites of the
+    system, `written` for none. calls: that the engines get. seconds: of the batch. predicted: over
+    the actual seconds, for plans. Raises the errors of `play`.
     """
-    from weft_bench.workflows.parts import dispatcher
+    from weft_bench.workflows.parts import batch_for, dispatcher
     from weft_bench.workflows.shapes import SHAPES
     from weft_bench.workflows.systems import Scene, engines
 
-    batch = SHAPES[cell.text("shape")](int(cell.number("rows")))
+    system = cell.text("system")
+    written = SHAPES[cell.text("shape")](int(cell.number("rows")))
+    batch = written if cell.text("graph") == "written" else batch_for(written, system)
     shapes = engines(slow=(1.0, cell.number("slow")))
-    scene = Scene(batch, shapes, _FIRST_SEED + cell.seed)
-    found = scene.run(dispatcher(scene, cell.text("system")))
+    scene = Scene(batch, shapes, FIRST_SEED + cell.seed)
+    found = scene.run(dispatcher(scene, system))
     values = {
         "seconds": found.seconds,
+        "calls": len(scene.tasks),
         "hit_rate": found.hit_rate,
         "computed": found.fresh_tokens,
         "preemptions": found.preemptions,
     }
-    if cell.text("system") == _OURS:
+    if system == PLANNER:
         values["predicted"] = scene.planned().seconds / found.seconds
     return values
 
 
-def _cells(
+def batches(
     shapes: Sequence[str],
     systems: Sequence[str],
     rows: int = 0,
     slow: float = 1.0,
+    graph: str = "own",
 ) -> Sequence[Cell]:
+    """Return the cells of these workflows and systems. rows: 0 for those of the paper."""
     return [
         cell
         for shape in shapes
@@ -102,14 +108,9 @@ def _cells(
             rows=rows or _ROWS[shape],
             system=system,
             slow=slow,
+            graph=graph,
         )
     ]
-
-
-def _part_cells(quick: bool) -> Sequence[Cell]:
-    shapes = ("reflect",) if quick else ("map-reduce", "reflect", "trading")
-    parts = (_OURS, "even slices") if quick else _PARTS
-    return [cell for slow in (1.0, 2.0) for cell in _cells(shapes, parts, 12 if quick else 0, slow)]
 
 
 def _table(found: Measured, title: str, base: str) -> Table:
@@ -117,6 +118,7 @@ def _table(found: Measured, title: str, base: str) -> Table:
         "s": mean("seconds"),
         f"over {base}'s": over("seconds", system=base),
         "hit rate": mean("hit_rate"),
+        "calls": mean("calls"),
         "prompt tokens computed": mean("computed"),
     }
     return table(found, title, {"workflow": "shape", "system": "system"}, columns)
@@ -140,7 +142,7 @@ def _goals(found: Measured) -> Sequence[Goal]:
     """
     if not found:
         return []
-    ours = pooled(found.where(system=_OURS), "seconds")
+    ours = pooled(found.where(system=OURS), "seconds")
     off = [
         abs(log(values["predicted"])) for values in found.values.values() if "predicted" in values
     ]
@@ -151,7 +153,7 @@ def _goals(found: Measured) -> Sequence[Goal]:
                 ours.ratio("seconds", pooled(found.where(system=rival), "seconds")),
                 limit,
             )
-            for rival, limit in (("random", 1 / 1.8), ("helium", 1 / 1.15))
+            for rival, limit in (("langgraph", 1 / 1.8), ("random", 1 / 1.8), ("helium", 1 / 1.15))
         ),
         *_reproduced(found),
         Goal("greatest distance of a prediction, as a ratio:", _exact(exp(max(off))), 1.15),
@@ -161,7 +163,7 @@ def _goals(found: Measured) -> Sequence[Goal]:
 # Latency relative to Helium in its Table 2: the least and the greatest of its workflows.
 _PUBLISHED: Final = {
     "operator-wise": (1.02, 1.58),
-    "random": (1.09, 1.83),
+    "langgraph": (1.09, 1.83),
     "parrot": (1.02, 2.21),
     "kvflow": (1.14, 1.56),
 }
@@ -185,7 +187,7 @@ def _exact(value: float) -> Estimate:
 
 def _predictions(found: Measured) -> Table:
     rows = [
-        (shape, str(at.where(system=_OURS).estimate("predicted")))
+        (shape, str(at.where(system=PLANNER).estimate("predicted")))
         for shape, at in each(found, "shape")
     ]
     return Table("predicted over actual time of the plan", ("workflow", "ratio"), rows)
@@ -198,22 +200,25 @@ TABLE_2: Final = Experiment(
     published="latency relative to Helium, average: vLLM query by query 66.27, operator by "
     "operator 1.25, LangGraph 1.28, Parrot 1.44, KVFlow 1.32",
     cells=lambda quick: (
-        _cells(("reflect",), ("random", "helium", _OURS), rows=24)
+        batches(("reflect",), ("langgraph", "random", "helium", PLANNER, OURS), rows=24)
         if quick
-        else _cells(tuple(_ROWS), _SYSTEMS)
+        else batches(tuple(_ROWS), _SYSTEMS)
     ),
     measure=measure,
     tables=lambda found: (
-        [_table(found, "time of a batch", _OURS), _predictions(found)] if found else []
+        [_table(found, "time of a batch", OURS), _predictions(found)] if found else []
     ),
-    notes=(*_NOTES, _PLANNER),
+    notes=NOTES,
     headline=lambda found: _headline(
-        found, _OURS, ("random", "helium"), "time of a batch over the other's; less is better"
+        found,
+        OURS,
+        ("langgraph", "random", "helium"),
+        "time of a batch over the other's; less is better",
     ),
     goals=_goals,
-    code=_CODE,
+    code=CODE,
     order="fcfs",
-    first_seed=_FIRST_SEED,
+    first_seed=FIRST_SEED,
 )
 
 TABLE_4: Final = Experiment(
@@ -222,18 +227,19 @@ TABLE_4: Final = Experiment(
     source="Helium, Table 4",
     published="query-wise 658.54 s with 42.3% hits, operator-wise 419.03 and 40.8, random 193.54 "
     "and 37.1, longest prefix first 188.93 and 37.9, Helium 149.76 and 56.5",
-    cells=lambda quick: _cells(
+    cells=lambda quick: batches(
         ("trading",),
-        ("random", *_SCHEDULES[-2:]) if quick else _SCHEDULES,
+        ("random", *_SCHEDULES[-3:]) if quick else _SCHEDULES,
         rows=2 if quick else 0,
+        graph="written",
     ),
     measure=measure,
     tables=lambda found: [_table(found, "time of a batch", _SCHEDULES[-1])] if found else [],
-    notes=(*_NOTES, _PLANNER),
+    notes=NOTES,
     headline=lambda found: _headline(
         found,
         _SCHEDULES[-1],
-        ("random", "longest prefix", "helium, schedule only"),
+        ("random", "longest prefix", *_SCHEDULES[-3:-1]),
         "time of a batch over the other's; less is better",
     ),
     goals=lambda found: (
@@ -241,39 +247,10 @@ TABLE_4: Final = Experiment(
         if found
         else []
     ),
-    code=_CODE,
+    code=CODE,
     order="fcfs",
-    first_seed=_FIRST_SEED,
+    first_seed=FIRST_SEED,
 )
-
-
-def _part_tables(found: Measured) -> Sequence[Table]:
-    if not found:
-        return []
-    down = {"engine 2": "slow", "workflow": "shape", "planner": "system"}
-    columns = {
-        "s": mean("seconds"),
-        "over the whole planner's": over("seconds", system=_OURS),
-        "hit rate": mean("hit_rate"),
-    }
-    return [table(found, "time of a batch; engine 2: factor on its costs", down, columns)]
-
-
-def _part_headline(found: Measured) -> Headline:
-    scores = []
-    for slow, at in each(found, "slow"):
-        ours = pooled(at.where(system=_OURS), "seconds")
-        scores += [
-            less(
-                f"engine 2 x {slow} ({part})",
-                ours.ratio("seconds", pooled(at.where(system=part), "seconds")),
-            )
-            for part in at.levels("system")
-            if part != _OURS
-        ]
-    what = "time of a batch over that of the planner with a change, over workflows; less is better"
-    # A part that costs more than it gains is no rival: the planner page names it.
-    return Headline(what, scores, rival=False)
 
 
 # Figure 7's 8, 16, 32 and 80 rows, divided by the scale of the engines.
@@ -288,13 +265,12 @@ FIGURE_7: Final = Experiment(
     cells=lambda quick: [
         cell
         for rows in (_BATCHES[:1] if quick else _BATCHES)
-        for cell in _cells(("trading",), (*_SYSTEMS, _RUN), rows=rows)
+        for cell in batches(("trading",), _SYSTEMS, rows=rows)
     ],
     measure=measure,
     tables=lambda found: [_sizes(found)] if found else [],
     notes=(
-        *_NOTES,
-        "weft is the planner of the bench, weft run the machine and the plan of that command",
+        *NOTES,
         "batches are an eighth of the paper's 8, 16, 32 and 80 rows; helium-t4 has query by query",
         "weft run keeps a single row on one engine, and the other one is idle; the 8 rows of whole "
         "engines would use both",
@@ -304,53 +280,31 @@ FIGURE_7: Final = Experiment(
         [
             less(
                 f"{rows} rows ({rival})",
-                at.where(system=_RUN).ratio("seconds", at.where(system=rival)),
+                at.where(system=OURS).ratio("seconds", at.where(system=rival)),
             )
             for rows, at in each(found, "rows")
-            for rival in ("operator-wise", "random", "parrot", "kvflow", "helium", _OURS)
+            for rival in (*_RIVALS, PLANNER)
         ],
     ),
     goals=lambda found: [
         Goal(
-            f"{rows} rows: time over that of random:",
-            at.where(system=_RUN).ratio("seconds", at.where(system="random")),
+            f"{rows} rows: time over that of {rival}:",
+            at.where(system=OURS).ratio("seconds", at.where(system=rival)),
             1 / 1.49,
         )
         for rows, at in each(found, "rows")
+        for rival in ("langgraph", "random")
     ],
-    code=_CODE,
+    code=CODE,
     order="fcfs",
-    first_seed=_FIRST_SEED,
+    first_seed=FIRST_SEED,
 )
 
 
 def _sizes(found: Measured) -> Table:
     columns = {
         "s": mean("seconds"),
-        f"over {_RUN}'s": over("seconds", system=_RUN),
+        f"over {OURS}'s": over("seconds", system=OURS),
         "hit rate": mean("hit_rate"),
     }
     return table(found, "time of a batch", {"rows": "rows", "system": "system"}, columns)
-
-
-TABLE_3: Final = Experiment(
-    name="helium-t3",
-    title="Parts of the planner, on equal and unequal engines",
-    source="Helium, Table 3; only its rows about the schedule and the cache",
-    published="without proactive KV +3.55%, without cache-aware scheduling +17.66%",
-    cells=_part_cells,
-    measure=measure,
-    tables=_part_tables,
-    notes=(
-        *_NOTES,
-        "even slices: as if both engines were equal; no rows: each row on a random engine; no "
-        "order: calls in any order on their engines; no window: all ready calls are sent at once; "
-        "prefixes first: static prefixes are sent before all calls; schedule only: an engine "
-        "without calls gets none of the other's; weft run: the machine and the plan of that "
-        "command, which knows speeds, but no lengths",
-    ),
-    headline=_part_headline,
-    code=_CODE,
-    order="fcfs",
-    first_seed=_FIRST_SEED,
-)

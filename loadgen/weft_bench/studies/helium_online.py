@@ -17,9 +17,9 @@ _RIVALS: Final = (_PLAIN, "topological", "longest prefix", "parrot", "kvflow")
 _SYSTEMS: Final = (*_RIVALS, _ALONE, _OURS)
 # Requests, and those per second that two engines serve: of a closed batch, with the tuning seeds.
 _SHAPES: Final[Mapping[str, tuple[int, float]]] = {
-    "map-reduce-context": (100, 4.2),
-    "reflect": (100, 6.5),
-    "trading": (16, 0.2),
+    "map-reduce-context": (100, 4.1),
+    "reflect": (100, 5.0),
+    "trading": (16, 0.185),
 }
 # A minute of real time, the largest `batch_ms`, divided by the scale of the engines.
 _JOIN_S: Final = 7.5
@@ -37,12 +37,15 @@ def measure(cell: Cell) -> Values:
     the engines, on average over time. Raises the errors of `play`.
     """
     from weft_bench.stats import percentile
+    from weft_bench.workflows.rewritten import rewritten
     from weft_bench.workflows.shapes import SHAPES
     from weft_bench.workflows.systems import SYSTEMS, Scene, engines, joined
 
     shape, system = cell.text("shape"), cell.text("system")
     per_s = cell.number("load") * _SHAPES[shape][1]
     batch = SHAPES[shape](int(cell.number("requests")))
+    if system in (_OURS, _ALONE):
+        batch = rewritten(batch, cache=False)
     scene = Scene(batch, engines(), _FIRST_SEED + cell.seed, per_s)
     if system in (_OURS, _ALONE):
         found = scene.run(joined(scene, _JOIN_S if system == _OURS else 0.0))

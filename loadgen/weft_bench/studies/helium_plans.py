@@ -140,7 +140,7 @@ def _small(name: str, agents: int, rows: int) -> Batch:
         "debate-context": lambda: shapes.debate(rows, agents, context=700),
         "reflect": lambda: shapes.reflect(rows, agents),
         "iterative": lambda: shapes.iterative(rows, agents),
-        "parallel": lambda: shapes.parallel(rows, agents, 2),
+        "parallel": lambda: shapes.parallel(rows, agents, 1),
     }
     batch = made[name]()
     # Two questions for each context; the shapes have six.

@@ -45,6 +45,40 @@ class Free:
         return min(self.replicas, key=lambda name: counts[name])
 
 
+class Supersteps(Free):
+    """As `Free`, but the calls of a row go step by step, as LangGraph runs a graph: a step has the
+    calls whose inputs the steps before have computed, and begins when all of the last one have
+    ended. Rows do not wait for each other.
+    """
+
+    def __init__(self, tasks: Sequence[Task], replicas: Sequence[str], rng: Random) -> None:
+        super().__init__(tasks, replicas, rng)
+        self._step: list[int] = []
+        # By row: the calls of each step that has not ended.
+        self._open: dict[int, dict[int, set[int]]] = {}
+        self._held: dict[int, list[int]] = {}
+        for task in tasks:
+            step = 1 + max((self._step[need] for need in task.needs), default=-1)
+            self._step.append(step)
+            self._open.setdefault(task.row, {}).setdefault(step, set()).add(task.number)
+
+    def send(self, state: State, fresh: Sequence[int]) -> Iterable[tuple[int, str]]:
+        """Send the calls of each row's step, and hold those of later steps."""
+        for number in fresh:
+            self._held.setdefault(self.tasks[number].row, []).append(number)
+        begun: list[int] = []
+        for row in list(self._held):
+            steps = self._open[row]
+            while steps[min(steps)] <= state.done:
+                del steps[min(steps)]
+            now = min(steps)
+            begun += [one for one in self._held[row] if self._step[one] == now]
+            self._held[row] = [one for one in self._held[row] if self._step[one] != now]
+            if not self._held[row]:
+                del self._held[row]
+        return super().send(state, begun)
+
+
 class Warmed(Free):
     """As `Free`, with the static prefixes sent to every replica before the first call, as KVFlow is
     measured. Its eviction by the steps until an agent's next call is not modelled.

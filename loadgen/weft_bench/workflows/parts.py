@@ -1,4 +1,4 @@
-"""The planner with one part left out, or with one that it does not have."""
+"""The planner or `weft run` with one part left out, or with one that it does not have."""
 
 from __future__ import annotations
 
@@ -10,11 +10,25 @@ from weft_gateway.workflows.costs import relative_speeds
 
 from weft_bench.workflows import dispatch
 from weft_bench.workflows.play import Dispatcher
+from weft_bench.workflows.rewritten import rewritten
+from weft_bench.workflows.running import Running, windows_of
 from weft_bench.workflows.systems import SYSTEMS, Scene, follow
+from weft_bench.workflows.tasks import Batch
+
+
+def batch_for(batch: Batch, name: str) -> Batch:
+    """Return the batch that a system runs: after the rewrites that it has."""
+    if name.partition(",")[0] not in _REWRITING:
+        return batch
+    return rewritten(
+        batch,
+        merging=name not in ("weft run, no merging", "weft run, no rewrites"),
+        cache=name not in ("weft run, no prompt cache", "weft run, no rewrites"),
+    )
 
 
 def dispatcher(scene: Scene, name: str) -> Dispatcher:
-    """Return the dispatcher of a system or of a changed planner. Raises KeyError."""
+    """Return the dispatcher of a system or of a changed one. Raises KeyError."""
     return {**SYSTEMS, **_PARTS}[name](scene)
 
 
@@ -60,12 +74,34 @@ def _no_window(scene: Scene) -> Dispatcher:
     return follow(scene, replace(scene.planned(), windows=most))
 
 
+def _run(grouped: bool = True, shared: bool = True) -> Callable[[Scene], Dispatcher]:
+    def made(scene: Scene) -> Dispatcher:
+        return Running(
+            scene.batch,
+            scene.tasks,
+            windows_of(scene.names, scene.shapes),
+            relative_speeds(scene.replicas),
+            grouped=grouped,
+            shared=shared,
+        )
+
+    return made
+
+
+# The others run every call that the workflow has.
+_REWRITING: Final = ("helium", "weft", "weft run")
+
 _PARTS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
-    "even slices": _even_slices,
-    "no order": _random_order,
-    "no rows": _random_rows,
-    "no window": _no_window,
-    "prefixes first": lambda scene: follow(
+    "weft, even slices": _even_slices,
+    "weft, no order": _random_order,
+    "weft, no rows": _random_rows,
+    "weft, no window": _no_window,
+    "weft run, no merging": _run(),
+    "weft run, no prompt cache": _run(),
+    "weft run, no rewrites": _run(),
+    "weft run, no groups": _run(grouped=False),
+    "weft run, no sharing": _run(shared=False),
+    "weft, prefixes first": lambda scene: follow(
         scene, scene.planned(), prefixes=dispatch.static_prefixes(scene.batch, scene.names)
     ),
 }

@@ -118,7 +118,7 @@ class _Play:
 
     def run(self) -> Played:
         for number, (name, parts) in enumerate(self._dispatcher.warm()):
-            self._add(name, f"warm-{number}", parts, 1)
+            self._add(name, f"warm-{number}", parts, 1, f"answer/warm-{number}")
         first: dict[float, list[int]] = {}
         for task in self._tasks:
             if not task.needs:
@@ -171,13 +171,13 @@ class _Play:
             self._calls[task.name] = number
             self._served[name] += 1
             self._begun[task.name] = state.now
-            self._add(name, task.name, task.parts, task.answer)
+            self._add(name, task.name, task.parts, task.answer, task.text)
 
-    def _add(self, name: str, call: str, parts: tuple[Part, ...], answer: int) -> None:
+    def _add(self, name: str, call: str, parts: tuple[Part, ...], answer: int, text: str) -> None:
         replica, now = self._replicas[name], self._state.now
         context = CallContext(call, _PROGRAM, 0.0, 0.0, 0.0, 0.0)
         prompt = replica.prompt(call.partition("/")[2], parts)
-        ends = replica.add(context, prompt, place(f"answer/{call}"), answer, now)
+        ends = replica.add(context, prompt, place(text), answer, now)
         if not replica.busy:
             self._schedule(replica, _BEGINS, now)
         elif ends is not None:

@@ -31,14 +31,24 @@ class Running:
         tasks: Sequence[Task],
         windows: Mapping[str, int],
         speeds: Mapping[str, float],
+        *,
+        grouped: bool = True,
+        shared: bool = True,
     ) -> None:
-        """windows: calls that may be in flight, by replica. speeds: as in `Dispatch`."""
-        workflow = workflow_of(batch)
+        """windows: calls that may be in flight, by replica. speeds: as in `Dispatch`. grouped:
+        rows have replicas; otherwise a call goes to the replica with room. shared: a replica
+        without waiting calls gets those of another one.
+        """
+        # Equal calls stay separate here, as in the other systems: see `rewritten`.
+        workflow = workflow_of(batch, temperature=1)
         self._batch, self._tasks = batch, tasks
-        self._place = {_name(call.name): number for number, call in enumerate(batch.calls)}
-        self._axes = {_name(axis): axis for axis in _axes(batch)}
-        plan = Grouped(workflow, windows, speeds=speeds)
-        self._machine = Dispatch(workflow, windows, speeds=speeds, plan=plan)
+        self._place = {operator_name(call.name): number for number, call in enumerate(batch.calls)}
+        self._axes = {operator_name(axis): axis for axis in _axes(batch)}
+        plan = Grouped(workflow, windows, speeds=speeds) if grouped else None
+        model = batch.calls[0].model
+        # Replicas with different models do not help each other.
+        serves = None if shared else {name: frozenset({model, name}) for name in windows}
+        self._machine = Dispatch(workflow, windows, serves=serves, speeds=speeds, plan=plan)
         self._commands: deque[Command] = deque(self._machine.start())
         self._arrived: deque[int] = deque()
         self._wanted = self._read = 0
@@ -87,29 +97,30 @@ def windows_of(names: Sequence[str], shapes: Sequence[EngineShape]) -> dict[str,
     return {name: ceil(AHEAD * one.slots) for name, one in zip(names, shapes, strict=True)}
 
 
-def workflow_of(batch: Batch) -> Workflow:
+def workflow_of(batch: Batch, temperature: float = 0) -> Workflow:
     """Return a batch as a workflow whose prompts begin alike where those of the batch do."""
     answers = {call.name for call in batch.calls}
 
     def text(run: object) -> str:
         assert isinstance(run, Slot)
         if run.key in answers:
-            return f"{{{{ {_name(run.key)} }}}}"
-        return " ".join(f"{{{{ {_name(axis)} }}}}" for axis in run.axes) or run.key
+            return f"{{{{ {operator_name(run.key)} }}}}"
+        return " ".join(f"{{{{ {operator_name(axis)} }}}}" for axis in run.axes) or run.key
 
     operators = {
-        # Equal requests of different rows stay separate calls, as in the other systems.
-        _name(call.name): {
-            "llm": {"user": "\n".join(map(text, call.prompt)), "temperature": 1},
+        operator_name(call.name): {
+            "llm": {"user": "\n".join(map(text, call.prompt)), "temperature": temperature},
         }
         for call in batch.calls
     }
+    needed = {need for call in batch.calls for need in call.needs}
+    outputs = [call.name for call in batch.calls if call.name not in needed]
     document = {
         "weft": 1,
         "model": batch.calls[0].model,
-        "inputs": {_name(axis): "str" for axis in _axes(batch)},
+        "inputs": {operator_name(axis): "str" for axis in _axes(batch)},
         "ops": operators,
-        "outputs": {"result": _name(batch.calls[-1].name)},
+        "outputs": {operator_name(name): operator_name(name) for name in outputs},
     }
     return load(json.dumps(document))
 
@@ -121,6 +132,6 @@ def _axes(batch: Batch) -> list[str]:
     return list(dict.fromkeys(axis for s in slots if s.key not in answers for axis in s.axes))
 
 
-def _name(name: str) -> str:
-    """Return a name that a workflow may have."""
+def operator_name(name: str) -> str:
+    """Return the name that a call or a column has in a workflow."""
     return name.replace(".", "_")

@@ -1,8 +1,13 @@
 """The workflows of Helium's evaluation (section 7.1, Table 1; section 7.2, Figure 6).
 
-Agents, rounds and chunks are the paper's. It publishes no lengths; those below are typical of its
-data sets: a question of MMLU has about 120 tokens, a context of TAT-QA 700, ten Amazon reviews
-1,000, a financial document 1,500. Answers have the lengths of the example in its Figure 3 or less.
+The order of each prompt's parts, agents, rounds, roles and lengths of fixed text are those of the
+authors' code (mlsys-io/helium_demo, `benchmark`), which the paper does not print. In it, the 14
+experts on MMLU have seven roles, and the eight traders have four prompts, so that calls repeat in
+each row. It decodes greedily and ends answers at 512 tokens.
+
+Lengths of data and answers are not published. Those below are typical of the data sets: a question
+of MMLU has 120 tokens, a context of TAT-QA 700, ten Amazon reviews 1,000, a financial document
+1,500.
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ from weft_gateway.workflows.prompts import Slot
 from weft_bench.workflows.tasks import Batch
 
 MODEL: Final = "m"
+_ROLES: Final = 7
+_SYSTEM: Final = 20
 _ROLE: Final = 150
-_SHORT: Final = 30
 
 
 class Builder:
@@ -25,7 +31,6 @@ class Builder:
 
     def __init__(self) -> None:
         self.calls: list[PlannedCall] = []
-        self._needs: dict[str, set[str]] = {}
         self._answers: dict[str, float] = {}
 
     def static(self, name: str, tokens: int = _ROLE) -> Slot:
@@ -42,8 +47,8 @@ class Builder:
 
     def call(self, name: str, prompt: Sequence[Slot], answer: float, model: str = MODEL) -> str:
         """Add a call that needs the answers in its prompt. Returns its name."""
-        needs = tuple(run.key for run in prompt if run.key in self._answers)
-        runs = (*prompt, Slot(f"ask {name.split('.')[0]}", 4))
+        needs = tuple(dict.fromkeys(run.key for run in prompt if run.key in self._answers))
+        runs = (*prompt, self.static("begin of the answer", 4))
         found = PlannedCall(name, model, runs, answer, 1.5 * answer, needs, 1.0, name)
         self.calls.append(found)
         self._answers[name] = answer
@@ -51,144 +56,189 @@ class Builder:
 
 
 def map_reduce(rows: int, experts: int = 14, context: int = 0) -> Batch:
-    """Experts answer a question, a summarizer aggregates. context: tokens of a text that six
-    questions share, which comes first in all prompts; 0 for questions without one.
+    """Experts with seven roles answer a question, a summarizer aggregates. The role comes last.
+    context: tokens of a text that six questions share; 0 for questions without one.
     """
     build = Builder()
-    head = [build.static("system", _ROLE), build.column("context", context)] if context else []
-    question = build.column("question", 30 if context else 120)
+    ask = _question(build, context)
     said = [
-        build.call(f"expert{n}", [*head, build.static(f"role{n}"), question], 180)
+        build.call(
+            f"expert{n}",
+            [build.static("expert", _SYSTEM), *ask, build.static(f"role{n % _ROLES}", 8)],
+            180,
+        )
         for n in range(experts)
     ]
     answers = [build.answer(one) for one in said]
-    build.call("summary", [*head, build.static("summarize"), question, *answers], 120)
-    distinct = {"context": max(1, rows // 6)} if context else {}
-    return Batch("map-reduce", tuple(build.calls), rows, distinct)
+    build.call(
+        "summary",
+        [build.static("summarizer", _SYSTEM), build.static("summarize", 45), *ask, *answers],
+        120,
+    )
+    return Batch("map-reduce", tuple(build.calls), rows, _contexts(rows, context))
 
 
 def debate(rows: int, agents: int = 3, rounds: int = 2, context: int = 0) -> Batch:
-    """Agents answer, then read each other's answers and revise."""
+    """Agents with roles answer, then read each other's answers and revise."""
     build = Builder()
-    head = [build.static("system", _ROLE), build.column("context", context)] if context else []
-    question = build.column("question", 30 if context else 120)
-    prompts = [[*head, build.static(f"role{n}"), question] for n in range(agents)]
-    said: list[str] = []
+    ask = _question(build, context)
+    head = build.static("assistant", 10)
+    prompts = [[head, *ask, build.static(f"role{n % _ROLES}", 8)] for n in range(agents)]
     for turn in range(rounds):
         now = [build.call(f"agent{n}.{turn}", prompts[n], 180) for n in range(agents)]
         for n in range(agents):
             others = [build.answer(one) for one in now if one != now[n]]
-            prompts[n] += [build.answer(now[n]), build.static("revise", _SHORT), *others]
-        said = now
-    answers = [build.answer(one) for one in said]
-    build.call("judge", [*head, build.static("judge"), question, *answers], 100)
-    distinct = {"context": max(1, rows // 6)} if context else {}
-    return Batch("debate", tuple(build.calls), rows, distinct)
+            prompts[n] += [
+                build.answer(now[n]), build.static("others", 15), *others,
+                build.static("revise", 45),
+            ]  # fmt: skip
+    return Batch("debate", tuple(build.calls), rows, _contexts(rows, context))
+
+
+def _question(build: Builder, context: int) -> list[Slot]:
+    """Return the question as a prompt has it, after its context if there is one."""
+    if not context:
+        return [build.static("question", 20), build.column("question", 120)]
+    return [
+        build.static("context", 15), build.column("context", context),
+        build.column("question", 30), build.static("explain", 25),
+    ]  # fmt: skip
+
+
+def _contexts(rows: int, context: int) -> dict[str, int]:
+    return {"context": max(1, rows // 6)} if context else {}
 
 
 def reflect(rows: int, critics: int = 2, context: int = 700) -> Batch:
-    """An expert drafts, critics comment, the expert revises."""
+    """An analyst drafts, critics comment one after the other, the analyst revises."""
     build = Builder()
-    head = [build.column("context", context), build.column("question", 30)]
-    first = [build.static("expert"), *head]
+    text = [build.column("context", context), build.column("question", 30)]
+    first = [build.static("analyst", 170), build.static("draft", 60), *text]
     draft = build.call("draft", first, 220)
-    said = [
-        build.call(f"critic{n}", [build.static(f"critic{n}"), *head, build.answer(draft)], 150)
-        for n in range(critics)
-    ]
-    comments = [build.answer(one) for one in said]
-    build.call(
-        "final", [*first, build.answer(draft), build.static("revise", _SHORT), *comments], 220
-    )
-    return Batch("reflect", tuple(build.calls), rows, {"context": max(1, rows // 6)})
+    comments: list[Slot] = []
+    for n in range(critics):
+        head = [build.static(f"critic{n}", 130), build.static(f"comment{n}", 40)]
+        said = build.call(f"critic{n}", [*head, *text, build.answer(draft), *comments], 150)
+        comments.append(build.answer(said))
+    build.call("final", [*first, build.answer(draft), build.static("revise", 35), *comments], 220)
+    return Batch("reflect", tuple(build.calls), rows, _contexts(rows, context))
 
 
 def iterative(rows: int, chunks: int = 6) -> Batch:
     """A summarizer reads chunk after chunk and refines its summary."""
     build = Builder()
-    last = ""
+    before: list[Slot] = []
     for n in range(chunks):
-        before = [build.answer(last)] if last else []
-        text = build.column(f"chunk{n}", 1000)
-        last = build.call(f"step{n}", [build.static("summarizer"), *before, text], 250)
+        head = [build.static("assistant", 10), build.static("refine" if n else "begin", 190)]
+        said = build.call(f"step{n}", [*head, *before, build.column(f"chunk{n}", 1000)], 250)
+        before = [build.answer(said)]
     return Batch("iterative", tuple(build.calls), rows)
 
 
 def parallel(rows: int, experts: int = 7, chunks: int = 6) -> Batch:
-    """Experts each read all chunks, a writer combines the insights."""
+    """Experts each read all chunks and summarize them, a writer combines the insights."""
     build = Builder()
-    said = [
-        build.call(
-            f"expert{n}.{c}", [build.static(f"role{n}"), build.column(f"chunk{c}", 1000)], 100
-        )
-        for n in range(experts)
-        for c in range(chunks)
-    ]
-    answers = [build.answer(one) for one in said]
-    build.call("report", [build.static("writer"), *answers], 400)
+    product = build.column("product", 200)
+    found = []
+    for n in range(experts):
+        role = build.static(f"expert{n}", 300)
+        said = [
+            build.call(
+                f"expert{n}.{c}",
+                [role, build.static("extract", 160), product, build.column(f"chunk{c}", 1000)],
+                200,
+            )
+            for c in range(chunks)
+        ]
+        answers = [build.answer(one) for one in said]
+        head = [role, build.static("summarize", 150), product]
+        found.append(build.call(f"expert{n}.summary", [*head, *answers], 250))
+    head = [build.static("writer", 270), build.static("report", 200), product]
+    build.call("report", [*head, *map(build.answer, found)], 400)
     return Batch("parallel", tuple(build.calls), rows)
 
 
-def trading(rows: int, branches: int = 8, rounds: int = 2) -> Batch:
-    """Analysts, a debate, eight traders with debates about risks, a fund manager: 88 calls."""
+def trading(rows: int, branches: int = 8, rounds: int = 2, prompts: int = 4) -> Batch:
+    """Analysts, a debate, traders with debates about risks, a fund manager: 88 calls. prompts: of
+    the traders; branches with one prompt repeat each other's calls. What the fundamentals analyst
+    reads is the same on the next day.
+    """
     build = Builder()
     stock = build.column("stock", 10)
-    reports = [
-        _analyst(build, name, documents, tokens)
-        for name, documents, tokens in (
-            ("fundamentals", 5, 1500), ("market", 2, 1200), ("news", 4, 1500), ("social", 3, 1500),
+    profile = build.column("profile", 150)
+    found = {
+        name: build.answer(_analyst(build, name, documents, tokens, head))
+        for name, documents, tokens, head in (
+            ("fundamentals", 4, 1500, [stock, profile]),
+            ("market", 2, 1200, [stock]),
+            ("news", 5, 1500, [stock]),
+            ("social", 3, 1500, [stock]),
         )
+    }
+    read = [found[name] for name in ("fundamentals", "social", "market", "news")]
+    plan = build.answer(_research(build, rounds, stock, read))
+    final = [
+        build.answer(_trader(build, n, n % prompts, rounds, stock, read, plan))
+        for n in range(branches)
+    ]
+    build.call("fund", [build.static("fund", 180), stock, *final], 200)
+    same = ("stock", "profile", *(f"fundamentals{n}" for n in range(4)))
+    return Batch("trading", tuple(build.calls), rows, unchanged=frozenset(same))
+
+
+def _analyst(build: Builder, name: str, documents: int, tokens: int, head: Sequence[Slot]) -> str:
+    role = build.static(name, 210)
+    said = [
+        build.call(
+            f"{name}.{n}",
+            [role, build.static(f"{name}, extract{n}", 30), *head,
+             build.column(f"{name}{n}", tokens)],
+            200,
+        )
+        for n in range(documents)
     ]  # fmt: skip
-    read = [build.answer(one) for one in reports]
-    sides: dict[str, list[Slot]] = {
-        one: [build.static(one, 200), build.static("research", _SHORT), stock, *read]
+    tail = [build.static(f"{name}, report", 40), *map(build.answer, said)]
+    return build.call(f"{name}.report", [role, *head, *tail], 250)
+
+
+def _research(build: Builder, rounds: int, stock: Slot, read: Sequence[Slot]) -> str:
+    """Two researchers argue, each about the other's last argument; a manager decides."""
+    sides = {
+        one: [build.static(one, 210), stock, *read, build.static("argue", 40)]
         for one in ("bull", "bear")
     }
     argued: list[Slot] = []
     for turn in range(rounds):
+        said = {one: build.answer(build.call(f"{one}.{turn}", sides[one], 250)) for one in sides}
         for one, other in (("bull", "bear"), ("bear", "bull")):
-            if turn:
-                last = f"{other}.{turn - 1}" if one == "bull" else f"{other}.{turn}"
-                sides[one] += [build.static("reply", _SHORT), build.answer(last)]
-            said = build.call(f"{one}.{turn}", sides[one], 250)
-            sides[one] += [build.answer(said)]
-            argued.append(build.answer(said))
-    manager = build.call("manager", [build.static("manager", 200), stock, *argued], 250)
-    final = [
-        build.answer(_trader(build, number, rounds, stock, read, build.answer(manager)))
-        for number in range(branches)
-    ]
-    build.call("fund", [build.static("fund", 200), stock, *final], 200)
-    return Batch("trading", tuple(build.calls), rows)
-
-
-def _analyst(build: Builder, name: str, documents: int, tokens: int) -> str:
-    head = build.static(name, 250)
-    stock = build.column("stock", 10)
-    said = [
-        build.call(f"{name}.{n}", [head, stock, build.column(f"{name}{n}", tokens)], 200)
-        for n in range(documents)
-    ]
-    answers = [build.answer(one) for one in said]
-    tail = [build.static("combine", _SHORT), stock, *answers]
-    return build.call(f"{name}.report", [head, *tail], 250)
+            sides[one] += [said[one], build.static("refute", 25), said[other]]
+        argued += said.values()
+    return build.call("manager", [build.static("manager", 230), stock, *argued], 250)
 
 
 def _trader(
-    build: Builder, number: int, rounds: int, stock: Slot, read: Sequence[Slot], plan: Slot
-) -> str:
+    build: Builder, number: int, kind: int, rounds: int, stock: Slot, read: Sequence[Slot],
+    plan: Slot,
+) -> str:  # fmt: skip
     decision = build.call(
-        f"trader{number}", [build.static(f"trader{number}", 200), stock, plan], 150
+        f"trader{number}",
+        [build.static(f"trader{kind}", 200), stock, plan, build.static("decide", 45)],
+        150,
     )
-    kinds = ("risky", "safe", "neutral")
-    prompts = {one: [build.static(one, 200), stock, *read, build.answer(decision)] for one in kinds}
+    prompts = {
+        one: [build.static(one, tokens), stock, *read, build.answer(decision),
+              build.static("debate", 90)]
+        for one, tokens in (("risky", 130), ("safe", 90), ("neutral", 70))
+    }  # fmt: skip
     argued: list[Slot] = []
     for turn in range(rounds):
-        now = {one: build.call(f"{one}{number}.{turn}", prompts[one], 150) for one in kinds}
-        for one in kinds:
-            others = [build.answer(now[other]) for other in kinds if other != one]
-            prompts[one] += [build.answer(now[one]), build.static("reply", _SHORT), *others]
-        argued += [build.answer(one) for one in now.values()]
+        said = [
+            build.answer(build.call(f"{one}{number}.{turn}", prompt, 150))
+            for one, prompt in prompts.items()
+        ]
+        for own, prompt in zip(said, prompts.values(), strict=True):
+            prompt += [own, build.static("arguments", 15), *said, build.static("refute", 25)]
+        argued += said
     return build.call(f"judge{number}", [build.static("risk judge", 200), stock, *argued], 120)
 
 

@@ -108,6 +108,10 @@ def _free(scene: Scene) -> Dispatcher:
     return dispatch.Free(scene.tasks, scene.names, scene.rng)
 
 
+def _langgraph(scene: Scene) -> Dispatcher:
+    return dispatch.Supersteps(scene.tasks, scene.names, scene.rng)
+
+
 def _kvflow(scene: Scene) -> Dispatcher:
     return dispatch.Warmed(scene.tasks, scene.names, scene.rng, scene.batch)
 
@@ -185,6 +189,7 @@ SYSTEMS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
     "query-wise": _query_wise,
     "operator-wise": _operator_wise,
     "topological": _batches,
+    "langgraph": _langgraph,
     "random": _free,
     "longest prefix": _longest,
     "parrot": _parrot,

@@ -21,13 +21,17 @@ SPREAD = 0.4
 class Batch:
     """A workflow and its rows. calls: in topological order; all text is in placeholders, and static
     text in placeholders without axes. distinct: distinct values of an axis over the rows; other
-    axes differ in each row. Equal values are in neighbouring rows.
+    axes differ in each row. Equal values are in neighbouring rows. unchanged: columns that an
+    earlier batch had with the same values. written: the batch before rewrites; its answers have the
+    same lengths.
     """
 
     name: str
     calls: tuple[PlannedCall, ...]
     rows: int
     distinct: Mapping[str, int] = field(default_factory=dict)
+    unchanged: frozenset[str] = frozenset()
+    written: Batch | None = None
 
     def value(self, axis: str, row: int) -> int:
         """Return the number of the value that an axis has in a row."""
@@ -37,7 +41,8 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Task:
     """One call. number: its place. call: of the batch's calls. needs: the tasks it waits for.
-    answer: tokens that the engine generates.
+    answer: tokens that the engine generates. text: name of the answer's text, which equal calls
+    share.
     """
 
     number: int
@@ -48,20 +53,18 @@ class Task:
     prompt: int
     answer: int
     needs: tuple[int, ...]
+    text: str
 
 
 def tasks(batch: Batch, seed: int) -> list[Task]:
     """Return all calls, row by row. The answers vary around the operators' means."""
-    lengths = stream(seed, f"answers of {batch.name}")
-    sigma = sqrt(log(1 + SPREAD**2))
     place = {call.name: number for number, call in enumerate(batch.calls)}
+    answers = _answers(batch.written or batch, seed)
     found: list[Task] = []
-    answers: dict[tuple[str, int], int] = {}
     for row in range(batch.rows):
         for number, call in enumerate(batch.calls):
-            drawn = call.answer * exp(sigma * lengths.gauss(0, 1) - sigma**2 / 2)
-            answer = answers[call.name, row] = max(1, round(drawn))
             parts = parts_of(call.prompt, row, batch, answers)
+            text = answers[call.name, row]
             found.append(
                 Task(
                     len(found),
@@ -70,11 +73,50 @@ def tasks(batch: Batch, seed: int) -> list[Task]:
                     name_of(call.name, row),
                     parts,
                     sum(part.tokens for part in parts),
-                    answer,
+                    text.tokens,
                     tuple(row * len(batch.calls) + place[need] for need in call.needs),
+                    text.name,
                 )
             )
     return found
+
+
+def _answers(batch: Batch, seed: int) -> dict[tuple[str, int], Part]:
+    """Return the text of each answer, by call and row. Equal calls of a row have one text."""
+    lengths = stream(seed, f"answers of {batch.name}")
+    sigma = sqrt(log(1 + SPREAD**2))
+    first = equal_calls(batch.calls)
+    found: dict[tuple[str, int], Part] = {}
+    for row in range(batch.rows):
+        for call in batch.calls:
+            if call.name in first:
+                found[call.name, row] = found[first[call.name], row]
+                continue
+            drawn = call.answer * exp(sigma * lengths.gauss(0, 1) - sigma**2 / 2)
+            name = name_of(call.name, row)
+            found[call.name, row] = Part(f"answer/{name}", max(1, round(drawn)))
+    return found
+
+
+def equal_calls(calls: Sequence[PlannedCall]) -> dict[str, str]:
+    """Return the first of the equal calls, by the name of each later one. Greedy decoding gives
+    calls with equal prompts the same answer. calls: in topological order.
+    """
+    first: dict[object, str] = {}
+    found: dict[str, str] = {}
+    for call in calls:
+        same = first.setdefault((call.model, renamed(call.prompt, found)), call.name)
+        if same != call.name:
+            found[call.name] = same
+    return found
+
+
+def renamed(prompt: Prompt, names: Mapping[str, str]) -> Prompt:
+    """Return a prompt in which the answers of some calls are those of others."""
+    return tuple(
+        replace(run, key=names.get(run.key, run.key)) if isinstance(run, Slot) else run
+        for run in prompt
+    )
 
 
 def name_of(call: str, row: int) -> str:
@@ -83,15 +125,14 @@ def name_of(call: str, row: int) -> str:
 
 
 def parts_of(
-    prompt: Prompt, row: int, batch: Batch, answers: Mapping[tuple[str, int], int]
+    prompt: Prompt, row: int, batch: Batch, answers: Mapping[tuple[str, int], Part]
 ) -> tuple[Part, ...]:
-    """Return a prompt in a row. answers: tokens of the answers that the prompt contains."""
+    """Return a prompt in a row. answers: by call and row."""
     found = []
     for run in prompt:
         assert isinstance(run, Slot)
         if (run.key, row) in answers:
-            # The name under which the engine caches the answer.
-            found.append(Part(f"answer/{name_of(run.key, row)}", answers[run.key, row]))
+            found.append(answers[run.key, row])
         elif run.axes:
             values = ",".join(f"{axis}={batch.value(axis, row)}" for axis in run.axes)
             found.append(Part(f"{run.key}/{values}", run.tokens))

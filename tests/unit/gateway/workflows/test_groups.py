@@ -90,11 +90,13 @@ def test_longer_common_beginnings_come_first() -> None:
     homes: dict[int, set[str]] = {}
     for _ in range(3):
         for context in range(12):
-            columns = {"title": "all", "context": context, "question": number}
-            plan.begin(number, columns)
-            homes.setdefault(context, set()).add(plan.replica("a", number))
-            plan.ended(number)
-            number += 1
+            columns = {"title": "all", "context": context, "question": number + context}
+            plan.begin(number + context, columns)
+        for context in range(12):
+            homes.setdefault(context, set()).add(plan.replica("a", number + context))
+        for context in range(12):
+            plan.ended(number + context)
+        number += 12
         # Nothing is open: the second and third round follow the first.
     assert all(len(one) == 1 for one in homes.values())
 
@@ -108,7 +110,9 @@ def test_larger_windows_and_faster_replicas_get_more_rows() -> None:
     ends = Counter({"r0": 0, "r1": 0})
     for number in range(300):
         plan.begin(number, {"context": f"c{number}", "question": "q"})
-        homes[plan.replica("a", number)].append(number)
+        # A single row has no replica yet.
+        for row in (0, 1) if number == 1 else (number,) if number else ():
+            homes[plan.replica("a", row)].append(row)
         if number % 3 == 2 and number > 30:
             # r0 ends two rows for each one that r1 ends.
             for name in ("r0", "r0", "r1"):
@@ -176,3 +180,21 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(plan._groups) <= 10
     assert not plan._rows
     assert set(plan._open.values()) == {0}
+
+
+def test_calls_go_to_any_replica_while_one_has_no_row() -> None:
+    plan = Grouped(MAP_REDUCE, WINDOWS)
+    plan.begin(0, {"context": "c", "question": "q"})
+    assert plan.replica("a", 0) == ANY
+    plan.begin(1, {"context": "d", "question": "q"})
+    assert {plan.replica("a", 0), plan.replica("a", 1)} == {"r0", "r1"}
+    plan.ended(0)
+    assert plan.replica("a", 1) == ANY
+
+
+def test_calls_of_several_models_keep_to_the_replicas_of_theirs() -> None:
+    ops = {"a": {"llm": {"user": "{{ context }}"}}, "b": {"llm": {"user": "{{ a }}", "model": "n"}}}
+    serves = {"r0": frozenset({"m"}), "r1": frozenset({"n"})}
+    plan = Grouped(workflow(ops), WINDOWS, serves)
+    plan.begin(0, {"context": "c", "question": "q"})
+    assert (plan.replica("a", 0), plan.replica("b", 0)) == ("r0", "r1")

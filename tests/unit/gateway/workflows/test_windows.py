@@ -6,6 +6,7 @@ import heapq
 from typing import Any
 
 import pytest
+from weft_gateway.workflows.commands import ANY
 from weft_gateway.workflows.windows import Windows
 
 
@@ -73,3 +74,16 @@ def test_a_slow_replica_takes_calls_of_a_slow_one_beside_a_fast_one() -> None:
         found.take(name)
     ((name, waiting, late),) = list(found.sources())
     assert (name, [entry[0] for entry in waiting], late) == ("idle", [2.0], True)
+
+
+def test_calls_for_any_replica_go_to_the_fastest_one() -> None:
+    found = Windows({"slow": 4, "fast": 4}, speeds={"slow": 0.6, "fast": 1.0})
+    unit: Any = None
+    taken = []
+    for number in range(8):
+        found.put(ANY, (0.0, number, (), number, unit))
+        name = next(found.sources())[0]
+        found.take(name)
+        taken.append(name)
+    # The slow one is faster than a fast one with three of four calls.
+    assert taken == ["fast"] * 3 + ["slow", "fast", "slow", "slow", "slow"]

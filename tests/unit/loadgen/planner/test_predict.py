@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.planning import STEPS, call, chain, replica, static, varies
 from weft_bench.planner.predict import Prediction, predict
@@ -24,7 +26,8 @@ def _played(
 
 
 def test_call_alone_takes_its_prefill_and_its_steps() -> None:
-    found = _played((call("a", static("s", 320), answer=10.0),), rows=1)
+    certain = replace(call("a", static("s", 320), answer=10.0), answer_high=10.0)
+    found = _played((certain,), rows=1)
     hidden = STEPS.weights_s - STEPS.decode_s
     step_s = STEPS.step_s + STEPS.weights_s + 330 * STEPS.context_token_s
     expected = 320 * STEPS.prefill_token_s - hidden + 10 * step_s
@@ -58,3 +61,13 @@ def test_reply_finds_the_answer_in_the_cache() -> None:
     first, answer = call("a", varies("q", 160)), varies("a", 48)
     reply = call("b", varies("q", 160), answer, static("more", 16), needs=("a",))
     assert _played((first, reply), rows=1).cached == 208
+
+
+def test_answers_that_vary_end_one_after_the_other() -> None:
+    spread = call("a", varies("q"), answer=100.0)
+    same = replace(spread, answer_high=100.0)
+    # The last of 16 answers is longer than the mean.
+    assert _played((spread,), 16).seconds > 1.3 * _played((same,), 16).seconds
+    # The first one has about the expected length.
+    alone = _played((spread,), 1).seconds
+    assert alone == pytest.approx(_played((same,), 1).seconds, rel=0.1)

@@ -8,8 +8,8 @@ import pytest
 from weft_bench.planner.plan import predicted_plan
 from weft_bench.planner.problem import operations
 from weft_bench.planner.radix import build_tree
-from weft_bench.workflows.dispatch import Free, Planned
-from weft_bench.workflows.parts import dispatcher
+from weft_bench.workflows.dispatch import Free, Planned, Supersteps
+from weft_bench.workflows.parts import batch_for, dispatcher
 from weft_bench.workflows.shapes import SHAPES
 from weft_bench.workflows.systems import SYSTEMS, Scene, engines, follow
 
@@ -24,6 +24,24 @@ def test_system_plays_every_call(system: str) -> None:
     assert found.seconds > 0
     assert 0 < found.hit_rate < 1
     assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_langgraph_begins_a_step_of_a_row_when_the_last_one_has_ended() -> None:
+    scene = Scene(SHAPES["trading"](1), engines(), 0)
+    steps: list[int] = []
+    depth: list[int] = []
+    for task in scene.tasks:
+        depth.append(1 + max((depth[need] for need in task.needs), default=-1))
+
+    class Noted(Supersteps):
+        def send(self, state, fresh):  # type: ignore[no-untyped-def]
+            for number, name in super().send(state, fresh):
+                steps.append(depth[number])
+                yield number, name
+
+    scene.run(Noted(scene.tasks, scene.names, scene.rng))
+    assert steps == sorted(steps)
+    assert len(steps) == 88
 
 
 def test_query_wise_is_the_slowest() -> None:
@@ -53,10 +71,16 @@ def test_plan_gives_a_slow_engine_fewer_calls() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["even slices", "no rows", "no order", "no window", "prefixes first"],
-)
-def test_planner_with_a_change_plays_every_call(part: str) -> None:
-    scene = Scene(SHAPES["reflect"](6), engines(slow=(1.0, 2.0)), 0)
+    [
+        "weft, even slices", "weft, no rows", "weft, no order", "weft, no window",
+        "weft, prefixes first", "weft run, no merging", "weft run, no prompt cache",
+        "weft run, no rewrites", "weft run, no groups", "weft run, no sharing",
+    ],
+)  # fmt: skip
+def test_system_with_a_change_plays_every_call(part: str) -> None:
+    batch = batch_for(SHAPES["map-reduce"](6), part)
+    assert len(batch.calls) == (15 if part.endswith(("no merging", "no rewrites")) else 8)
+    scene = Scene(batch, engines(slow=(1.0, 2.0)), 0)
     assert scene.run(dispatcher(scene, part)).seconds > 0
 
 
