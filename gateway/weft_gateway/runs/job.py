@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,20 @@ def check_tools(workflow: Workflow, tools: Tools) -> None:
             errors.append(f"{one.place}: {what}")
     if errors:
         raise JobError("\n".join(dict.fromkeys(errors)))
+
+
+def code_of(workflow: Workflow) -> dict[str, str]:
+    """Return a digest of each file with functions or graphs of the workflow, by its path. They must
+    be loaded: see `check_tools`.
+    """
+    places = [
+        body.function if isinstance(body, Python) else body.graph
+        for _, body in bodies(workflow.operators)
+        if isinstance(body, Python | LangGraph)
+    ]
+    files = {getattr(sys.modules[one.partition(":")[0]], "__file__", None) for one in places}
+    known = sorted(one for one in files if one)
+    return {file: sha256(Path(file).read_bytes()).hexdigest() for file in known}
 
 
 def makes_calls(workflow: Workflow) -> bool:

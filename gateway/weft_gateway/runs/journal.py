@@ -152,9 +152,15 @@ class Journal:
 
     def pin(self, name: str, value: str) -> None:
         """Record a choice that a resumed run must repeat. Raises JournalError if it differs."""
+        self.recorded(name, value)
+        self._check({name: value})
+
+    def recorded(self, name: str, value: str) -> str:
+        """Record a value unless the run has one of this name. Returns the recorded one."""
         self._reader.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
         self._reader.commit()
-        self._check({name: value})
+        found = self._reader.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
+        return str(found[0])
 
     @property
     def begun(self) -> bool:

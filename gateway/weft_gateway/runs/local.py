@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -18,6 +19,7 @@ from weft_gateway.runs.job import (
     Job,
     Opened,
     check_tools,
+    code_of,
     makes_calls,
     models_of,
 )
@@ -32,6 +34,7 @@ from weft_gateway.workflows.graph import LangGraph, Workflow, bodies
 from weft_gateway.workflows.groups import Grouped
 from weft_gateway.workflows.rewrite import rewrite
 
+_log: Final = logging.getLogger(__name__)
 # Tools that run at once.
 TOOLS: Final = 8
 # Rows of a graph that run at once for each call that may be in flight: some rows compute.
@@ -79,6 +82,10 @@ async def run(
     try:
         workflow = rewrite(job.workflow).workflow
         check_tools(workflow, tools)
+        for file, digest in code_of(workflow).items():
+            # A fix of a function is a reason to resume, so a change is no error.
+            if journal.recorded(f"code {file}", digest) != digest:
+                _log.warning("%s has changed; finished rows and calls keep their results", file)
         windows, serves, speeds = {ANY: 1}, {}, {}
         if makes_calls(workflow):
             servers = await caller.servers()

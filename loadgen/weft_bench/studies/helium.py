@@ -55,6 +55,8 @@ NOTES: Final = (
     "longest prefix first knows the calls that it sent, not the engine's cache; Parrot and KVFlow "
     "are their dispatch rules on the same engine, without their engines. Parrot sends all calls "
     "that begin with the same text to one engine, and may leave the other one idle",
+    "the least of a system's calls is a time that no schedule of them can beat: each different "
+    "beginning of a prompt is computed once, all slots are always full, and no call waits",
     "the time of planning is not contained: see helium-11",
     "weft run is the machine and the plan of that command, which knows speeds, but no lengths; "
     "weft is the planner, which is a part of the bench",
@@ -65,9 +67,11 @@ def measure(cell: Cell) -> Values:
     """Return the figures of a cell with the settings `shape`, `rows`, `system`, `slow` and `graph`.
 
     slow: factor on the second engine's costs. graph: `own` for a batch after the rewrites of the
-    system, `written` for none. calls: that the engines get. seconds: of the batch. predicted: over
-    the actual seconds, for plans. Raises the errors of `play`.
+    system, `written` for none. calls: that the engines get. seconds: of the batch. over_least: over
+    those that no schedule of the same calls can beat. predicted: over the actual seconds, for
+    plans. Raises the errors of `play`.
     """
+    from weft_bench.workflows.bound import least_seconds
     from weft_bench.workflows.parts import batch_for, dispatcher
     from weft_bench.workflows.shapes import SHAPES
     from weft_bench.workflows.systems import Scene, engines
@@ -81,6 +85,7 @@ def measure(cell: Cell) -> Values:
     values = {
         "seconds": found.seconds,
         "calls": len(scene.tasks),
+        "over_least": found.seconds / least_seconds(scene.tasks, shapes),
         "hit_rate": found.hit_rate,
         "computed": found.fresh_tokens,
         "preemptions": found.preemptions,
@@ -117,6 +122,7 @@ def _table(found: Measured, title: str, base: str) -> Table:
     columns = {
         "s": mean("seconds"),
         f"over {base}'s": over("seconds", system=base),
+        "over the least of its calls": mean("over_least"),
         "hit rate": mean("hit_rate"),
         "calls": mean("calls"),
         "prompt tokens computed": mean("computed"),

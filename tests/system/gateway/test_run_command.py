@@ -382,8 +382,10 @@ async def test_a_killed_tool_with_an_effect_never_runs_twice(tmp_path, until):
     await process.wait()
     killed = set(effects.read_text().splitlines())
     (tmp_path / "go").touch()
+    (tmp_path / "my_ops.py").write_text(f"{POST}\n# Another comment.\n")
     status, text = await runs.run("out.jsonl", "--resume")
     assert status == 1, text
+    assert "my_ops.py has changed; finished rows and calls keep their results" in text
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     unknown = {f"q{row['row']}" for row in rows if row["error"]}
     assert killed <= unknown

@@ -8,6 +8,7 @@ import pytest
 from weft_bench.planner.plan import predicted_plan
 from weft_bench.planner.problem import operations
 from weft_bench.planner.radix import build_tree
+from weft_bench.workflows.bound import least_seconds
 from weft_bench.workflows.dispatch import Free, Planned, Supersteps
 from weft_bench.workflows.parts import batch_for, dispatcher
 from weft_bench.workflows.shapes import SHAPES
@@ -21,9 +22,18 @@ pytestmark = pytest.mark.engine
 def test_system_plays_every_call(system: str) -> None:
     scene = Scene(SHAPES["debate-context"](6), engines(), 0)
     found = scene.run(SYSTEMS[system](scene))
-    assert found.seconds > 0
+    assert found.seconds >= least_seconds(scene.tasks, scene.shapes)
     assert 0 < found.hit_rate < 1
     assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_no_schedule_is_faster_than_the_bound() -> None:
+    scene = Scene(SHAPES["reflect"](72), engines(slow=(1.0, 2.0)), 0)
+    least = least_seconds(scene.tasks, scene.shapes)
+    assert least < scene.run(SYSTEMS["weft run"](scene)).seconds < 1.15 * least
+    # An engine of half the speed is half an engine.
+    equal = least_seconds(scene.tasks, engines())
+    assert least == pytest.approx(equal * 2 / 1.5)
 
 
 def test_langgraph_begins_a_step_of_a_row_when_the_last_one_has_ended() -> None:
