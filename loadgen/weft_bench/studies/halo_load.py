@@ -39,8 +39,8 @@ _NOTES: Final = (
     "lengths of prompts and answers are assumed, because the paper publishes none",
     "random is LangGraph: each query runs its own graph, and a call goes to the engine with the "
     "fewest calls as soon as its inputs are there",
-    "the most is a rate that no schedule can beat: each different beginning of a prompt is computed "
-    "once, all slots are always full, and no call waits for its inputs",
+    "the most is a rate that no schedule can beat: each different beginning of a prompt is "
+    "computed once, all slots are always full, and no call waits for its inputs",
     "weft run is its machine and its plan of rows; the time of the gateway's code is not contained",
 )
 

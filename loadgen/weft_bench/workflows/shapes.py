@@ -96,7 +96,7 @@ def debate(rows: int, agents: int = 3, rounds: int = 2, context: int = 0) -> Bat
 
 
 def _question(build: Builder, context: int) -> list[Slot]:
-    """Return the question as a prompt has it, after its context if there is one."""
+    """Return the parts of a prompt that ask the question, with its context if there is one."""
     if not context:
         return [build.static("question", 20), build.column("question", 120)]
     return [
@@ -160,8 +160,8 @@ def parallel(rows: int, experts: int = 7, chunks: int = 6) -> Batch:
 
 def trading(rows: int, branches: int = 8, rounds: int = 2, prompts: int = 4) -> Batch:
     """Analysts, a debate, traders with debates about risks, a fund manager: 88 calls. prompts: of
-    the traders; branches with one prompt repeat each other's calls. What the fundamentals analyst
-    reads is the same on the next day.
+    the traders; branches with one prompt repeat each other's calls. The fundamentals analyst reads
+    the same on the next day.
     """
     build = Builder()
     stock = build.column("stock", 10)
