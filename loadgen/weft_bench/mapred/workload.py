@@ -1,9 +1,9 @@
 """The rows and the prompts of the workflow, the same for all systems.
 
 Helium (section 7.1) runs seven experts with distinct roles over contexts of TAT-QA with six
-questions each. The paper publishes no prompts; these are ours. An expert's prompt begins with a
-system prompt, then has the context and the question, so that six calls of each expert share a
-prefix.
+questions each. The prompts are ours: an expert's prompt begins with its system prompt, then has the
+context and the question, so that six calls of each expert share a prefix. In the authors' code
+(mlsys-io/helium_demo) the role comes last, and the rows are shuffled.
 """
 
 from __future__ import annotations

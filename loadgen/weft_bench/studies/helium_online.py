@@ -193,7 +193,7 @@ FIGURE_12: Final = Experiment(
         "begin when these have ended. The other rivals are those of helium-t2. Helium's plan needs "
         "all rows at the start",
         "inputs differ between requests, and a context belongs to six of them, which come at any "
-        "time. No calls are equal, so merging, which joined runs also do, saves nothing here",
+        "time. Runs make the equal calls of a request once (trading); no requests have equal calls",
         "throughput at equal p95 is interpolated between the loads, and continued beyond them",
     ),
     headline=_headline,
