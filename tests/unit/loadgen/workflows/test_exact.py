@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from itertools import permutations
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.planning import chain, workflows
 from weft_bench.planner.problem import Calls, Rows, expand, operations
 from weft_bench.planner.radix import build_tree, dependencies
-from weft_bench.planner.token_steps import Worker, token_steps
+from weft_bench.planner.token_steps import Worker, delay, token_steps, usage
 from weft_bench.workflows.exact import solve
+from weft_bench.workflows.shapes import debate, map_reduce, reflect
+from weft_bench.workflows.tasks import varied
 from weft_gateway.workflows.calls import PlannedCall
 
 _WORKER = Worker(8192)
@@ -44,6 +48,78 @@ def test_solution_is_that_of_all_permutations(
     found = solve(batch, _WORKER)
     assert found.steps == pytest.approx(best)
     assert _steps(batch, found.order) == pytest.approx(found.steps)
+
+
+def _highs(batch: Calls, worker: Worker) -> float:
+    """Return the least token steps by HiGHS: the problem of Helium's section 5 as a mixed-integer
+    program. after[i, j]: call j runs directly after call i, or first for i = n.
+    """
+    optimize = pytest.importorskip("scipy.optimize")
+    n, rate = len(batch), worker.rate
+    # Columns: after[i, j] row by row, begins, the end of all.
+    count = (n + 1) * n + n + 1
+    begin = (n + 1) * n
+    took = np.array(
+        [
+            [
+                usage(batch.prefill(None if i == n else i, j), batch.answers[j], rate)
+                for j in range(n)
+            ]
+            for i in range(n + 1)
+        ]
+    )
+    waits = [delay(one, rate, worker.kv_tokens) for one in batch.answers]
+    far = float(took.max(axis=0).sum() + sum(waits))
+    rows, low, high = [], [], []
+
+    def require(terms: dict[int, float], least: float, most: float = np.inf) -> None:
+        row = np.zeros(count)
+        for column, factor in terms.items():
+            row[column] += factor
+        rows.append(row)
+        low.append(least)
+        high.append(most)
+
+    def taken(j: int, sign: float) -> dict[int, float]:
+        return {i * n + j: sign * took[i, j] for i in range(n + 1)}
+
+    for j in range(n):
+        require({i * n + j: 1.0 for i in range(n + 1)}, 1, 1)
+        require({j * n + k: 1.0 for k in range(n)}, 0, 1)
+        require({j * n + j: 1.0}, 0, 0)
+        require({count - 1: 1.0, begin + j: -1.0, **taken(j, -1.0)}, 0)
+        for need in batch.needs[j]:
+            require({begin + j: 1.0, begin + need: -1.0, **taken(need, -1.0)}, waits[need])
+        for i in range(n):
+            if i != j:
+                terms = {begin + j: 1.0, begin + i: -1.0, **taken(i, -1.0)}
+                terms[i * n + j] = terms.get(i * n + j, 0.0) - far
+                require(terms, -far)
+    require({n * n + j: 1.0 for j in range(n)}, 1, 1)
+    whole = np.zeros(count)
+    whole[:begin] = 1
+    upper = np.full(count, np.inf)
+    upper[:begin] = 1
+    target = np.zeros(count)
+    target[-1] = 1
+    found = optimize.milp(
+        target,
+        integrality=whole,
+        bounds=optimize.Bounds(np.zeros(count), upper),
+        constraints=optimize.LinearConstraint(np.array(rows), np.array(low), np.array(high)),
+    )
+    assert found.success
+    return float(found.fun)
+
+
+@pytest.mark.parametrize(
+    ("name", "agents", "rows"), [("map-reduce", 2, 2), ("debate", 2, 2), ("reflect", 1, 2)]
+)
+def test_optimum_is_that_of_highs(name: str, agents: int, rows: int) -> None:
+    shape = {"map-reduce": map_reduce, "debate": debate, "reflect": reflect}[name]
+    batch = varied(shape(rows, agents), Random(agents))
+    small = _small(batch.calls, rows)
+    assert solve(small, _WORKER).steps == pytest.approx(_highs(small, _WORKER), rel=1e-5)
 
 
 def test_proof_visits_few_of_all_orders() -> None:
