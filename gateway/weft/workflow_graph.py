@@ -62,6 +62,7 @@ class Graph:
         max_errors: int | None = None,
         connections: Mapping[str, str | Path] | None = None,
         hosts: tuple[str, ...] = (),
+        prompt_cache: str | Path | None = None,
     ) -> Result:
         """Run over the rows of a file and write the results, as `weft run` does with options of the
         same names. OPENAI_API_KEY is the key for the gateway. Raises ValueError for invalid input
@@ -73,7 +74,8 @@ class Graph:
         files = {name: Path(one) for name, one in (connections or {}).items()}
         job = Job(self.workflow, Path(rows), Path(out), connections=files, hosts=hosts)
         key = os.environ.get("OPENAI_API_KEY", "")
-        options = local.Options(gateway, key, in_flight, budget_tokens, max_errors)
+        cache = Path(prompt_cache) if prompt_cache is not None else None
+        options = local.Options(gateway, key, in_flight, budget_tokens, max_errors, cache)
         ended = asyncio.run(local.run(job, Opened(job, resume=resume), options))
         return Result(*ended.outcome, ended.tokens)
 

@@ -61,6 +61,10 @@ def run(
         list[str] | None,
         typer.Option(help="HOST or HOST:PORT that http operators may reach; repeatable"),
     ] = None,
+    prompt_cache: Annotated[
+        Path | None,
+        typer.Option(help="file with the answers of earlier runs; it is created if it is missing"),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="show the plan, and run nothing")
     ] = False,
@@ -114,7 +118,7 @@ def run(
     except (WorkflowError, JobError, RowsError, JournalError) as error:
         _fail(str(error))
     key = os.environ.get("OPENAI_API_KEY", "")
-    options = Options(gateway, key, in_flight, budget_tokens, max_errors)
+    options = Options(gateway, key, in_flight, budget_tokens, max_errors, prompt_cache)
     begun_s = time.monotonic()
     try:
         ended = asyncio.run(local.run(job, opened, options, partial(_watch, quiet)))

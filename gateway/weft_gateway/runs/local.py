@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import ceil
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.runs.budget import Budget
-from weft_gateway.runs.caller import HttpCaller, Server
+from weft_gateway.runs.caller import Caller, HttpCaller, Server
 from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.job import (
     Job,
@@ -24,6 +25,7 @@ from weft_gateway.runs.job import (
     models_of,
 )
 from weft_gateway.runs.journal import JournalError
+from weft_gateway.runs.prompt_cache import CachingCaller, PromptCache
 from weft_gateway.runs.rows import RowsError
 from weft_gateway.runs.runner import Outcome, Runner
 from weft_gateway.runs.tools import Tools
@@ -46,7 +48,8 @@ CALLS_PER_REPLICA: Final = 64
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to run. gateway: base URL. in_flight: calls of all replicas, None for the default.
-    tokens, errors: the budget, None for no limit.
+    tokens, errors: the budget, None for no limit. prompt_cache: a file with answers of earlier
+    runs, None for none.
     """
 
     gateway: str
@@ -54,6 +57,7 @@ class Options:
     in_flight: int | None = None
     tokens: int | None = None
     errors: int | None = None
+    prompt_cache: Path | None = None
 
 
 class Ended(NamedTuple):
@@ -78,8 +82,11 @@ async def run(
     """
     journal = opened.journal
     caller = HttpCaller(options.gateway, journal.program, api_key=options.api_key)
+    calls: Caller = caller
     tools = Tools(connections=job.connections, hosts=job.hosts)
     try:
+        if options.prompt_cache is not None:
+            calls = CachingCaller(caller, PromptCache(options.prompt_cache))
         workflow = rewrite(job.workflow).workflow
         check_tools(workflow, tools)
         for file, digest in code_of(workflow).items():
@@ -109,7 +116,7 @@ async def run(
             plan=plan,
             gate=budget,
         )
-        runner = Runner(machine, opened.rows(), journal, caller, tools, windows)
+        runner = Runner(machine, opened.rows(), journal, calls, tools, windows)
         with watch(runner, opened.total):
             outcome = await runner.run()
         if outcome.reason == "done":
@@ -124,7 +131,7 @@ async def run(
         raise
     finally:
         await tools.aclose()
-        await caller.aclose()
+        await calls.aclose()
 
 
 def _tools(workflow: Workflow, windows: Mapping[str, int]) -> int:
