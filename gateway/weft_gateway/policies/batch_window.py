@@ -25,6 +25,10 @@ _TOGETHER: Final = 0.5
 EXPECTED_S: Final = 10.0
 # A replica is near the least used one if it has at most this share of its credit more in use.
 _NEAR: Final = 0.25
+# The part of the mean time between the calls of a full window that passes at least between two, and
+# the most of it, seconds: some steps of an engine.
+_APART: Final = 0.5
+_MOST_APART_S: Final = 0.1
 
 
 def credit(slots: int, default: int, others: int, since_others_s: float) -> int:
@@ -34,12 +38,27 @@ def credit(slots: int, default: int, others: int, since_others_s: float) -> int:
     slots: of the replica, 0 if unknown; default: calls for such a replica, assumed to be fewer than
     its slots. others: other calls in flight there. since_others_s: seconds since one of them began.
     """
-    if not others and since_others_s > EXPECTED_S:
+    if not is_shared(others, since_others_s):
         return math.ceil(AHEAD * slots) if slots else default
     if slots:
         free = max(math.ceil(_FREE * slots), min(_BURST, slots // 2), others)
         return max(1, slots - free)
     return max(1, int(_TOGETHER * default) - others)
+
+
+def is_shared(others: int, since_others_s: float) -> bool:
+    """Whether other calls use a replica, or are expected there. Arguments: see `credit`."""
+    return others > 0 or since_others_s <= EXPECTED_S
+
+
+def apart_s(took_s: float, calls: int) -> float:
+    """Return the seconds that pass between the begins of two calls of a batch.
+
+    Calls that begin together end together, and then all of the next prompts are in one step, for
+    which every other call waits. In between, the weights that a step reads hide a prompt. took_s:
+    from the begin of a call to its end. calls: in flight, see `credit`.
+    """
+    return min(_MOST_APART_S, _APART * took_s / calls)
 
 
 def by_use(used: Mapping[str, int], credits: Mapping[str, int]) -> tuple[list[str], int]:

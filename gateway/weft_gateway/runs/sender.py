@@ -18,7 +18,7 @@ from weft_gateway.calls.features.foreground import ForegroundObserver
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.model.limits import TenantRules
-from weft_gateway.policies.batch_window import by_use, credit
+from weft_gateway.policies.batch_window import apart_s, by_use, credit, is_shared
 from weft_gateway.policies.token_bucket import MINUTE_S
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.tenants import Tenants
@@ -28,6 +28,8 @@ _MOST_BYTES: Final = 64 << 20
 # Between two readings of the counts, seconds.
 _LOOK_S: Final = 0.5
 _STOP_S: Final = 5.0
+# Weight of the last call in the mean duration of a replica's calls.
+_RECENT: Final = 0.1
 # The part of its tenant's limits that background calls use, so that other calls are not refused.
 _PART: Final = 0.5
 
@@ -81,6 +83,10 @@ class Sender:
     _at: Counter[str] = field(default_factory=Counter, init=False)
     _of: Counter[str] = field(default_factory=Counter, init=False)
     _next: dict[str, float] = field(default_factory=dict, init=False)
+    # By replica: the begin of the last call and the mean duration of calls, seconds.
+    _begun_s: dict[str, float] = field(default_factory=dict, init=False)
+    _took_s: dict[str, float] = field(default_factory=dict, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _bytes: int = field(default=0, init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _closed: bool = field(default=False, init=False)
@@ -100,19 +106,35 @@ class Sender:
         replicas = self.registry.able()
         in_flight = self.table.in_flight()
         credits: dict[str, int] = {}
+        # The times at which shared replicas take the next call.
+        apart: dict[str, float] = {}
         for replica in replicas:
             own = self._at[replica.name]
             others = max(0, in_flight.get(replica.name, 0) - own)
             if others:
                 self._look_again(now_s)
             since_s = self.foreground.since_s(replica.name)
-            credits[replica.name] = credit(replica.slots, self.default_calls, others, since_s)
+            calls = credit(replica.slots, self.default_calls, others, since_s)
+            credits[replica.name] = calls
+            if is_shared(others, since_s):
+                apart[replica.name] = apart_s(self._took_s.get(replica.name, 0.0), calls)
         by_name = {replica.name: replica for replica in replicas}
+        waits: dict[str, float] = {}
         sent = True
         while sent:
             names, count = by_use(self._at, credits)
             near = [by_name[one] for one in names[:count]]
-            sent = any(self._send_next(by_name[one], replicas, near, now_s) for one in names)
+            next_s = {one: self._begun_s.get(one, 0.0) + apart.get(one, 0.0) for one in names}
+            waits = {one: at_s - now_s for one, at_s in next_s.items() if at_s > now_s}
+            ready = [one for one in names if one not in waits]
+            sent = any(self._send_next(by_name[one], replicas, near, now_s) for one in ready)
+        if waits and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(min(waits.values()), self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        self.dispatch()
 
     async def look(self) -> None:
         """Read the calls of all gateways before a source begins: clients of other gateways are in
@@ -155,6 +177,8 @@ class Sender:
     async def aclose(self) -> None:
         """Abort the calls in flight, and send no more."""
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         for source in self.sources.values():
             abort(source)
         if self._tasks:
@@ -181,6 +205,7 @@ class Sender:
             number = source.take(replica, replicas, near, now_s)
             if number is not None:
                 self._pace(source.tenant, rules.requests_per_minute, 1, now_s)
+                self._begun_s[replica.name] = now_s
                 self._send(source, number, replica.name)
                 return True
         return False
@@ -200,6 +225,7 @@ class Sender:
     def _send(self, source: Source, number: int, replica: str) -> None:
         client = source.in_flight[number] = Disconnect(_never)
         tenant, size = source.tenant, source.size(number)
+        begun_s = monotonic()
         self._at[replica] += 1
         self._of[tenant] += 1
         self._bytes += size
@@ -212,6 +238,9 @@ class Sender:
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             del source.in_flight[number]
+            took_s = monotonic() - begun_s
+            mean_s = self._took_s.get(replica, took_s)
+            self._took_s[replica] = mean_s + _RECENT * (took_s - mean_s)
             self._at[replica] -= 1
             self._of[tenant] -= 1
             self._bytes -= size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from weft_gateway.policies.batch_window import EXPECTED_S, by_use, credit
+from weft_gateway.policies.batch_window import EXPECTED_S, apart_s, by_use, credit, is_shared
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,20 @@ def test_replicas_by_use() -> None:
     assert by_use({"a": 5, "b": 1, "c": 1, "d": 1}, credits) == (["b", "c", "a"], 2)
     assert by_use({}, credits) == (["a", "b", "c", "d"], 4)
     assert by_use({"a": 10}, {"a": 10}) == ([], 0)
+
+
+def test_calls_begin_apart() -> None:
+    assert apart_s(0.6, 12) == pytest.approx(0.025)
+    assert apart_s(0.0, 12) == 0
+    assert apart_s(1800.0, 1) == 0.1
+    # A full window ends a call more often than that, so the distance costs no throughput.
+    assert 12 * apart_s(0.6, 12) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("others", "since_s", "shared"), [(0, inf, False), (1, inf, True), (0, EXPECTED_S, True)]
+)
+def test_a_replica_is_shared_while_other_calls_are_expected(
+    others: int, since_s: float, shared: bool
+) -> None:
+    assert is_shared(others, since_s) is shared
