@@ -12,9 +12,9 @@ def least_seconds(tasks: Sequence[Task], shapes: Sequence[EngineShape]) -> float
     """Return a time in seconds that no schedule of these calls can beat.
 
     Each different beginning of a prompt is computed once, on one engine, and an answer that a
-    prompt continues is never computed again. All slots are full in each step, weights cost nothing
-    beside them, no call waits for its inputs, and the engines end together. tasks: row by row, in
-    topological order.
+    prompt continues is never computed again. A prompt's last step generates the first token. All
+    slots are full in each step, weights cost nothing beside them, no call waits for its inputs, and
+    the engines end together. tasks: row by row, in topological order.
     """
     known: set[tuple[str, ...]] = set()
     fresh = generated = read = 0
@@ -26,8 +26,8 @@ def least_seconds(tasks: Sequence[Task], shapes: Sequence[EngineShape]) -> float
                 known.add(names)
                 fresh += part.tokens
         known.add((*names, task.text))
-        generated += task.answer
-        read += task.prompt * task.answer
+        generated += task.answer - 1
+        read += task.prompt * (task.answer - 1)
     rate = 0.0
     for shape in shapes:
         cost = shape.cost
