@@ -86,6 +86,8 @@ async def run(
     tools = Tools(connections=job.connections, hosts=job.hosts)
     try:
         if options.prompt_cache is not None:
+            if options.prompt_cache.resolve() in (job.output.resolve(), job.journal_path.resolve()):
+                raise JobError(f"{options.prompt_cache}: is a file of this run, not a prompt cache")
             calls = CachingCaller(caller, PromptCache(options.prompt_cache))
         workflow = rewrite(job.workflow).workflow
         check_tools(workflow, tools)

@@ -78,8 +78,12 @@ async def test_a_later_run_makes_only_the_calls_that_are_new(engine, weft, tmp_p
         assert status == 0, text
         assert ROWS < answers.count <= ROWS + 5
         (tmp_path / "text").write_text("no cache " * 200)
-        status, text = await runs.run("bad.jsonl", "--prompt-cache", str(tmp_path / "text"))
-        assert (status, "cannot be used as a prompt cache" in text) == (2, True)
+        for file, what in (
+            ("text", "cannot be used as a prompt cache"),
+            ("bad.jsonl", "of this run"),
+        ):
+            status, text = await runs.run("bad.jsonl", "--prompt-cache", str(tmp_path / file))
+            assert (status, what in text) == (2, True)
 
 
 async def test_ctrl_c_stops_cleanly_and_the_run_resumes(engine, weft, tmp_path, until):
