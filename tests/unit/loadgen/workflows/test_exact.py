@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize
 from support.planning import chain, workflows
 from weft_bench.planner.problem import Calls, Rows, expand, operations
 from weft_bench.planner.radix import build_tree, dependencies
@@ -54,7 +55,6 @@ def _highs(batch: Calls, worker: Worker) -> float:
     """Return the least token steps by HiGHS: the problem of Helium's section 5 as a mixed-integer
     program. after[i, j]: call j runs directly after call i, or first for i = n.
     """
-    optimize = pytest.importorskip("scipy.optimize")
     n, rate = len(batch), worker.rate
     # Columns: after[i, j] row by row, begins, the end of all.
     count = (n + 1) * n + n + 1
