@@ -82,6 +82,7 @@ from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.runs.patient import PatientObserver
 from weft_gateway.runs.sender import Sender
 from weft_gateway.stores import make_stores, make_table, make_tenants
 from weft_gateway.telemetry.listeners import Listeners
@@ -225,6 +226,8 @@ class Gateway:
         held = s.admission is Admission.AUTO
         # Last, so that the receipt of a call that waits exists.
         add(AdmissionObserver(gates, registry, tenants, counter, metrics) if held else None)
+        self.sender = sender = Sender(registry, table, tenants, foreground, s.batch_calls)
+        add(PatientObserver(sender, registry, table))
 
         # HTTP.
         answers = Failures(metrics.error, next_call, s.retry_after_s)
@@ -232,7 +235,6 @@ class Gateway:
             auth, identifier, path, observers, disconnects, turns, answers, next_call, s
         )
 
-        sender = Sender(registry, table, tenants, foreground, s.batch_calls)
         self.offline = offline = build_background(
             s, calls.inside, sender, registry, lifecycle, turns, metrics, listeners
         )

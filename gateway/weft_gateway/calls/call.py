@@ -73,6 +73,7 @@ class Hooks:
     """The hooks of a call's observers (`weft_gateway.calls.observers`)."""
 
     arrived: list[Hook] = field(default_factory=list)
+    held: list[Hook] = field(default_factory=list)
     opened: list[Hook] = field(default_factory=list)
     sending: list[Hook] = field(default_factory=list)
     head: list[HeadHook] = field(default_factory=list)

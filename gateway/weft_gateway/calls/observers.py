@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 class CallObserver:
     """A feature. It overrides the hooks that it needs; unused hooks cost nothing.
 
-    A hook that has to wait returns an awaitable. Only `arrived` and `opened` may raise: the client
-    gets their errors. An exception of another hook is logged, and the call continues.
+    A hook that has to wait returns an awaitable. Only `arrived`, `held` and `opened` may raise: the
+    client gets their errors. An exception of another hook is logged, and the call continues.
     """
 
     def observes(self, endpoint: Endpoint) -> bool:
@@ -25,6 +25,11 @@ class CallObserver:
     def arrived(self, call: Call) -> Awaitable[None] | None:
         """The request was read. The hook may set the identity of the call or refuse it
         (ApiError).
+        """
+
+    def held(self, call: Call) -> Awaitable[None] | None:
+        """The identity is known, and no replica is chosen. The hook may hold the call, until its
+        client disconnects.
         """
 
     def opened(self, call: Call) -> Awaitable[None] | None:

@@ -61,6 +61,9 @@ class CallPath:
             for arrived in call.hooks.arrived:
                 if (pending := arrived(call)) is not None:
                     await pending
+            for held in call.hooks.held:
+                if (pending := held(call)) is not None:
+                    await client.wait(pending)
             opened = await self.lifecycle.open(call, self.placement.place(call))
             while True:
                 exchange = self.engines.exchange(call)

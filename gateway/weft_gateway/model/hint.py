@@ -36,7 +36,8 @@ class Hints:
     the next turn will come and may be prefilled. slo: the SLO class of the program.
     program_deadline_s: seconds for the whole program, from its first call. kind: of the program.
     stage: of the program, to which the call belongs. stages_left: calls that follow on the
-    program's path. replica: where the call should run. tags: for its messages.
+    program's path. replica: where the call should run. batch: the call can wait while other clients
+    use the replicas. tags: for its messages.
     fates: `name=applied`, `name=applied, clamped` or `name=ignored: reason`, one per hint. None:
     not set.
     """
@@ -53,6 +54,7 @@ class Hints:
     stage: str | None = None
     stages_left: int | None = None
     replica: str | None = None
+    batch: bool | None = None
     tags: tuple[OwnTag, ...] = ()
     fates: tuple[str, ...] = ()
 

@@ -43,6 +43,7 @@ _ROWS: Final = (
     _Row(("weft", "stages_left"), "stages_left", values.stages_left),
     _Row(("weft", "prefill_next"), "prefill_next", values.flag),
     _Row(("weft", "replica"), "replica", values.replica),
+    _Row(("weft", "batch"), "batch", values.flag),
     _Row(b"x-weft-priority", "priority", values.sooner),
     _Row(b"x-weft-reuse-priority", "reuse_priority", values.tier),
     _Row(b"x-weft-retain-s", "retain_s", values.retention),
@@ -54,6 +55,7 @@ _ROWS: Final = (
     _Row(b"x-weft-stages-left", "stages_left", values.stages_left),
     _Row(b"x-weft-prefill-next", "prefill_next", values.flag),
     _Row(b"x-weft-replica", "replica", values.replica),
+    _Row(b"x-weft-batch", "batch", values.flag),
     _Row(("vllm_xargs", "agentic_context", "priority"), "priority", values.sooner),
     _Row(("vllm_xargs", "agentic_context", "deadline_seconds"), "deadline_s", values.deadline),
     _Row(
@@ -65,6 +67,7 @@ _ROWS: Final = (
     _Row(("nvext", "agent_hints", "speculative_prefill"), "prefill_next", values.flag),
     _Row(("cache_control",), "retain_s", values.marked_retention),
     _Row(("prompt_cache_retention",), "retain_s", values.named_retention),
+    _Row(("service_tier",), "batch", values.service_tier),
     _Row(b"x-llm-d-inference-objective", "slo", values.slo_class),
     _Row(b"x-gateway-inference-objective", "slo", values.slo_class),
     # vLLM gives the header precedence over the field.
@@ -91,12 +94,14 @@ AS_CLASS: Final = "applied as the class of the program"
 AS_TARGET: Final = "applied as the target of the program"
 IF_ABLE: Final = "applied if the replica takes the call"
 THERE: Final = "applied: the call runs there"
+CAN_WAIT: Final = "applied: the call waits while other clients need the replicas"
 IN_FORECASTS: Final = "applied: forecasts of calls with a deadline use it"
 _FATES: Final = {
     "kind": IN_FORECASTS,
     "stage": IN_FORECASTS,
     "stages_left": IN_FORECASTS,
     "replica": IF_ABLE,
+    "batch": CAN_WAIT,
     "deadline_s": BY_DEADLINE,
     "slo": AS_CLASS,
     "program_deadline_s": AS_TARGET,

@@ -156,6 +156,13 @@ def flag(value: Any) -> tuple[bool, bool]:
     return value, False
 
 
+def service_tier(value: Any) -> tuple[bool, bool]:
+    """Read OpenAI's `service_tier`: `flex` is for calls that can wait."""
+    if value != "flex":
+        raise ValueError("only flex has an effect")
+    return True, False
+
+
 def own_tag(name: str, value: Any) -> OwnTag:
     """Read a client's tag for a message (an index), for several (`messages`: first index and end
     index), or for tokens from `start` up to but not including `end`.

@@ -217,7 +217,12 @@ class HttpCaller:
     async def _once(self, raw: bytes, work: Work) -> Answer:
         url = f"{self._base}/v1/chat/completions"
         server = self._servers.get(work.window) or Server(self._program)
-        headers = {"x-weft-program": server.program, "x-weft-thread": f"row-{work.row}"}
+        headers = {
+            "x-weft-program": server.program,
+            "x-weft-thread": f"row-{work.row}",
+            # Rows can wait for the calls of other clients.
+            "x-weft-batch": "1",
+        }
         if server.replica:
             headers["x-weft-replica"] = server.replica
         try:

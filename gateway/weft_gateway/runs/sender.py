@@ -1,4 +1,5 @@
-"""Sends the calls that the gateway makes in the background: those of batches and runs.
+"""Sends the calls that the gateway makes in the background, those of batches and runs, and calls of
+clients that can wait (`runs.patient`).
 
 They share one window per replica, which leaves room for the calls of clients, and the limits of
 their tenants. No call of a source is sent before the window allows it.
@@ -104,16 +105,13 @@ class Sender:
             return
         now_s = monotonic()
         replicas = self.registry.able()
-        in_flight = self.table.in_flight()
         credits: dict[str, int] = {}
         # The times at which shared replicas take the next call.
         apart: dict[str, float] = {}
         for replica in replicas:
-            own = self._at[replica.name]
-            others = max(0, in_flight.get(replica.name, 0) - own)
+            others, since_s = self._others(replica.name)
             if others:
                 self._look_again(now_s)
-            since_s = self.foreground.since_s(replica.name)
             calls = credit(replica.slots, self.default_calls, others, since_s)
             credits[replica.name] = calls
             if is_shared(others, since_s):
@@ -131,6 +129,25 @@ class Sender:
         if waits and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(waits.values()), self._again)
+
+    def _others(self, replica: str) -> tuple[int, float]:
+        """Return the calls of others in flight at a replica, and the seconds since the last of them
+        began.
+        """
+        in_flight = self.table.in_flight().get(replica, 0)
+        return max(0, in_flight - self._at[replica]), self.foreground.since_s(replica)
+
+    def is_shared(self, replica: str) -> bool:
+        """Whether other calls use a replica, or are expected there."""
+        return is_shared(*self._others(replica))
+
+    def joined(self, replica: str, calls: int = 1) -> None:
+        """Count calls in flight that were sent without the window, because the replica was not
+        shared. calls: -1 for one that has ended.
+        """
+        self._at[replica] += calls
+        if calls < 0:
+            self.dispatch()
 
     def _again(self) -> None:
         self._timer = None

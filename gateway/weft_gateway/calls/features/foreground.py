@@ -11,7 +11,9 @@ from weft_gateway.engine.endpoints import BY_PATH, Endpoint
 
 
 class ForegroundObserver(CallObserver):
-    """Observes the calls of clients, and not those of batches and prefills."""
+    """Observes the calls of clients, and not those of batches, prefills and clients that wait for
+    others.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
@@ -22,7 +24,8 @@ class ForegroundObserver(CallObserver):
 
     def opened(self, call: Call) -> None:
         """Record the time."""
-        self.seen(call.replica)
+        if not call.hints.batch:
+            self.seen(call.replica)
 
     def seen(self, replica: str) -> None:
         """Record that a client uses a replica, perhaps through another gateway."""

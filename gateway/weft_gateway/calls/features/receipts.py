@@ -11,7 +11,7 @@ from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.placement import counted_alone
 from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
-from weft_gateway.policies.hints import THERE, with_replica_fate
+from weft_gateway.policies.hints import CAN_WAIT, THERE, with_replica_fate
 from weft_gateway.programs.identity import Identity
 from weft_gateway.programs.lineage.rules import shown
 from weft_gateway.telemetry.receipts import Receipt, Receipts
@@ -121,8 +121,8 @@ def _fates(fates: tuple[str, ...], *, taken: bool) -> tuple[tuple[str, str], ...
     found = []
     for text in fates:
         name, _, fate = text.partition("=")
-        # The gateway alone applies the hint of a replica.
-        if not taken and fate.startswith("applied") and fate != THERE:
+        # The gateway alone applies these hints.
+        if not taken and fate.startswith("applied") and fate not in (THERE, CAN_WAIT):
             fate = _NOT_TAKEN
         found.append((name, fate))
     return tuple(found)
