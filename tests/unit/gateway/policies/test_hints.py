@@ -47,8 +47,6 @@ def test_call_without_hints_is_not_parsed() -> None:
         ({"weft": {"replica": "a"}}, {b"x-weft-replica": b"b"}, {"replica": "a"}),
         ({"weft": {"batch": False}, "service_tier": "flex"}, {}, {"batch": False}),
         ({"service_tier": "flex"}, {}, {"batch": True}),
-        ({"service_tier": "priority"}, {b"x-weft-batch": b"1"}, {"batch": True}),
-        ({"service_tier": "priority"}, {}, {}),
         ({"nvext": {"agent_hints": {"priority": 5, "speculative_prefill": True}}}, {},
          {"priority": 5, "prefill_next": True}),
         ({"nvext": {"agent_hints": {"priority": 5, "strict_priority": 1}}}, {}, {"priority": 1}),
@@ -76,6 +74,8 @@ def test_every_dialect_is_parsed(
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
+        ({"service_tier": "priority"}, {}),
+        ({}, {b"x-weft-batch": b"maybe"}),
         ({"weft": {"deadline_s": -1, "program_deadline_s": 0, "stages_left": -1}}, {}),
         ({}, {b"x-weft-deadline-s": b"0", b"x-weft-stages-left": b"65"}),
         ({"vllm_xargs": {"agentic_context": {"deadline_seconds": 0}}}, {}),
