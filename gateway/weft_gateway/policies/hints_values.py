@@ -159,7 +159,7 @@ def flag(value: Any) -> tuple[bool, bool]:
 def service_tier(value: Any) -> tuple[bool, bool]:
     """Read OpenAI's `service_tier`: `flex` is for calls that can wait."""
     if value != "flex":
-        raise ValueError("only flex has an effect")
+        raise ValueError("must be flex; other tiers have no effect")
     return True, False
 
 

@@ -81,7 +81,7 @@ def test_every_dialect_is_parsed(
         ({"vllm_xargs": {"agentic_context": {"deadline_seconds": 0}}}, {}),
     ],
 )
-def test_deadlines_and_stages_out_of_range_are_ignored(
+def test_values_out_of_range_are_ignored(
     body: dict[str, Any], headers: Headers
 ) -> None:
     hints = read_hints(body, headers)
