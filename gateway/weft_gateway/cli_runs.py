@@ -274,5 +274,6 @@ def _analyze(counts: Any, plan: Any, took_s: float) -> None:
     console = Console(stderr=True)
     console.width = _width(console)
     console.print(table)
-    if plan.least_s:
-        console.print(f"{took_s:.1f} s, predicted at least {plan.least_s:.1f} s")
+    if plan.busy_s:
+        what = "with all replicas busy in full batches"
+        console.print(f"{took_s:.1f} s, predicted {plan.busy_s:.1f} s {what}")

@@ -45,7 +45,7 @@ class Explained:
 
     workflow: after rewriting. rows: of the input; sample: those that were tried. tallies: by
     operator, for all rows. naive: requests without rewrites and merging. merged: requests that
-    equal ones save. seconds: of engine time, by operator; empty without replicas. least_s: the time
+    equal ones save. seconds: of engine time, by operator; empty without replicas. busy_s: the time
     of the run if all replicas are busy with full batches from start to end; 0 without replicas.
     notes: limits of these figures. hints: for the author.
     """
@@ -58,7 +58,7 @@ class Explained:
     savings: tuple[Saving, ...]
     merged: int
     seconds: Mapping[str, float]
-    least_s: float
+    busy_s: float
     notes: tuple[str, ...]
     hints: tuple[str, ...]
 
@@ -84,9 +84,8 @@ def explain(
     tallies = {name: _scaled(one, scale) for name, one in after.tallies.items()}
     savings = tuple(Saving(one, _saved(one, workflow, before, scale)) for one in done.rewrites)
     profile = _profile(done.workflow, sample, after)
-    seconds = {
-        name: _engine_s(one, replicas) for name, one in tallies.items() if one.prompt and replicas
-    }
+    calls = {name: one for name, one in tallies.items() if one.prompt and replicas}
+    alone = {name: [_engine_s(one, replica) for replica in replicas] for name, one in calls.items()}
     return Explained(
         done.workflow,
         rows,
@@ -95,8 +94,9 @@ def explain(
         round(scale * sum(one.executions for one in before.tallies.values())),
         savings,
         sum(one.merged for one in tallies.values()),
-        seconds,
-        sum(seconds.values()) / max(1, len(replicas)),
+        {name: sum(found) / len(found) for name, found in alone.items()},
+        # Each replica does the part of the work that it can do in this time.
+        1 / sum(1 / sum(found) for found in zip(*alone.values(), strict=True)) if alone else 0.0,
         tuple(_notes(done.workflow, after, rows, len(sample))),
         tuple(_hints(planned_calls(done.workflow, profile, _PLAIN), profile, rows)),
     )
@@ -143,16 +143,13 @@ def _profile(workflow: Workflow, sample: Sequence[Mapping[str, Any]], after: Tri
     return Profile(columns=columns, distinct=distinct, items=items)
 
 
-def _engine_s(one: Figures, replicas: Sequence[Replica]) -> float:
-    """Engine seconds of an operator's calls in full batches, on the mean replica."""
-    total = 0.0
+def _engine_s(one: Figures, replica: Replica) -> float:
+    """Engine seconds of an operator's calls in full batches, if one replica makes all of them."""
     calls = max(1, one.requests)
     prompt, output = one.prompt / calls, one.output / calls
-    for replica in replicas:
-        beside = replica.fits(prompt + output)
-        fresh = (one.prompt - one.cached) / calls
-        total += call_seconds(replica.costs.steps, fresh, prompt, output, beside)
-    return calls * total / len(replicas)
+    fresh = (one.prompt - one.cached) / calls
+    beside = replica.fits(prompt + output)
+    return calls * call_seconds(replica.costs.steps, fresh, prompt, output, beside)
 
 
 def _notes(workflow: Workflow, after: Trial, rows: int, sample: int) -> Iterator[str]:

@@ -30,8 +30,8 @@ def text(found: Explained, width: int = PIPE_WIDTH, color: bool = False) -> str:
         f"{found.rows} rows, {_number(found.requests)} requests after rewriting and merging, "
         f"{_number(found.naive)} without; prompts {_tokens(total)}"
     )
-    if found.least_s:
-        console.print(f"at least {found.least_s:.1f} s, with all replicas busy in full batches")
+    if found.busy_s:
+        console.print(f"{found.busy_s:.1f} s with all replicas busy in full batches")
     _list(console, "Rewrites", [_saving(found, number) for number in range(len(found.savings))])
     if found.merged:
         _list(console, "Merging", [f"{_number(found.merged)} requests equal an earlier one"])

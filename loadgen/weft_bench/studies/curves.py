@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isnan, log, nan, sqrt
@@ -83,32 +83,56 @@ class Throughput:
 
 
 def throughput_ratio(
-    ours: Measured, baseline: Measured, latency: Mapping[int, float], figure: str
+    ours: Measured,
+    baseline: Measured,
+    latency: Mapping[int, float],
+    figure: str,
+    setting: str = "rate",
 ) -> Throughput:
     """Return the ratio of our load to the baseline's.
 
-    latency: the latency of the comparison, by seed. figure: its curve over the setting `rate` is
-    used. One bounded seed makes the result a bound; bounds on both sides make it unknown.
+    latency: the latency of the comparison, by seed. figure: its curve over `setting` is used. One
+    bounded seed makes the result a bound; bounds on both sides make it unknown.
     """
-    mine, theirs = curves(ours, figure), curves(baseline, figure)
-    logs: list[float] = []
-    bounds: set[Bound] = set()
+    return over_seeds(load_ratios(ours, baseline, latency, figure, setting).values())
+
+
+def load_ratios(
+    ours: Measured, baseline: Measured, latency: Mapping[int, float], figure: str, setting: str
+) -> dict[int, tuple[float, Bound]]:
+    """Return the logarithm of the ratio of the loads with its bound, by seed. Arguments: see
+    `throughput_ratio`.
+    """
+    mine, theirs = curves(ours, figure, setting), curves(baseline, figure, setting)
+    found: dict[int, tuple[float, Bound]] = {}
     for seed in mine:
         ours_bears, ours_bound = bounded_load(latency[seed], mine[seed])
         they_bear, their_bound = bounded_load(latency[seed], theirs[seed])
-        logs.append(log(ours_bears / they_bear))
-        bounds.add(bound_of(ours_bound, their_bound))
-    bounds.discard("")
-    bound: Bound = "?" if len(bounds) > 1 or not logs else next(iter(bounds), "")
-    return Throughput(geometric(logs), bound)
+        found[seed] = log(ours_bears / they_bear), bound_of(ours_bound, their_bound)
+    return found
 
 
-def curves(found: Measured, figure: str) -> dict[int, list[tuple[float, float]]]:
-    """Return a figure over the setting `rate`, by seed."""
+def over_seeds(ratios: Iterable[tuple[float, Bound]]) -> Throughput:
+    """Return the mean of logarithms of ratios with their bounds."""
+    found = list(ratios)
+    bound = joint(bound for _, bound in found) if found else "?"
+    return Throughput(geometric([ratio for ratio, _ in found]), bound)
+
+
+def joint(bounds: Iterable[Bound]) -> Bound:
+    """Return the bound of a mean of values with these bounds."""
+    some = {one for one in bounds if one}
+    return "?" if len(some) > 1 else next(iter(some), "")
+
+
+def curves(
+    found: Measured, figure: str, setting: str = "rate"
+) -> dict[int, list[tuple[float, float]]]:
+    """Return a figure over a setting, by seed."""
     lines: dict[int, list[tuple[float, float]]] = {}
-    for rate in sorted(float(level) for level in found.levels("rate")):
-        for seed, value in found.where(rate=rate).series(figure).items():
-            lines.setdefault(seed, []).append((rate, value))
+    for level in sorted(float(level) for level in found.levels(setting)):
+        for seed, value in found.where(**{setting: level}).series(figure).items():
+            lines.setdefault(seed, []).append((level, value))
     return lines
 
 

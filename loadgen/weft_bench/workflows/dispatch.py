@@ -109,20 +109,34 @@ def static_prefixes(batch: Batch, replicas: Sequence[str]) -> list[Warm]:
 
 class ByPrefix(Free):
     """As `Free`, but calls with one static prefix go to one replica: the one with the fewest calls
-    when the first of them is sent (Parrot; Helium's appendix D names the imbalance that follows). A
-    prefix is the first part of a prompt.
+    when the first of them is sent (Parrot; Helium's appendix D names the imbalance that follows).
+    If its slots are full, a call goes to a replica with fewer calls. heads: static prefixes that a
+    cache can hold, as the names of their parts. slots: of a replica.
     """
 
-    def __init__(self, tasks: Sequence[Task], replicas: Sequence[str], rng: Random) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        replicas: Sequence[str],
+        rng: Random,
+        heads: frozenset[tuple[str, ...]],
+        slots: int,
+    ) -> None:
         super().__init__(tasks, replicas, rng)
-        self._homes: dict[str, str] = {}
+        self._heads, self._slots = heads, slots
+        self._homes: dict[tuple[str, ...], str] = {}
 
     def place(self, number: int, counts: Mapping[str, int]) -> str:
-        """Return the replica of the prompt's first part."""
-        head = self.tasks[number].parts[0].name
-        if head not in self._homes:
-            self._homes[head] = super().place(number, counts)
-        return self._homes[head]
+        """Return the replica of the prompt's prefix, or one with room."""
+        least = super().place(number, counts)
+        head = self._head(number)
+        home = self._homes.setdefault(head, least) if head else least
+        return home if counts[home] < self._slots else least
+
+    def _head(self, number: int) -> tuple[str, ...]:
+        """Return the longest static prefix of a prompt, empty for none."""
+        names = tuple(part.name for part in self.tasks[number].parts)
+        return next((names[:n] for n in range(len(names), 0, -1) if names[:n] in self._heads), ())
 
 
 class InTurn(Free):

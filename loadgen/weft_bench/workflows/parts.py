@@ -11,14 +11,15 @@ from weft_gateway.workflows.costs import relative_speeds
 from weft_bench.workflows import dispatch
 from weft_bench.workflows.play import Dispatcher
 from weft_bench.workflows.rewritten import rewritten
-from weft_bench.workflows.running import Running, windows_of
-from weft_bench.workflows.systems import SYSTEMS, Scene, follow
+from weft_bench.workflows.systems import SYSTEMS, Scene, follow, weft_run
 from weft_bench.workflows.tasks import Batch
 
 
 def batch_for(batch: Batch, name: str) -> Batch:
-    """Return the batch that a system runs: after the rewrites that it has."""
-    if name.partition(",")[0] not in _REWRITING:
+    """Return the batch that a system runs: after the rewrites that it has. `SYSTEM, rewrites` has
+    them from outside.
+    """
+    if name.partition(",")[0] not in _REWRITING and not name.endswith(_REWRITES):
         return batch
     return rewritten(
         batch,
@@ -29,7 +30,7 @@ def batch_for(batch: Batch, name: str) -> Batch:
 
 def dispatcher(scene: Scene, name: str) -> Dispatcher:
     """Return the dispatcher of a system or of a changed one. Raises KeyError."""
-    return {**SYSTEMS, **_PARTS}[name](scene)
+    return {**SYSTEMS, **_PARTS}[name.removesuffix(_REWRITES)](scene)
 
 
 def _even_slices(scene: Scene) -> Dispatcher:
@@ -74,33 +75,20 @@ def _no_window(scene: Scene) -> Dispatcher:
     return follow(scene, replace(scene.planned(), windows=most))
 
 
-def _run(grouped: bool = True, shared: bool = True) -> Callable[[Scene], Dispatcher]:
-    def made(scene: Scene) -> Dispatcher:
-        return Running(
-            scene.batch,
-            scene.tasks,
-            windows_of(scene.names, scene.shapes),
-            relative_speeds(scene.replicas),
-            grouped=grouped,
-            shared=shared,
-        )
-
-    return made
-
-
 # The others run every call that the workflow has.
 _REWRITING: Final = ("helium", "weft", "weft run")
+_REWRITES: Final = ", rewrites"
 
 _PARTS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
     "weft, even slices": _even_slices,
     "weft, no order": _random_order,
     "weft, no rows": _random_rows,
     "weft, no window": _no_window,
-    "weft run, no merging": _run(),
-    "weft run, no prompt cache": _run(),
-    "weft run, no rewrites": _run(),
-    "weft run, no groups": _run(grouped=False),
-    "weft run, no sharing": _run(shared=False),
+    "weft run, no merging": weft_run,
+    "weft run, no prompt cache": weft_run,
+    "weft run, no rewrites": weft_run,
+    "weft run, no groups": lambda scene: weft_run(scene, grouped=False),
+    "weft run, no sharing": lambda scene: weft_run(scene, shared=False),
     "weft, prefixes first": lambda scene: follow(
         scene, scene.planned(), prefixes=dispatch.static_prefixes(scene.batch, scene.names)
     ),

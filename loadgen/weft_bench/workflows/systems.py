@@ -18,7 +18,7 @@ from weft_bench.workflows import dispatch
 from weft_bench.workflows.online import Joined, arrivals
 from weft_bench.workflows.play import Dispatcher, Played, Warm, play
 from weft_bench.workflows.running import Running, windows_of
-from weft_bench.workflows.tasks import Batch, Task, tasks
+from weft_bench.workflows.tasks import Batch, Task, first_statics, tasks
 from weft_bench.workloads.streams import stream
 
 # An engine with one eighth of the slots, the cache, the tokens of a step and the fixed time of a
@@ -117,7 +117,10 @@ def _kvflow(scene: Scene) -> Dispatcher:
 
 
 def _parrot(scene: Scene) -> Dispatcher:
-    return dispatch.ByPrefix(scene.tasks, scene.names, scene.rng)
+    shape = min(scene.shapes, key=lambda one: one.slots)
+    statics = first_statics(scene.batch.calls)
+    heads = frozenset(names for names, tokens in statics.items() if tokens >= shape.block_tokens)
+    return dispatch.ByPrefix(scene.tasks, scene.names, scene.rng, heads, shape.slots)
 
 
 def _query_wise(scene: Scene) -> Dispatcher:
@@ -157,9 +160,16 @@ def _helium(scene: Scene, warm: bool = True) -> Dispatcher:
     return dispatch.Planned(scene.tasks, windows, turn, None, prefixes)
 
 
-def _weft_run(scene: Scene) -> Dispatcher:
-    windows = windows_of(scene.names, scene.shapes)
-    return Running(scene.batch, scene.tasks, windows, relative_speeds(scene.replicas))
+def weft_run(scene: Scene, *, grouped: bool = True, shared: bool = True) -> Dispatcher:
+    """Return the dispatcher of `weft run`. grouped, shared: see `Running`."""
+    return Running(
+        scene.batch,
+        scene.tasks,
+        windows_of(scene.names, scene.shapes),
+        relative_speeds(scene.replicas),
+        grouped=grouped,
+        shared=shared,
+    )
 
 
 def follow(
@@ -197,6 +207,6 @@ SYSTEMS: Final[Mapping[str, Callable[[Scene], Dispatcher]]] = {
     "helium": _helium,
     "helium, schedule only": lambda scene: _helium(scene, warm=False),
     "weft": lambda scene: follow(scene, scene.planned()),
-    "weft run": _weft_run,
+    "weft run": weft_run,
     "weft, schedule only": lambda scene: follow(scene, scene.planned(), shared=False),
 }

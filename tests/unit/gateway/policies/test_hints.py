@@ -81,9 +81,7 @@ def test_every_dialect_is_parsed(
         ({"vllm_xargs": {"agentic_context": {"deadline_seconds": 0}}}, {}),
     ],
 )
-def test_values_out_of_range_are_ignored(
-    body: dict[str, Any], headers: Headers
-) -> None:
+def test_values_out_of_range_are_ignored(body: dict[str, Any], headers: Headers) -> None:
     hints = read_hints(body, headers)
     assert said(hints) == {}
     assert all("=ignored: must be" in fate for fate in hints.fates)

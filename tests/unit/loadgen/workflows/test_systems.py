@@ -36,6 +36,23 @@ def test_no_schedule_is_faster_than_the_bound() -> None:
     assert least == pytest.approx(equal * 2 / 1.5)
 
 
+def test_engines_that_are_good_at_different_work_have_no_bound() -> None:
+    scene = Scene(SHAPES["reflect"](2), engines(), 0)
+    first, second = scene.shapes
+    prefill = replace(second, cost=replace(second.cost, prefill_token_s=1.0))
+    with pytest.raises(ValueError, match="not proportional"):
+        least_seconds(scene.tasks, [first, prefill])
+
+
+def test_parrot_uses_the_other_engine_once_the_slots_of_one_are_full() -> None:
+    scene = Scene(SHAPES["debate"](2), engines(), 0)
+    # All calls of a debate begin with one text.
+    few = scene.run(SYSTEMS["parrot"](scene))
+    assert sorted(few.shares.values())[0] == 0
+    many = Scene(SHAPES["debate"](40), engines(), 0)
+    assert min(many.run(SYSTEMS["parrot"](many)).shares.values()) > 0.2
+
+
 def test_langgraph_begins_a_step_of_a_row_when_the_last_one_has_ended() -> None:
     scene = Scene(SHAPES["trading"](1), engines(), 0)
     steps: list[int] = []
@@ -85,6 +102,7 @@ def test_plan_gives_a_slow_engine_fewer_calls() -> None:
         "weft, even slices", "weft, no rows", "weft, no order", "weft, no window",
         "weft, prefixes first", "weft run, no merging", "weft run, no prompt cache",
         "weft run, no rewrites", "weft run, no groups", "weft run, no sharing",
+        "random, rewrites", "longest prefix, rewrites",
     ],
 )  # fmt: skip
 def test_system_with_a_change_plays_every_call(part: str) -> None:
