@@ -50,14 +50,18 @@ class BatchFiles:
             batch.status = Status.IN_PROGRESS
             batch.times.setdefault("in_progress", int(time()))
         errors = None if batch.api is Api.ANTHROPIC else self.store.path(batch.error_file)
-        results = Results.open(self.store.path(batch.output_file), errors)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            results = Results.open(self.store.path(batch.output_file), errors)
+        except OSError:
+            os.close(descriptor)
+            raise
         finished = bytearray(b"\1" * len(index))
         for request in index.order:
             finished[request] = 0
         for copies in index.copies.values():
             for request in copies:
                 finished[request] = 0
-        descriptor = os.open(path, os.O_RDONLY)
         stop = CANCELLED if cancelled else ""
         return Active(batch, index, descriptor, results, finished, Spans(len(index.order)), stop)
 

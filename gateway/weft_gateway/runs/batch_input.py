@@ -182,6 +182,8 @@ class _Checking:
     def _check_model(self, line: Line) -> None:
         model = line.read.get("model") or ""
         if self._api is Api.ANTHROPIC:
+            # Empty once requests name different models.
+            self._model = model if self._model in (None, model) else ""
             return
         if self._done is not None:
             self._model = model

@@ -39,7 +39,7 @@ from weft_gateway.runs.batch_store import (
     LineError,
     Status,
 )
-from weft_gateway.runs.sender import Sender, abort
+from weft_gateway.runs.sender import Sender, abort, serves
 from weft_gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -141,23 +141,29 @@ class BatchRunner:
 
     async def _begin(self, batch: Batch) -> None:
         """Index the input; continue after the results that exist. Never raises."""
-        try:
-            async with self._one:
-                await self.sender.look()
-                # No wait follows: a cancellation is either in the store that this reads, or finds
-                # an active batch.
-                active = await self.files.open(batch)
-        except InputError as error:
-            await self._failed(batch, error.found)
-        except OSError as error:
-            log.error("batch %s: its input cannot be read: %s", batch.id, error)
-            what = f"The input file cannot be read: {error.strerror}."
-            await self._failed(batch, [LineError("input_unreadable", what)])
-        else:
-            self.active[batch.id] = active
-            self.sender.sources[batch.id] = _Lane(self, active)
-            self._save(batch)
-            self.sender.dispatch()
+        active = None
+        while active is None:
+            try:
+                async with self._one:
+                    await self.sender.look()
+                    # No wait follows: a cancellation is either in the store that this reads, or
+                    # finds an active batch.
+                    active = await self.files.open(batch)
+            except InputError as error:
+                await self._failed(batch, error.found)
+                return
+            except FileNotFoundError as error:
+                what = f"The input file cannot be read: {error.strerror}."
+                await self._failed(batch, [LineError("input_unreadable", what)])
+                return
+            except (OSError, sqlite3.Error) as error:
+                # It may pass. A failed batch would lose the results that exist.
+                log.error("batch %s: its files cannot be opened: %s", batch.id, error)
+                await asyncio.sleep(_DISK_PAUSE_S)
+        self.active[batch.id] = active
+        self.sender.sources[batch.id] = _Lane(self, active)
+        self._save(batch)
+        self.sender.dispatch()
 
     async def _failed(self, batch: Batch, found: list[LineError]) -> None:
         batch.errors = found
@@ -176,7 +182,7 @@ class BatchRunner:
         """Expire batches, and end those that are over."""
         wall_s = time()
         for active in tuple(self.active.values()):
-            if not active.stop and active.batch.expires_s <= wall_s:
+            if not active.stop and not active.over and active.batch.expires_s <= wall_s:
                 active.stop = EXPIRED
                 abort(self.sender.sources[active.batch.id])
             if active.over and not active.ending:
@@ -266,9 +272,9 @@ class _Lane:
         self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
     ) -> int | None:
         model = self.active.index.model
-        if model and replica.served and model not in replica.served:
+        if not serves(replica, model):
             return None
-        able = [one.name for one in replicas if not model or model in one.served]
+        able = [one.name for one in replicas if serves(one, model)]
         return self.active.take(replica.name, able, now_s)
 
     def size(self, number: int) -> int:

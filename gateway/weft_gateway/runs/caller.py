@@ -163,11 +163,7 @@ class HttpCaller:
         the calls. One for a server that is no gateway. Raises JobError if the server does not
         answer.
         """
-        listed = (await self._get("/health")).get("replicas")
-        able = [
-            one for one in (listed if isinstance(listed, list) else ())
-            if isinstance(one, dict) and one.get("healthy") is True and not one.get("draining")
-        ]  # fmt: skip
+        able = able_replicas(await self._get("/health"))
         found = [_server(one, self._name(number)) for number, one in enumerate(able)]
         found = found or [Server(self._program)]
         self._servers = {one.program: one for one in found}
@@ -259,6 +255,15 @@ class HttpCaller:
                 await self._client.delete(url, timeout=_CONNECT_S)
         for client in self._clients:
             await client.aclose()
+
+
+def able_replicas(health: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the healthy replicas of a gateway that take new programs, from its `/health`."""
+    listed = health.get("replicas")
+    return [
+        one for one in (listed if isinstance(listed, list) else ())
+        if isinstance(one, dict) and one.get("healthy") is True and not one.get("draining")
+    ]  # fmt: skip
 
 
 def _server(replica: dict[str, Any], program: str) -> Server:

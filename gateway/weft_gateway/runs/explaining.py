@@ -10,6 +10,7 @@ from typing import Final
 import httpx
 
 from weft_gateway.engine.described import costs_of_replica
+from weft_gateway.runs.caller import able_replicas
 from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.rows import Input
 from weft_gateway.workflows.costs import Replica
@@ -38,10 +39,10 @@ def replicas_of(gateway: str) -> list[Replica]:
         answer = httpx.get(f"{base}/health", timeout=_WITHIN_S, trust_env=False).json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise JobError(f"{gateway} cannot be used: {error or type(error).__name__}") from None
-    found, listed = [], answer.get("replicas") if isinstance(answer, dict) else None
-    for one in listed if isinstance(listed, list) else ():
-        costs = costs_of_replica(one) if isinstance(one, dict) else None
-        if costs is not None and one.get("healthy") is True:
+    found = []
+    for one in able_replicas(answer if isinstance(answer, dict) else {}):
+        costs = costs_of_replica(one)
+        if costs is not None:
             models = one.get("models")
             names = frozenset(map(str, models)) if isinstance(models, list) else frozenset()
             found.append(Replica(str(one.get("name")), costs, names))

@@ -18,7 +18,7 @@ from weft_gateway.engine.registry import Replica
 from weft_gateway.runs.batch_calls import Answered, Request, Submit, tokens_of
 from weft_gateway.runs.batch_repeats import Repeats
 from weft_gateway.runs.flow_wire import Answer, Ask
-from weft_gateway.runs.sender import abort, end
+from weft_gateway.runs.sender import abort, end, serves
 
 _PATH: Final = "/v1/chat/completions"
 # The assumed service of a call before the first report, seconds.
@@ -78,7 +78,7 @@ class RunCalls:
             return None
         while (due := self._repeats.due(now_s)) is not None:
             asked = self._asked.get(due)
-            if asked is not None and not _serves(replica, asked.model):
+            if asked is not None and not serves(replica, asked.model):
                 # It stays first in its order, for the replicas that follow.
                 self._new = {due: asked, **self._new}
             elif asked is not None:
@@ -95,13 +95,11 @@ class RunCalls:
 
     def _fits(self, asked: Ask, replica: Replica, near: Sequence[Replica]) -> bool:
         """Whether a replica may take a call: it serves the model, and no replica with as much room
-        has what the call shares. That one takes it in the same dispatch.
+        has what the call shares. That one takes it, at the latest after its pause between calls.
         """
         home = self._at.get(asked.row) or self._homes.get(asked.group)
         others = (one for one in near if one.name == home and one is not replica)
-        return _serves(replica, asked.model) and not any(
-            _serves(one, asked.model) for one in others
-        )
+        return serves(replica, asked.model) and not any(serves(one, asked.model) for one in others)
 
     def _distance(self, asked: Ask, replica: str) -> int:
         """Return how badly a call fits a replica: 0 if its row is there, up to 4."""
@@ -145,10 +143,6 @@ def _keep(places: dict[int, str], number: int, replica: str) -> None:
     places[number] = replica
     if len(places) > _MOST_PLACES:
         del places[next(iter(places))]
-
-
-def _serves(replica: Replica, model: str) -> bool:
-    return not model or not replica.served or model in replica.served
 
 
 def _answer(number: int, found: Answered, attempts: int) -> Answer:

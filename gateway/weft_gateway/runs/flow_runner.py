@@ -7,6 +7,7 @@ calls, and this module stores the state. A run that a stop interrupted continues
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import sqlite3
 from array import array
@@ -39,6 +40,8 @@ _CANCEL_S: Final = 10.0
 _ENDS_KEPT_S: Final = 60.0
 # Pause before the next attempt to store the end of a run, seconds.
 _AGAIN_S: Final = 2.0
+# Errors that another attempt may not have: of processes, memory, open files and disks.
+_PASSING: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
 _BUDGETS: Final = {
     "tokens": RunError("token_budget", "The token budget is spent."),
     "errors": RunError("error_budget", "Too many rows have failed."),
@@ -218,6 +221,10 @@ class FlowRunner:
             await self._end(run, end)
         except OSError as error:
             log.error("run %s: %s", run.id, error)
+            if error.errno in _PASSING:
+                # The run begins again, and its journal stays.
+                await asyncio.sleep(_AGAIN_S)
+                return False
             failed = RunError("storage_failed", f"The run cannot be stored: {error.strerror}.")
             run.output_file = ""
             await self._ended(run, RunStatus.FAILED, failed)

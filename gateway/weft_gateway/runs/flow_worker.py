@@ -185,7 +185,7 @@ class _Main:
         self._incoming = incoming
         self._outgoing = outgoing
         self._loop = asyncio.get_running_loop()
-        self._first: asyncio.Future[ToWorker] = self._loop.create_future()
+        self._begun = asyncio.Event()
         self._shared: Shared | None = None
         self._runs: dict[str, FlowRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -194,11 +194,7 @@ class _Main:
         """Check workflows until a run begins, then serve runs until the gateway ends it."""
         threading.Thread(target=self._read, daemon=True).start()
         self.send(Ready())
-        while not isinstance(first := await self._first, Start):
-            self._first = self._loop.create_future()
-            if isinstance(first, Check):
-                self.send(check(first))
-        self._begin(first)
+        await self._begun.wait()
         while True:
             for run in self._runs.values():
                 run.report()
@@ -238,10 +234,12 @@ class _Main:
         os._exit(1)
 
     def _came(self, message: ToWorker) -> None:
-        if not self._first.done():
-            self._first.set_result(message)
+        if isinstance(message, Check):
+            self.send(check(message))
         elif isinstance(message, Start):
+            # At once: a cancellation may follow in the same turn of the loop.
             self._begin(message)
+            self._begun.set()
         elif isinstance(message, Answered) and self._shared is not None:
             self._shared.caller.answered(message)
         elif isinstance(message, Cancel) and message.run in self._runs:

@@ -131,6 +131,10 @@ async def run(
         if isinstance(error, OSError):
             raise JobError(str(error)) from None
         raise
+    except BaseException:
+        # Cancelled, or an error of the code. The lock of the journal must not outlive the run.
+        journal.close()
+        raise
     finally:
         await tools.aclose()
         await calls.aclose()

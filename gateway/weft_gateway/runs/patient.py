@@ -21,7 +21,7 @@ from weft_gateway.engine.endpoints import BY_PATH, Endpoint
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.programs.table import ProcessTable
-from weft_gateway.runs.sender import Sender
+from weft_gateway.runs.sender import Sender, serves
 
 # A call waits at most this long, seconds: clients have timeouts. The engine ranks it then.
 _MOST_S: Final = 60.0
@@ -84,14 +84,12 @@ class _Queue:
     def take(
         self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
     ) -> int | None:
-        """Return the next call for a replica: one that wants it, or any, or one that takes no
-        calls.
-        """
+        """Return the oldest call that wants this replica, any, or one that takes no calls now."""
         others = {one.name for one in replicas} - {replica.name}
         lines = [
             line
             for (wanted, model), line in self._lines.items()
-            if wanted not in others and _serves(replica, model)
+            if wanted not in others and serves(replica, model)
         ]
         if not lines:
             return None
@@ -140,7 +138,7 @@ class PatientObserver(CallObserver):
         """Hold a call that can wait if other clients use the replicas that it may get."""
         if not call.hints.batch:
             return None
-        able = [one.name for one in self._registry.able() if _serves(one, call.model)]
+        able = [one.name for one in self._registry.able() if serves(one, call.model)]
         wanted = self._wanted(call, able)
         if not any(map(self._sender.is_shared, [wanted] if wanted else able)):
             return None
@@ -206,7 +204,3 @@ class PatientObserver(CallObserver):
         waiting = self._waiting.pop(call, None)
         if waiting is not None:
             waiting.queue.end(waiting)
-
-
-def _serves(replica: Replica, model: str) -> bool:
-    return not replica.served or not model or model in replica.served

@@ -268,6 +268,11 @@ class Sender:
         task.add_done_callback(ended)
 
 
+def serves(replica: Replica, model: str) -> bool:
+    """Whether a replica serves a model, "" for any. One with unknown models may serve it."""
+    return not model or not replica.served or model in replica.served
+
+
 def abort(source: Source) -> None:
     """Abort all calls of a source that are in flight."""
     for client in tuple(source.in_flight.values()):

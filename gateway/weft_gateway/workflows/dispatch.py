@@ -150,7 +150,7 @@ class Dispatch:
         flight = self._ended(number, usage or NO_USAGE)
         if flight is None:
             return []
-        self._count(flight.work.operator).calls += 1
+        self._count(flight.work.operator).calls += failure.attempts > 0
         some = flight.waiters if failure.certain else flight.waiters[:1]
         for unit in some:
             self._failed(unit, failure)

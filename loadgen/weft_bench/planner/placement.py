@@ -257,8 +257,8 @@ def weft(job: Job, workers: int, width: int = 64) -> Places:
     use one worker or any group of them.
 
     The beam is ordered by a lower bound on the end: the longest path from the operators that are
-    placed, and the work that is left, divided over the workers. Only one of several states with the
-    same operators placed is kept if it is no worse on every worker.
+    placed, and the work that is left, divided over the workers. Of states that differ only in the
+    numbers of the workers, one is kept.
     """
     tails = _tails(job, workers)
     groups = [

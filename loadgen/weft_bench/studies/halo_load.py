@@ -7,7 +7,8 @@ from math import ceil
 from typing import Final
 
 from weft_bench.studies.cells import Cell, Measured, Values, cells
-from weft_bench.studies.experiment import SIMULATION, Experiment, Goal, Headline, Table, less, more
+from weft_bench.studies.experiment import Experiment, Goal, Headline, Table, less, more
+from weft_bench.studies.helium import CODE
 from weft_bench.studies.show import each, mean, over, pooled, table
 
 _OURS: Final = "weft run"
@@ -27,12 +28,6 @@ _MANY: Final = 2500
 _SEEDS: Final = 3
 # Loads and the interval were fixed with other seeds.
 _FIRST_SEED: Final = 200
-_CODE: Final = (
-    *SIMULATION,
-    "gateway/weft_gateway/workflows",
-    "loadgen/weft_bench/planner",
-    "loadgen/weft_bench/workflows",
-)
 _NOTES: Final = (
     "engines are an eighth of an A100's in slots, cache, tokens and fixed time of a step: times "
     "and numbers of queries are an eighth of those of whole engines, and rates are the same",
@@ -161,7 +156,7 @@ FIGURE_8: Final = Experiment(
     ),
     headline=_load_headline,
     goals=_load_goals,
-    code=_CODE,
+    code=CODE,
     order="fcfs",
     first_seed=_FIRST_SEED,
 )
@@ -259,7 +254,7 @@ FIGURE_9: Final = Experiment(
     ),
     headline=_worker_headline,
     goals=_worker_goals,
-    code=_CODE,
+    code=CODE,
     order="fcfs",
     first_seed=_FIRST_SEED,
 )

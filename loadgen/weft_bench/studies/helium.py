@@ -38,6 +38,8 @@ _SEEDS: Final = 3
 FIRST_SEED: Final = 200
 CODE: Final = (
     *SIMULATION,
+    "gateway/weft_gateway/policies/batch_window.py",
+    "gateway/weft_gateway/policies/costs.py",
     "gateway/weft_gateway/workflows",
     "loadgen/weft_bench/planner",
     "loadgen/weft_bench/workflows",

@@ -7,7 +7,8 @@ from typing import Final
 
 from weft_bench.studies.cells import Cell, Measured, Values, cells
 from weft_bench.studies.curves import Throughput, joint, load_ratios, over_seeds
-from weft_bench.studies.experiment import SIMULATION, Bound, Experiment, Goal, Headline, Table, less
+from weft_bench.studies.experiment import Bound, Experiment, Goal, Headline, Table, less
+from weft_bench.studies.helium import CODE
 from weft_bench.studies.show import each, mean, over, table
 
 _OURS: Final = "joined"
@@ -173,10 +174,9 @@ FIGURE_12: Final = Experiment(
     headline=_headline,
     goals=_goals,
     code=(
-        *SIMULATION,
-        "gateway/weft_gateway/policies/batch_window.py",
+        *CODE,
+        "gateway/weft_gateway/runs/batch_repeats.py",
         "gateway/weft_gateway/runs/flow_calls.py",
-        "loadgen/weft_bench/workflows",
     ),
     order="fcfs",
     first_seed=_FIRST_SEED,

@@ -17,6 +17,7 @@ _SEEDS: Final = 3
 # The constants of the planner were fixed with other seeds.
 _FIRST_SEED: Final = 200
 _CODE: Final = (
+    "gateway/weft_gateway/policies/batch_window.py",
     "gateway/weft_gateway/policies/costs.py",
     "gateway/weft_gateway/workflows",
     "loadgen/weft_bench/planner",
