@@ -17,7 +17,7 @@ def _counts(calls: int) -> Any:
 
 def test_cases_of_a_branch_have_no_single_prediction(capsys: Any) -> None:
     guess = SimpleNamespace(requests=6, prompt=60, cached=0, output=6)
-    plan = SimpleNamespace(tallies={"a": guess, "b": guess}, least_s=0.0)
+    plan = SimpleNamespace(tallies={"a": guess, "b": guess}, busy_s=0.0)
     _analyze({"a": _counts(6), "b": _counts(3), "b[1]": _counts(3)}, plan, 1.0)
     lines = [line.split() for line in capsys.readouterr().err.splitlines()]
     cells = {line[1]: line for line in lines if len(line) > 2 and line[1] in ("a", "b", "b[1]")}
