@@ -30,6 +30,8 @@ _MAX_BYTES: Final = 16_777_216
 # More tokens than that are no count of one call.
 _MAX_TOKENS: Final = 1 << 40
 _CONNECT_S: Final = 10.0
+# A server that is away, or a URL that has none.
+_NO_ANSWER: Final = (httpx.HTTPError, httpx.InvalidURL, OverflowError, UnicodeError)
 _MESSAGE: Final = 500
 _POOLS: Final = 8
 _REFUSED_FOR_S: Final = 1800.0
@@ -111,9 +113,11 @@ class HttpCaller:
         self._servers = {program: Server(program)}
         self._random = Random()
         self._away = False
-        headers = {"content-type": "application/json"}
+        headers = [(b"content-type", b"application/json")]
         if api_key:
-            headers["authorization"] = f"Bearer {api_key}"
+            # Other text than ASCII is no key: the server refuses it.
+            key = api_key.encode(errors="surrogateescape")
+            headers.append((b"authorization", b"Bearer " + key))
         # The window of calls in flight limits the connections. A pool looks at all its connections
         # for each request, so several small pools take less time than a large one.
         self._clients = [
@@ -178,10 +182,12 @@ class HttpCaller:
             if answer.status_code in (401, 403):
                 why = _message(answer.content) or answer.reason_phrase
                 raise JobError(f"{self._base} refuses the key in OPENAI_API_KEY: {why}")
+            if answer.status_code == 404 and path == "/v1/models":
+                raise JobError(f"{self._base} has no {path}: is the URL that of an OpenAI server?")
             parsed = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
             parsed = {}
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except _NO_ANSWER as error:
             raise JobError(f"{self._base} cannot be used: {_reason(error)}") from None
         return parsed if isinstance(parsed, dict) else {}
 
@@ -251,7 +257,7 @@ class HttpCaller:
         for program in self._servers:
             url = f"{self._base}/v1/sessions/{quote(program, safe='')}"
             # Without this, the gateway ends a program once it is idle.
-            with contextlib.suppress(httpx.HTTPError):
+            with contextlib.suppress(*_NO_ANSWER):
                 await self._client.delete(url, timeout=_CONNECT_S)
         for client in self._clients:
             await client.aclose()

@@ -37,7 +37,7 @@ def replicas_of(gateway: str) -> list[Replica]:
     base = gateway.rstrip("/").removesuffix("/v1")
     try:
         answer = httpx.get(f"{base}/health", timeout=_WITHIN_S, trust_env=False).json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OverflowError, ValueError) as error:
         raise JobError(f"{gateway} cannot be used: {error or type(error).__name__}") from None
     found = []
     for one in able_replicas(answer if isinstance(answer, dict) else {}):

@@ -88,7 +88,7 @@ class _Connection:
                 ) from None
             if monotonic() > self._end:
                 raise SqlFailed(f"no result within {self._timeout_s:g} s") from None
-            if error.sqlite_errorcode == sqlite3.SQLITE_TOOBIG:
+            if _code(error) == sqlite3.SQLITE_TOOBIG:
                 raise SqlFailed(f"a value or row has more than {MAX_BYTES} bytes") from None
             raise error
         if repeated := next((one for one in names if names.count(one) > 1), None):
@@ -123,6 +123,11 @@ def _within(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
         yield row
 
 
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's code of an error, 0 for an error of the module, which has none."""
+    return getattr(error, "sqlite_errorcode", 0)
+
+
 class Databases:
     """Queries SQLite files by connection name, from any thread. timeout_s: of a query."""
 
@@ -142,7 +147,7 @@ class Databases:
         try:
             return self._connection(request.connection, request.write).query(request)
         except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            busy = _code(error) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             raise SqlFailed(str(error), busy) from None
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
             raise SqlFailed(str(error)) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
 import importlib
 import inspect
 import pkgutil
@@ -86,7 +85,7 @@ class Tools:
         self._random = Random()
         self._timeout_s = timeout_s
         self._requests = asyncio.Semaphore(_REQUESTS)
-        # Its own limits are per read: an answer that comes slowly would take any time.
+        # httpx limits each read only, so a slow answer could take any time.
         self._client = httpx.AsyncClient(timeout=None, trust_env=False)
 
     def load(self, function: str) -> None:
@@ -175,7 +174,14 @@ class Tools:
         return self._functions[name]
 
     async def _in_thread(self, function: Callable[..., Any], *some: Any, **named: Any) -> Any:
-        call = functools.partial(function, *some, **named)
+        def call() -> Any:
+            try:
+                return function(*some, **named)
+            except (StopIteration, GeneratorExit) as error:
+                # They mean something else in the coroutine that waits, which would not end, or end
+                # the run.
+                raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     async def _http(self, request: HttpRequest) -> Any:

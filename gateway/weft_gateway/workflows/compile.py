@@ -66,7 +66,7 @@ class Compiler:
     ) -> Operator:
         return operator(
             name,
-            self._body(name, spec, path, known),
+            self._body(spec, path, known),
             for_each=spec.for_each,
             when=None if spec.when is None else self._template(spec.when, (*path, "when")),
             on_error=spec.on_error,
@@ -76,9 +76,7 @@ class Compiler:
             file=self._file,
         )
 
-    def _body(
-        self, name: str, spec: OperatorSpec, path: KeyPath, known: Mapping[str, OperatorSpec]
-    ) -> Body:
+    def _body(self, spec: OperatorSpec, path: KeyPath, known: Mapping[str, OperatorSpec]) -> Body:
         if spec.loop is not None:
             body = self._operators(spec.body or {}, (*path, "body"), known)
             until = self._template(spec.loop.until, (*path, "loop", "until"))

@@ -83,7 +83,7 @@ def explain(
     after = trial(done.workflow, sample, merges=True)
     tallies = {name: _scaled(one, scale) for name, one in after.tallies.items()}
     savings = tuple(Saving(one, _saved(one, workflow, before, scale)) for one in done.rewrites)
-    profile = _profile(done.workflow, sample, after)
+    profile = _profile(done.workflow, sample)
     calls = {name: one for name, one in tallies.items() if one.prompt and replicas}
     alone = {name: [_engine_s(one, replica) for replica in replicas] for name, one in calls.items()}
     return Explained(
@@ -126,7 +126,7 @@ def _within(one: Operator) -> Iterator[str]:
             yield from _within(inner)
 
 
-def _profile(workflow: Workflow, sample: Sequence[Mapping[str, Any]], after: Trial) -> Profile:
+def _profile(workflow: Workflow, sample: Sequence[Mapping[str, Any]]) -> Profile:
     """Measure lengths and distinct values of the columns, and items per row."""
     columns, distinct, items = {}, {}, {}
     for name in workflow.inputs:
@@ -138,7 +138,9 @@ def _profile(workflow: Workflow, sample: Sequence[Mapping[str, Any]], after: Tri
                 distinct[name] = different
     for one in workflow.operators:
         if one.for_each is not None and one.for_each in workflow.inputs:
-            lengths = [len(row.get(one.for_each) or ()) for row in sample]
+            # Other values are errors of their rows.
+            lists = (row.get(one.for_each) for row in sample)
+            lengths = [len(each) for each in lists if isinstance(each, list)]
             items[one.name] = max(1.0, sum(lengths) / max(1, len(lengths)))
     return Profile(columns=columns, distinct=distinct, items=items)
 

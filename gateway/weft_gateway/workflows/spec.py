@@ -92,7 +92,7 @@ def load(text: str, file: str = "workflow", most: int | None = None) -> Workflow
         found.append((*_within(root, path, line), f"{marks.dotted(path)}{what}"))
     if not found:
         for problem in problems(workflow):
-            path = _path(spec, problem)
+            path = _path(problem)
             place = _word(root, path, problem.word, text)
             found.append((*place, f"{marks.dotted(path)}{problem.message}"))
     if found:
@@ -127,7 +127,7 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     return path, what
 
 
-def _path(spec: WorkflowSpec, problem: Problem) -> KeyPath:
+def _path(problem: Problem) -> KeyPath:
     """Return the path of the operator of a problem in the file."""
     path: list[str | int] = []
     for name in problem.operators:

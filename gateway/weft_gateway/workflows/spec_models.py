@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
+import orjson
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from weft_gateway.workflows.graph import InputType, OnError, Role
@@ -56,7 +57,11 @@ class LlmSpec(BaseModel, extra="forbid"):
     )
     model: str | None = Field(None, description="default: the model of the workflow")
     temperature: float = Field(
-        0, ge=0, le=2, allow_inf_nan=False, description="0 is greedy: only such calls are merged"
+        0,
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="0 is greedy: only such calls, and those with a seed, are merged",
     )
     max_tokens: int | None = Field(None, ge=1)
     seed: int | None = Field(None, description="sampled calls with a seed count as greedy")
@@ -78,6 +83,11 @@ class LlmSpec(BaseModel, extra="forbid"):
                 raise ValueError(f"'parameters' cannot contain {name!r}: Weft sets it")
             if name in type(self).model_fields:
                 raise ValueError(f"{name!r} belongs beside 'parameters'")
+        for name, value in self.request().items():
+            try:
+                orjson.dumps(value)
+            except TypeError as error:
+                raise ValueError(f"{name!r} is not JSON: {error}") from None
         return self
 
     def request(self) -> Mapping[str, Any]:

@@ -173,6 +173,24 @@ async def test_a_refused_key_is_named() -> None:
         await caller.aclose()
 
 
+@pytest.mark.parametrize(
+    "gateway", ["http://127.0.0.1:99999", "http://[::1", "http://127.0.0.1:1\n", "http://\udc80"]
+)
+async def test_an_address_that_cannot_be_used_is_an_error(gateway: str) -> None:
+    caller = HttpCaller(gateway, "run-1", api_key="ключ")
+    with pytest.raises(JobError, match="cannot be used: "):
+        await caller.only_model("w.yaml:3")
+    await caller.aclose()
+
+
+async def test_a_path_without_models_is_an_error() -> None:
+    with scripted(lambda _: (404, {"detail": "Not Found"})) as server:
+        caller = HttpCaller(server.url, "run-1")
+        with pytest.raises(JobError, match="has no /v1/models"):
+            await caller.check_models({"m": "w.yaml:2"})
+        await caller.aclose()
+
+
 async def test_each_replica_has_a_program_whose_calls_ask_for_it() -> None:
     replicas = [
         {"name": "a", "healthy": True, "slots": 16, "models": ["m"], "costs": COSTS},

@@ -143,6 +143,29 @@ async def test_errors_of_queries_have_a_reason(database: Path) -> None:
     assert "no result within" in endless.message
 
 
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT 1; SELECT 2", "one statement"),
+        ("SELECT :x", "x"),
+        ("SELECT ?", "no name"),
+        ("SELECT CAST(x'ff' AS TEXT)", "decode"),
+    ],
+)
+async def test_errors_that_sqlite_does_not_report_fail_a_row(
+    database: Path, query: str, reason: str
+) -> None:
+    failed = await failure(sql(query), connections={"shop": database})
+    assert (failed.code, reason in failed.message) == ("sql", True), failed
+
+
+async def test_a_file_that_is_no_database_fails_a_row(tmp_path: Path) -> None:
+    file = tmp_path / "text.db"
+    file.write_text("no database" * 100)
+    failed = await failure(sql("SELECT * FROM item"), connections={"shop": file})
+    assert (failed.code, failed.message) == ("sql", "file is not a database")
+
+
 @pytest.fixture
 def functions(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("my_ops")
@@ -172,6 +195,15 @@ async def test_errors_of_functions_have_a_reason(functions: Any) -> None:
         sys.exit(0)
 
     functions.leave_later = leave_later
+    functions.stop = lambda: next(iter(()))
+
+    def close() -> None:
+        raise GeneratorExit
+
+    functions.close = close
+    for name, kind in (("stop", "StopIteration"), ("close", "GeneratorExit")):
+        found = await failure(PythonRequest(f"my_ops:{name}"))
+        assert (found.code, found.message) == ("python", f"RuntimeError: {kind}: ")
     for name, status in (("leave", 3), ("leave_later", 0)):
         found = await failure(PythonRequest(f"my_ops:{name}"), 3)
         assert found == ("python", f"SystemExit: {status}", 1, True)

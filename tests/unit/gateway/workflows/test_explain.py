@@ -67,6 +67,16 @@ def test_seconds_need_replicas() -> None:
     assert not without.seconds
 
 
+def test_a_value_that_is_no_list_is_a_row_without_items() -> None:
+    workflow = load(
+        "{weft: 1, inputs: {l: any}, outputs: {a: a}, "
+        "ops: {a: {for_each: l, llm: {user: '{{ item }}'}}}}"
+    )
+    one = explain(workflow, [{"l": 5}, {"l": ["x", "y"]}], 2)
+    assert one.requests == 2
+    assert any("could not be followed" in note for note in one.notes)
+
+
 def test_a_slow_replica_does_less() -> None:
     def busy_s(*slow: float) -> float:
         replicas = [replica(str(one), slow=one) for one in slow]

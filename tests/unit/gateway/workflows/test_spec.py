@@ -142,6 +142,8 @@ ERRORS = [
     ("a: {llm: {user: x, messages: [{role: user, content: y}]}}", "4:7", "has either"),
     ("a: {llm: {user: x, parameters: {n: 2}}}", "4:7", "'n'"),
     ("a: {llm: {user: x, parameters: {seed: 2}}}", "4:7", "beside 'parameters'"),
+    ("a: {llm: {user: x, seed: 99999999999999999999}}", "4:7", "'seed' is not JSON"),
+    ("a: {llm: {user: x, parameters: {logit_bias: {1: 2}}}}", "4:7", "'logit_bias' is not JSON"),
     ("a: {llm: {user: x, temperature: 3}}", "4:22", "less than or equal to 2"),
     ("a: {llm: {user: x, reply_to: c}}", "4:32", "no operator is named 'c'"),
     ("a: {llm: {user: x, reply_to: b}}\nb: {format: y}", "4:32", "not an llm operator"),
