@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import permutations
 from random import Random
 
@@ -15,7 +16,7 @@ from weft_bench.planner.problem import Calls, Rows, expand, operations
 from weft_bench.planner.radix import build_tree, dependencies
 from weft_bench.planner.token_steps import Worker, delay, token_steps, usage
 from weft_bench.workflows.exact import solve
-from weft_bench.workflows.shapes import debate, map_reduce, reflect
+from weft_bench.workflows.shapes import debate, iterative, map_reduce, parallel, reflect
 from weft_bench.workflows.tasks import varied
 from weft_gateway.workflows.calls import PlannedCall
 
@@ -120,6 +121,87 @@ def test_optimum_is_that_of_highs(name: str, agents: int, rows: int) -> None:
     batch = varied(shape(rows, agents), Random(agents))
     small = _small(batch.calls, rows)
     assert solve(small, _WORKER).steps == pytest.approx(_highs(small, _WORKER), rel=1e-5)
+
+
+def _cp_sat(batch: Calls, worker: Worker) -> float:
+    """Return the least token steps by CP-SAT: the same problem as a circuit through all calls and
+    a start, n. after[i, j]: call j runs directly after call i.
+    """
+    from ortools.sat.python import cp_model
+
+    n, rate = len(batch), worker.rate
+
+    def whole(steps: float) -> int:
+        # CP-SAT needs integers. Lengths are whole tokens here, so that this rounding is exact.
+        scaled = 2 * worker.kv_tokens * steps
+        assert scaled == pytest.approx(round(scaled), rel=1e-12)
+        return round(scaled)
+
+    took = {
+        (i, j): whole(usage(batch.prefill(None if i == n else i, j), batch.answers[j], rate))
+        for i in range(n + 1)
+        for j in range(n)
+        if i != j
+    }
+    waits = [whole(delay(one, rate, worker.kv_tokens)) for one in batch.answers]
+    far = sum(max(took[i, j] for i in range(n + 1) if i != j) for j in range(n)) + sum(waits)
+    model = cp_model.CpModel()
+    after = {arc: model.new_bool_var("") for arc in took}
+    model.add_circuit(
+        [(i, j, one) for (i, j), one in after.items()]
+        + [(j, n, model.new_bool_var("")) for j in range(n)]
+    )
+    begin, length, done = ([model.new_int_var(0, far, "") for _ in range(n)] for _ in range(3))
+    end = model.new_int_var(0, far, "")
+    for j in range(n):
+        model.add(length[j] == sum(after[i, j] * took[i, j] for i in range(n + 1) if i != j))
+        model.add(end >= done[j])
+        for need in batch.needs[j]:
+            model.add(begin[j] >= done[need] + waits[need])
+        for i in range(n):
+            if i != j:
+                model.add(begin[j] >= done[i]).only_enforce_if(after[i, j])
+    # Both follow from the circuit. Without the intervals, some proofs take over a minute.
+    model.add_no_overlap(
+        [model.new_interval_var(begin[j], length[j], done[j], "") for j in range(n)]
+    )
+    model.add(end >= sum(length))
+    model.minimize(end)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.linearization_level = 2
+    # In the solver's own units of work, so that a slow machine has the same result.
+    solver.parameters.max_deterministic_time = 60
+    assert solver.solve(model) == cp_model.OPTIMAL
+    return solver.objective_value / (2 * worker.kv_tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="OR-Tools 9.10 has no wheel")
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "agents", "rows"),
+    [
+        ("map-reduce", 4, 2),
+        ("map-reduce", 2, 4),
+        ("debate", 3, 2),
+        ("parallel", 3, 2),
+        ("parallel", 2, 3),
+        ("reflect", 2, 4),
+        ("iterative", 4, 4),
+    ],
+)
+def test_optimum_is_that_of_cp_sat(name: str, agents: int, rows: int, seed: int) -> None:
+    batch = {
+        "map-reduce": lambda: map_reduce(rows, agents),
+        "debate": lambda: debate(rows, agents),
+        "reflect": lambda: reflect(rows, agents),
+        "iterative": lambda: iterative(rows, agents),
+        "parallel": lambda: parallel(rows, agents, 1),
+    }[name]()
+    small = _small(varied(batch, Random(seed)).calls, rows)
+    assert solve(small, _WORKER).steps == pytest.approx(_cp_sat(small, _WORKER), rel=1e-9)
 
 
 def test_proof_visits_few_of_all_orders() -> None:
