@@ -31,7 +31,8 @@ _MAX_BYTES: Final = 16_777_216
 _MAX_TOKENS: Final = 1 << 40
 _CONNECT_S: Final = 10.0
 # A server that is away, or a URL that has none.
-_NO_ANSWER: Final = (httpx.HTTPError, httpx.InvalidURL, OverflowError, UnicodeError)
+_NO_ANSWER: Final = (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ExceptionGroup)
+_MOST_PORT: Final = 65_535
 _MESSAGE: Final = 500
 _POOLS: Final = 8
 _REFUSED_FOR_S: Final = 1800.0
@@ -178,7 +179,11 @@ class HttpCaller:
 
     async def _get(self, path: str) -> dict[str, Any]:
         try:
-            answer = await self._client.get(f"{self._base}{path}", timeout=_CONNECT_S)
+            url = httpx.URL(f"{self._base}{path}")
+            if (url.port or 0) > _MOST_PORT:
+                # The connection would report it as an error of a task group.
+                raise httpx.InvalidURL(f"{url.port} is no port")
+            answer = await self._client.get(url, timeout=_CONNECT_S)
             if answer.status_code in (401, 403):
                 why = _message(answer.content) or answer.reason_phrase
                 raise JobError(f"{self._base} refuses the key in OPENAI_API_KEY: {why}")
