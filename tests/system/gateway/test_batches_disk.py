@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import sqlite3
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.batches import CHAT, chat, client_of, content, ended, line, lines, run, upload
+from support.waiting import until
+from weft_gateway.runs.batch_results import Results
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -136,3 +141,36 @@ async def test_old_files_are_deleted_again_after_an_error(
 
         monkeypatch.setattr(store, "expired_files", expired_files)
         await until(lambda: calls >= 3)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "too many open files"), sqlite3.OperationalError("locked")]
+)
+async def test_an_error_that_passes_does_not_fail_a_batch(
+    engine: Any, weft: Any, monkeypatch: Any, error: Exception
+) -> None:
+    monkeypatch.setattr("weft_gateway.runs.batch_runner._DISK_PAUSE_S", 0.01)
+    tries: list[Any] = []
+    opened = Results.open
+
+    def open_later(*paths: Any) -> Results:
+        tries.append(paths)
+        if len(tries) < 3:
+            raise error
+        return opened(*paths)
+
+    monkeypatch.setattr(Results, "open", open_later)
+    async with engine(script=chat) as stub, weft(stub) as gateway, client_of(gateway) as client:
+        batch = await run(client, lines(*map(line, range(3))))
+        assert (batch.status, batch.request_counts.completed) == ("completed", 3)
+        assert len(tries) == 3
+        # No attempt has left a file open.
+        await until(lambda: not any("/file-" in name for name in _open_files()), "closed files")
+
+
+def _open_files() -> list[str]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return found

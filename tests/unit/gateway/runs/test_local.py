@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
 from support.planning import replica
+from support.scripted_server import scripted
 from weft_gateway.runs.caller import Server
-from weft_gateway.runs.local import speeds_of, windows_of
+from weft_gateway.runs.job import Job, Opened
+from weft_gateway.runs.local import Options, run, speeds_of, windows_of
+from weft_gateway.workflows.spec import load
 
 
 def servers(*slots: int) -> list[Server]:
@@ -28,3 +36,27 @@ def test_speeds_need_the_costs_of_all_replicas() -> None:
     assert speeds_of(known) == {"a": 0.25, "b": 1.0}
     assert speeds_of([*known, Server("c", "c", 32)]) == {}
     assert speeds_of([Server("run")]) == {}
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_run_releases_its_journal(tmp_path: Path) -> None:
+    answered = threading.Event()
+
+    def answer(request: object) -> tuple[int, object]:
+        answered.wait(20)
+        return 503, {}
+
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"q": "x"}\n')
+    workflow = load(
+        "{weft: 1, inputs: {q: str}, outputs: {a: a}, ops: {a: {llm: {user: '{{ q }}'}}}}"
+    )
+    job = Job(workflow, file, tmp_path / "out.jsonl")
+    with scripted(answer) as server:
+        task = asyncio.create_task(run(job, Opened(job, resume=False), Options(server.url)))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 20)
+        answered.set()
+    Opened(job, resume=True).journal.close()
