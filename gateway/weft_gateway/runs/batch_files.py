@@ -53,7 +53,7 @@ class BatchFiles:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             results = Results.open(self.store.path(batch.output_file), errors)
-        except OSError:
+        except BaseException:
             os.close(descriptor)
             raise
         finished = bytearray(b"\1" * len(index))
