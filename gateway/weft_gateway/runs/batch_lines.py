@@ -126,9 +126,9 @@ def order_key(read: Mapping[str, Any]) -> bytes:
 
 
 def same_answer_key(read: Mapping[str, Any], endpoint: str) -> bytes:
-    """Return a digest that requests share if one answer serves all of them, b"" for a request that
-    needs its own: greedy requests and embeddings are deterministic, sampled ones are not. Stored
-    responses have ids that clients use, so each of them is its own.
+    """Return a digest that requests share if one answer serves all of them, b"" if a
+    request must be sent by itself. Greedy requests and embeddings are deterministic, sampled ones
+    are not. Stored responses have ids that clients use, so they are never shared.
     """
     if endpoint == _RESPONSES and read.get("store") is not False:
         return b""

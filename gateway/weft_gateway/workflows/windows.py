@@ -54,10 +54,10 @@ class Windows:
         """Yield each window with a free slot, the heap from which it takes its next call, and
         whether it takes the heap's last entry instead of the first.
 
-        The heap is its own, that for any replica, or else the longest of a full window whose owner
-        would end its last entry later, because an idle replica helps no plan. It takes that entry,
-        which is one of the latest turns: the owner is busy with the first ones, and has their
-        prefixes. Calls for any replica go to the fastest one, taking its calls into account.
+        A window takes from its heap, or from the heap for any replica. If both are empty, it takes
+        the last entry of the longest full window whose owner would end that entry later. That entry
+        has one of the latest turns: the owner is busy with the first ones and has their prefixes.
+        Calls for any replica go to the fastest one, taking its calls into account.
         """
         names = sorted(self._windows, key=self._pace) if self._any.waiting else self._windows
         for name in names:

@@ -93,7 +93,7 @@ def orders(
 
 
 def _paths(found: Sequence[Operation]) -> list[float]:
-    """Return the remaining path of each operator in tokens, with its own answer."""
+    """Return the remaining path of each operator in tokens, including its answer."""
     paths = [0.0] * len(found)
     for number in range(len(found) - 1, -1, -1):
         paths[number] += found[number].answer

@@ -152,7 +152,7 @@ TABLE_4: Final = Experiment(
     notes=(
         "finish times of the placement model, not of engines: waiting for inputs counts, rows are "
         "not pipelined between operators, and k workers take 1 / k^0.9 of the time",
-        "beam is Halo's search (v1) with its own cost; dynamic is the dynamic programming of the "
+        "beam is Halo's search (v1) with the cost of the paper; dynamic is the dynamic programming of the "
         "released v2, without data parallelism",
         "the optimum is over the same choices: one worker or both for each operator, in any order; "
         "a placement within 0.5% of it counts as optimal",
@@ -196,7 +196,7 @@ PLANNING: Final = Experiment(
     cells=lambda quick: [cell for cell in _cells(quick) if cell.number("queries") == _QUERIES[0]],
     measure=measure_planning,
     tables=_time_tables,
-    notes=("two workers; the published times are for its own graphs and machine",),
+    notes=("two workers; the published times are for the paper's graphs and machine",),
     goals=lambda found: [
         Goal(f"{job}: CPU ms", at.estimate("ms of weft"), 100) for job, at in each(found, "job")
     ],

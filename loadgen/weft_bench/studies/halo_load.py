@@ -32,7 +32,7 @@ _NOTES: Final = (
     "engines are an eighth of an A100's in slots, cache, tokens and fixed time of a step: times "
     "and numbers of queries are an eighth of those of whole engines, and rates are the same",
     "lengths of prompts and answers are assumed, because the paper publishes none",
-    "random is LangGraph: each query runs its own graph, and a call goes to the engine with the "
+    "random is LangGraph: each query is a separate run of the graph, and a call goes to the engine with the "
     "fewest calls as soon as its inputs are there",
     "the most is a rate that no schedule can beat: each different beginning of a prompt is "
     "computed once, all slots are always full, and no call waits for its inputs",
