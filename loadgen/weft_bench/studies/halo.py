@@ -152,8 +152,8 @@ TABLE_4: Final = Experiment(
     notes=(
         "finish times of the placement model, not of engines: waiting for inputs counts, rows are "
         "not pipelined between operators, and k workers take 1 / k^0.9 of the time",
-        "beam is Halo's search (v1) with the cost of the paper; dynamic is the dynamic programming of the "
-        "released v2, without data parallelism",
+        "beam is Halo's search (v1) with the cost of the paper; dynamic is the dynamic "
+        "programming of the released v2, without data parallelism",
         "the optimum is over the same choices: one worker or both for each operator, in any order; "
         "a placement within 0.5% of it counts as optimal",
         "placement is a part of the bench; weft run has a simpler one",

@@ -32,8 +32,8 @@ _NOTES: Final = (
     "engines are an eighth of an A100's in slots, cache, tokens and fixed time of a step: times "
     "and numbers of queries are an eighth of those of whole engines, and rates are the same",
     "lengths of prompts and answers are assumed, because the paper publishes none",
-    "random is LangGraph: each query is a separate run of the graph, and a call goes to the engine with the "
-    "fewest calls as soon as its inputs are there",
+    "random is LangGraph: each query is a separate run of the graph, and a call goes to the "
+    "engine with the fewest calls as soon as its inputs are there",
     "the most is a rate that no schedule can beat: each different beginning of a prompt is "
     "computed once, all slots are always full, and no call waits for its inputs",
     "weft run is its machine and its plan of rows; the time of the gateway's code is not contained",
