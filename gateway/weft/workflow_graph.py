@@ -72,10 +72,10 @@ class Graph:
         from weft_gateway.runs.job import Job, Opened
 
         files = {name: Path(one) for name, one in (connections or {}).items()}
-        job = Job(self.workflow, Path(rows), Path(out), connections=files, hosts=hosts)
-        key = os.environ.get("OPENAI_API_KEY", "")
         cache = Path(prompt_cache) if prompt_cache is not None else None
-        options = local.Options(gateway, key, in_flight, budget_tokens, max_errors, cache)
+        job = Job(self.workflow, Path(rows), Path(out), (1, 1), files, hosts, cache)
+        key = os.environ.get("OPENAI_API_KEY", "")
+        options = local.Options(gateway, key, in_flight, budget_tokens, max_errors)
         ended = asyncio.run(local.run(job, Opened(job, resume=resume), options))
         return Result(*ended.outcome, ended.tokens)
 

@@ -102,6 +102,7 @@ def run(
             _shard(shard),
             _connections(connection or ()),
             tuple(map(_host, allow_host or ())),
+            prompt_cache,
         )
         plan = None
         if explain or analyze:
@@ -118,7 +119,7 @@ def run(
     except (WorkflowError, JobError, RowsError, JournalError) as error:
         _fail(str(error))
     key = os.environ.get("OPENAI_API_KEY", "")
-    options = Options(gateway, key, in_flight, budget_tokens, max_errors, prompt_cache)
+    options = Options(gateway, key, in_flight, budget_tokens, max_errors)
     begun_s = time.monotonic()
     try:
         ended = asyncio.run(local.run(job, opened, options, partial(_watch, quiet)))

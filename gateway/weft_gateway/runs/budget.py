@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,13 +31,15 @@ class Budget:
     """Admits calls while the tokens used and reserved stay within the limit.
 
     tokens: maximum prompt and answer tokens, None: no limit. errors: maximum failed rows, None: no
-    limit. used: tokens of finished calls. failed: failed rows.
+    limit. used: tokens of finished calls. failed: failed rows. is_free: whether the answer of a
+    request is known, so that its call uses no tokens.
     """
 
     tokens: int | None = None
     errors: int | None = None
     used: int = 0
     failed: int = 0
+    is_free: Callable[[LlmRequest], bool] = lambda _: False
     _calls: dict[int, int] = field(default_factory=dict)
     _reserved: int = 0
 
@@ -44,7 +47,7 @@ class Budget:
         """Reserve the tokens of a call. False: the call must wait until calls in flight return
         their reservations; if no call is in flight, the budget is spent.
         """
-        if self.tokens is None:
+        if self.tokens is None or self.is_free(request):
             return True
         most = reserved(request)
         if self.used + self._reserved + most > self.tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,9 +13,10 @@ from typing import Any
 
 from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import JobError
-from weft_gateway.runs.journal import Journal
+from weft_gateway.runs.journal import ENDINGS, Journal
+from weft_gateway.runs.prompt_cache import check_place
 from weft_gateway.runs.reach import no_connection, no_host
-from weft_gateway.runs.rows import Input, RowsError, check_output, write_output
+from weft_gateway.runs.rows import Input, RowsError, check_output, partial_of, write_output
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.graph import (
     Http,
@@ -31,8 +33,9 @@ from weft_gateway.workflows.shards import group_columns, group_numbers, part_of
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run to do. shard: number from 1, and count: the part of the rows to run, which
-    `weft_gateway.workflows.shards` chooses.
+    """A run to do. output: the target, if a link was given. shard: number from 1, and count: the
+    part of the rows to run, which `weft_gateway.workflows.shards` chooses. prompt_cache: a file
+    with answers of earlier runs, None for none.
     """
 
     workflow: Workflow
@@ -41,11 +44,25 @@ class Job:
     shard: tuple[int, int] = (1, 1)
     connections: Mapping[str, Path] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
+    prompt_cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        # Runs through a link and through its target need one journal, and the link must stay.
+        if os.path.islink(self.output):
+            object.__setattr__(self, "output", Path(os.path.realpath(self.output)))
 
     @property
     def journal_path(self) -> Path:
         """The journal, beside the output."""
         return self.output.with_name(self.output.name + ".journal")
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that the run reads or writes, apart from the prompt cache and from code."""
+        databases = (self.journal_path, *self.connections.values())
+        parts = [one.with_name(one.name + ending) for one in databases for ending in ENDINGS]
+        written = {Path(one.file) for one in self.workflow.operators if one.file}
+        return [self.input, self.output, partial_of(self.output), *parts, *written]
 
 
 class Opened:
@@ -56,6 +73,8 @@ class Opened:
         JournalError.
         """
         check_output(job.output, job.input)
+        if job.prompt_cache is not None:
+            check_place(job.prompt_cache, job.files)
         types = {name: str(kind) for name, kind in job.workflow.inputs.items()}
         self._job = job
         self._input = Input(job.input, types)

@@ -25,6 +25,8 @@ VERSION: Final = "2"
 SHARED: Final = -1
 # The key of a record that has only the tokens of an answer without a result.
 SPENT: Final = ""
+# Files of a journal, by what is added to the name.
+ENDINGS: Final = ("-wal", "-shm", "", "-lock")
 # Records of one transaction: a large one would delay the first of its results.
 _MOST: Final = 512
 _SCHEMA: Final = """
@@ -217,8 +219,8 @@ class Journal:
         self._connection.close()
         self._reader.close()
         if delete:
-            for suffix in ("-wal", "-shm", "", "-lock"):
-                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+            for ending in ENDINGS:
+                self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
         os.close(self._lock)
 
     def _write(self) -> None:

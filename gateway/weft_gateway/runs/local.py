@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import ceil
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from weft_gateway.policies.batch_window import AHEAD
@@ -48,8 +47,7 @@ CALLS_PER_REPLICA: Final = 64
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to run. gateway: base URL. in_flight: calls of all replicas, None for the default.
-    tokens, errors: the budget, None for no limit. prompt_cache: a file with answers of earlier
-    runs, None for none.
+    tokens, errors: the budget, None for no limit.
     """
 
     gateway: str
@@ -57,7 +55,6 @@ class Options:
     in_flight: int | None = None
     tokens: int | None = None
     errors: int | None = None
-    prompt_cache: Path | None = None
 
 
 class Ended(NamedTuple):
@@ -85,10 +82,11 @@ async def run(
     calls: Caller = caller
     tools = Tools(connections=job.connections, hosts=job.hosts)
     try:
-        if options.prompt_cache is not None:
-            if options.prompt_cache.resolve() in (job.output.resolve(), job.journal_path.resolve()):
-                raise JobError(f"{options.prompt_cache}: is a file of this run, not a prompt cache")
-            calls = CachingCaller(caller, PromptCache(options.prompt_cache))
+        _, failed, used = journal.counts()
+        budget = Budget(options.tokens, options.errors, used, failed)
+        if job.prompt_cache is not None:
+            calls = caching = CachingCaller(caller, PromptCache(job.prompt_cache))
+            budget.is_free = caching.knows
         workflow = rewrite(job.workflow).workflow
         check_tools(workflow, tools)
         for file, digest in code_of(workflow).items():
@@ -106,8 +104,6 @@ async def run(
                 journal.pin("model", workflow.model)
             if named := models_of(workflow):
                 await caller.check_models({name: one.place for name, one in named.items()})
-        _, failed, used = journal.counts()
-        budget = Budget(options.tokens, options.errors, used, failed)
         plan = Grouped(workflow, windows, serves, speeds)
         machine = Dispatch(
             workflow,

@@ -193,13 +193,21 @@ def check_output(path: Path, input_: Path) -> None:
         raise RowsError(f"{path}: the folder {path.parent} does not exist")
     if path.is_dir():
         raise RowsError(f"{path}: is a folder")
+    # A `Job` has the targets of other links.
+    if path.is_symlink():
+        raise RowsError(f"{path}: is a link that leads to itself")
+
+
+def partial_of(path: Path) -> Path:
+    """Return the file that becomes the output once it is complete."""
+    return path.with_name(path.name + ".partial")
 
 
 def write_output(path: Path, rows: Iterable[dict[str, Any]], outputs: Iterable[str]) -> None:
     """Write all rows in their order. The file appears complete or not at all. outputs: the
     workflow's outputs, which are the columns between `row` and `error`.
     """
-    partial = path.with_name(path.name + ".partial")
+    partial = partial_of(path)
     if _is_parquet(path, "output"):
         _write_parquet(partial, list(outputs), rows)
     else:

@@ -66,7 +66,7 @@ class Llm:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def greedy(self) -> bool:
+    def repeatable(self) -> bool:
         """Whether two calls with this prompt have the same answer: temperature 0, or a seed."""
         return self.parameters.get("temperature") == 0 or self.parameters.get("seed") is not None
 
@@ -255,7 +255,7 @@ def deterministic(body: Body, idempotent: bool) -> bool:
     """Whether equal inputs give equal values without an effect. idempotent: of the operator."""
     match body:
         case Llm():
-            return body.greedy
+            return body.repeatable
         case Format():
             return True
         case Sql():

@@ -25,7 +25,7 @@ def signature(request: Request, idempotent: bool = False) -> str | None:
     """
     match request:
         case LlmRequest():
-            return digest(request) if _greedy(request) else None
+            return digest(request) if _repeatable(request) else None
         case SqlRequest():
             return None if request.write else digest(request)
         case PythonRequest() | HttpRequest():
@@ -33,5 +33,5 @@ def signature(request: Request, idempotent: bool = False) -> str | None:
     return None
 
 
-def _greedy(request: LlmRequest) -> bool:
-    return Llm((), request.model, request.parameters).greedy
+def _repeatable(request: LlmRequest) -> bool:
+    return Llm((), request.model, request.parameters).repeatable

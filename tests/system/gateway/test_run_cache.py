@@ -31,9 +31,17 @@ async def test_a_later_run_makes_only_the_calls_that_are_new(engine, weft, tmp_p
         assert status == 0, text
         assert ROWS < answers.count <= ROWS + 5
         (tmp_path / "text").write_text("no cache " * 200)
+        (tmp_path / "loop").symlink_to("loop")
+        before = set(tmp_path.iterdir())
         for file, what in (
             ("text", "cannot be used as a prompt cache"),
             ("bad.jsonl", "of this run"),
+            ("bad.jsonl.journal-lock", "of this run"),
+            ("in.jsonl", "of this run"),
+            ("wf.yaml", "of this run"),
+            ("loop", "Too many levels of symbolic links"),
         ):
             status, text = await runs.run("bad.jsonl", "--prompt-cache", str(tmp_path / file))
-            assert (status, what in text) == (2, True)
+            assert (status, what in text) == (2, True), text
+            assert "Traceback" not in text
+        assert set(tmp_path.iterdir()) == before

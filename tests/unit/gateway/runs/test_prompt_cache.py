@@ -1,9 +1,11 @@
-"""The prompt cache: answers of greedy calls for later runs."""
+"""The prompt cache: answers of repeatable calls for later runs."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,94 @@ def test_a_fault_of_the_file_ends_the_cache_and_not_the_run(tmp_path: Path, capl
         cache.close()
     assert len(caplog.records) == 1
     assert "the run continues without the prompt cache" in caplog.text
+
+
+def together(path: Path, runs: int) -> list[str]:
+    """Open a file in threads at once, add an answer in each, and return the errors."""
+    start, errors = threading.Barrier(runs), []
+
+    def work(number: int) -> None:
+        start.wait()
+        try:
+            kept(path, str(number))
+        except JobError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(runs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_runs_may_make_one_file_at_the_same_time(tmp_path: Path) -> None:
+    for number in range(10):
+        assert together(tmp_path / f"{number}", 8) == []
+        assert len(known(tmp_path / f"{number}", *"01234567")) == 8
+
+
+def test_a_run_waits_for_one_that_makes_the_file(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "answers"
+    kept(path, "a")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA journal_mode=DELETE")
+    other.execute("BEGIN IMMEDIATE")
+    # The other run ends its transaction while this one waits.
+    monkeypatch.setattr(
+        "weft_gateway.runs.prompt_cache.sleep", lambda seconds: other.execute("ROLLBACK")
+    )
+    assert known(path, "a") == ["a"]
+    assert not other.in_transaction
+    other.close()
+
+
+def test_a_prompt_cache_is_opened_without_its_write_lock(tmp_path: Path) -> None:
+    path = tmp_path / "answers"
+    kept(path, "a")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    cache = PromptCache(path)
+    assert cache.find("a") == ("answer a", None)
+    other.execute("ROLLBACK")
+    other.close()
+    cache.close()
+
+
+@pytest.mark.parametrize(
+    "value", ["not json", b"\xff", "[1,2,3]", "[5,null]", '["text",5]', '{"a":1}', 5, None]
+)
+def test_a_damaged_answer_ends_the_cache_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, value: object
+) -> None:
+    path = tmp_path / "answers"
+    kept(path)
+    other = sqlite3.connect(path)
+    # Only damage leaves an entry without a value.
+    other.execute("DROP TABLE answers")
+    other.execute("CREATE TABLE answers (key TEXT PRIMARY KEY, value BLOB, used_s INTEGER)")
+    other.execute("INSERT INTO answers VALUES ('a', ?, 0)", (value,))
+    other.commit()
+    other.close()
+    # A run that does not read the answer can end, too.
+    kept(path, "b")
+    cache = PromptCache(path)
+    assert cache.find("a") is None
+    assert cache.find("b") is None
+    cache.close()
+    assert len(caplog.records) == 1
+    assert "the run continues without the prompt cache" in caplog.text
+
+
+def test_a_file_that_was_cut_ends_no_run(tmp_path: Path) -> None:
+    path = tmp_path / "answers"
+    keys = [f"{number:064}" for number in range(400)]
+    kept(path, *keys)
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 2048):
+        path.write_bytes(whole[:size])
+        with suppress(JobError):
+            known(path, *keys)
 
 
 class _Counting:
