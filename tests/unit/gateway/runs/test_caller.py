@@ -56,6 +56,8 @@ async def test_all_calls_are_of_one_program_and_each_row_is_a_thread() -> None:
     assert first.path == "/v1/chat/completions"
     assert first.headers["x-weft-program"] == "run-1"
     assert first.headers["x-weft-thread"] == "row-7"
+    # Beside other clients, the gateway holds calls that can wait.
+    assert first.headers["x-weft-batch"] == "1"
     assert first.headers["authorization"] == "Bearer key"
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     assert first.json == {"model": "m", "temperature": 0, "messages": messages}
