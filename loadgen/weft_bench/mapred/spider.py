@@ -65,11 +65,13 @@ def failure_note(query: str, error: str) -> str:
 
 
 def rounds(database: str, question: str, query: str) -> list[str]:
-    """Return the query of each round."""
+    """Return the query of each round. SQLite gives columns of one name in a query around it
+    different names: `weft run` refuses equal ones.
+    """
     place = crc32(f"{database}/{question}".encode()) % _OF
     failing = 2 if place < _TWICE else 1 if place < _TWICE + _ONCE else 0
     return [
-        f"SELECT column_{number} FROM ({query})" if number < failing else query
+        f"SELECT {f'column_{number}' if number < failing else '*'} FROM ({query})"
         for number in range(ROUNDS)
     ]
 

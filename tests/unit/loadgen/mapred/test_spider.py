@@ -73,3 +73,12 @@ def test_some_queries_fail_once_or_twice_and_none_fails_in_the_last_round(
 def test_the_workflow_begins_with_the_schema_and_has_two_models() -> None:
     made = load(workflow("small", "large", 8, ["music", "radio"]))
     assert leading_columns(made) == ("schema", "question")
+
+
+def test_columns_of_one_name_get_different_names(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "x.db") as database:
+        database.execute("CREATE TABLE a (name TEXT)")
+        database.execute("INSERT INTO a VALUES ('x')")
+        last = rounds("x", "q", "SELECT one.name, two.name FROM a one JOIN a two")[-1]
+        names = [column[0] for column in database.execute(last).description]
+    assert len(set(names)) == 2
