@@ -11,16 +11,14 @@ import msgspec
 
 from weft_gateway.calls.client import Disconnect
 from weft_gateway.policies.batch_spans import Spans
-from weft_gateway.runs.batch_calls import Answered
+from weft_gateway.runs.batch_calls import Answered, MeanService
 from weft_gateway.runs.batch_input import Index
 from weft_gateway.runs.batch_repeats import Repeats
-from weft_gateway.runs.batch_results import Results, checked, result_line
+from weft_gateway.runs.batch_results import Results, checked, line_id, result_line
 from weft_gateway.runs.batch_store import Api, Batch
 
 # Attempts of a request that may itself cause the failure.
 _ATTEMPTS: Final = 4
-# The assumed service of a call before the first report, seconds.
-_SERVICE_S: Final = 1.0
 
 
 class _Name(msgspec.Struct):
@@ -58,8 +56,7 @@ class Active:
     dirty: bool = False
     ending: bool = False
     repeats: Repeats = field(default_factory=Repeats)
-    _service_s: float = 0.0
-    _reports: int = 0
+    _service: MeanService = field(default_factory=MeanService)
 
     @property
     def over(self) -> bool:
@@ -70,8 +67,7 @@ class Active:
     @property
     def service_s(self) -> float:
         """The predicted service of the whole batch, seconds."""
-        mean_s = self._service_s / self._reports if self._reports else _SERVICE_S
-        return mean_s * len(self.index)
+        return self._service.seconds * len(self.index)
 
     def take(self, replica: str, able: Collection[str], now_s: float) -> int | None:
         """Return the next request for a replica, None if none can be sent now."""
@@ -106,9 +102,7 @@ class Active:
         the number of results. Raises OSError; a repetition then writes the rest.
         """
         answer = found.answer
-        if found.report is not None:
-            self._reports += 1
-            self._service_s += found.report.service_s
+        self._service.add(found)
         if self.repeats.repeat(request, found, now_s, _ATTEMPTS):
             return 0
         answer = checked(answer)
@@ -121,8 +115,8 @@ class Active:
             own = answer
             if target != request:
                 own = answer._replace(request_id=f"{answer.request_id}-{target}")
-            line_id = f"{batch.id.rpartition('_')[2]}{target:06x}"
-            self.results.write(result_line(batch.api, name, line_id, own), good=own.good)
+            written = result_line(batch.api, name, line_id(batch.id, target), own)
+            self.results.write(written, good=own.good)
             self.finished[target] = 1
             if own.good:
                 batch.completed += 1

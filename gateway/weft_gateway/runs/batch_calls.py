@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
 
 from weft_engine.wire import CallReport
 
@@ -10,6 +11,9 @@ from weft_gateway.calls.call import Plan
 from weft_gateway.calls.client import Disconnect
 from weft_gateway.errors import ApiError
 from weft_gateway.runs.batch_results import Answer
+
+# The service of a call before the first report, seconds.
+_ASSUMED_S: Final = 1.0
 
 
 class Request(NamedTuple):
@@ -39,6 +43,25 @@ class Submit(Protocol):
     async def __call__(self, request: Request, client: Disconnect) -> Answered:
         """Wait for the whole answer."""
         ...
+
+
+@dataclass(slots=True)
+class MeanService:
+    """The mean service of calls, by their reports."""
+
+    _sum_s: float = 0.0
+    _reports: int = 0
+
+    def add(self, found: Answered) -> None:
+        """Take the report of a call, if it has one."""
+        if found.report is not None:
+            self._reports += 1
+            self._sum_s += found.report.service_s
+
+    @property
+    def seconds(self) -> float:
+        """The mean; an assumed one before the first report."""
+        return self._sum_s / self._reports if self._reports else _ASSUMED_S
 
 
 def tokens_of(found: Answered) -> int:

@@ -13,7 +13,7 @@ from weft_gateway.policies.batch_spans import Spans
 from weft_gateway.runs.batch_active import Active
 from weft_gateway.runs.batch_input import InputReader, read_results
 from weft_gateway.runs.batch_lines import id_digest
-from weft_gateway.runs.batch_results import CANCELLED, Kind, Results, kind_of, unsent_line
+from weft_gateway.runs.batch_results import CANCELLED, Kind, Results, kind_of, line_id, unsent_line
 from weft_gateway.runs.batch_store import Api, Batch, BatchStore, Status, StoredFile, new_id
 from weft_gateway.runs.batch_usage import NO_TOKENS, tokens_of
 
@@ -106,8 +106,8 @@ class BatchFiles:
             if number % _A_TURN == 0:
                 await self.turns.take(batch.tenant, _TURN_BYTES)
             number += 1
-            line_id = f"{batch.id.rpartition('_')[2]}{request:06x}"
-            line = unsent_line(batch.api, active.custom_id(request), line_id, active.stop)
+            name, its_id = active.custom_id(request), line_id(batch.id, request)
+            line = unsent_line(batch.api, name, its_id, active.stop)
             active.results.write(line, good=False)
             active.finished[request] = 1
             batch.unsent += 1

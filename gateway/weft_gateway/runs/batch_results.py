@@ -59,8 +59,13 @@ def checked(answer: Answer) -> Answer:
         return answer._replace(body=ApiError(answer.status, "engine_error", message).body())
 
 
-def result_line(api: Api, custom_id: str, line_id: str, answer: Answer) -> bytes:
-    """Return the line of a served request. line_id: unique over all batches. answer: `checked`."""
+def line_id(batch_id: str, request: int) -> str:
+    """Return the id of the line of a request, which is unique over all batches."""
+    return f"{batch_id.rpartition('_')[2]}{request:06x}"
+
+
+def result_line(api: Api, custom_id: str, its_id: str, answer: Answer) -> bytes:
+    """Return the line of a served request. its_id: see `line_id`. answer: `checked`."""
     name = orjson.dumps(custom_id)
     if api is Api.ANTHROPIC:
         kind = (b"succeeded", b"message") if answer.good else (b"errored", b"error")
@@ -68,17 +73,17 @@ def result_line(api: Api, custom_id: str, line_id: str, answer: Answer) -> bytes
     return (
         b'{"id":"batch_req_%b","custom_id":%b,"response":{"status_code":%d,"request_id":%b,'
         b'"body":%b},"error":null}\n'
-        % (line_id.encode(), name, answer.status, orjson.dumps(answer.request_id), answer.body)
+        % (its_id.encode(), name, answer.status, orjson.dumps(answer.request_id), answer.body)
     )
 
 
-def unsent_line(api: Api, custom_id: str, line_id: str, code: str) -> bytes:
+def unsent_line(api: Api, custom_id: str, its_id: str, code: str) -> bytes:
     """Return the line of a request that was not sent. code: EXPIRED or CANCELLED."""
     if api is Api.ANTHROPIC:
         result = {"type": _ANTHROPIC_UNSENT[code]}
         return orjson.dumps({"custom_id": custom_id, "result": result}) + b"\n"
     error = {"code": code, "message": _UNSENT[code]}
-    line = {"id": f"batch_req_{line_id}", "custom_id": custom_id, "response": None, "error": error}
+    line = {"id": f"batch_req_{its_id}", "custom_id": custom_id, "response": None, "error": error}
     return orjson.dumps(line) + b"\n"
 
 

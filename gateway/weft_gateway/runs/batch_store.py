@@ -22,6 +22,7 @@ from typing import IO, Final
 import msgspec
 
 from weft_gateway.runs.batch_usage import NO_TOKENS, Tokens
+from weft_gateway.runs.database import SharedDatabase
 
 # Ids that this module generates, which are safe as names of files.
 _ID: Final = re.compile(r"(?:file-|batch_|msgbatch_)[0-9a-f]{24}")
@@ -151,18 +152,10 @@ class BatchStore:
         """Create the folder if it is missing. Raises FolderError."""
         self.folder = Path(folder)
         self._lock: IO[str] | None = None
-        self._seen = -1
         try:
             (self.folder / "files").mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Two processes that create the database at once would refuse each other.
-            with (self.folder / "opening").open("a") as opening:
-                fcntl.flock(opening, fcntl.LOCK_EX)
-                self._db = sqlite3.connect(self.folder / "batches.sqlite3", isolation_level=None)
-                # A commit survives the end of the process. After a power loss, the last ones may be
-                # missing, and the results on disk count.
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=NORMAL")
-                self._db.executescript(_SCHEMA)
+            self._shared = SharedDatabase(self.folder, "batches.sqlite3", _SCHEMA)
+            self._db = self._shared.sqlite
         except (OSError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise FolderError(f"the folder {self.folder} (WEFT_DATA_DIR): {reason}") from None
@@ -193,11 +186,8 @@ class BatchStore:
         return self.owner
 
     def changed(self) -> bool:
-        """Whether another process has changed the database since the last call. The first call
-        returns True.
-        """
-        seen, self._seen = self._seen, self._db.execute("PRAGMA data_version").fetchone()[0]
-        return seen != self._seen
+        """See `SharedDatabase.changed`."""
+        return self._shared.changed()
 
     # Files
 

@@ -15,14 +15,12 @@ from weft_gateway.calls.call import Plan
 from weft_gateway.calls.client import Disconnect
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.registry import Replica
-from weft_gateway.runs.batch_calls import Answered, Request, Submit, tokens_of
+from weft_gateway.runs.batch_calls import Answered, MeanService, Request, Submit, tokens_of
 from weft_gateway.runs.batch_repeats import Repeats
 from weft_gateway.runs.flow_wire import Answer, Ask
 from weft_gateway.runs.sender import abort, end, serves
 
 _PATH: Final = "/v1/chat/completions"
-# The assumed service of a call before the first report, seconds.
-_SERVICE_S: Final = 1.0
 # Rows and groups whose replicas are remembered.
 _MOST_PLACES: Final = 4096
 _MESSAGE: Final = 500
@@ -48,8 +46,7 @@ class RunCalls:
     # The last replica of a row, and of a group of rows with the same beginning.
     _at: dict[int, str] = field(default_factory=dict)
     _homes: dict[int, str] = field(default_factory=dict)
-    _service_s: float = 0.0
-    _reports: int = 0
+    _service: MeanService = field(default_factory=MeanService)
 
     def ask(self, asked: Ask) -> None:
         """Add a call."""
@@ -119,17 +116,14 @@ class RunCalls:
         asked = self._asked.get(number)
         if asked is None:
             return 0
-        mean_s = self._service_s / self._reports if self._reports else _SERVICE_S
-        plan = Plan(replica, mean_s * self.expected)
+        plan = Plan(replica, self._service.seconds * self.expected)
         name = f"row-{asked.row}"
         request = Request(self.tenant, _PATH, self.program, name, asked.body, plan)
         try:
             found = await self.submit(request, client)
         except ClientGone:
             return 0
-        if found.report is not None:
-            self._reports += 1
-            self._service_s += found.report.service_s
+        self._service.add(found)
         if number in self._asked and not self._repeats.repeat(
             number, found, monotonic(), asked.attempts
         ):

@@ -4,11 +4,9 @@ and one folder per unfinished run.
 
 from __future__ import annotations
 
-import fcntl
 import re
 import secrets
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
+from weft_gateway.runs.database import SharedDatabase
 
 # Ids that this module generates, which are safe as names of folders.
 _ID: Final = re.compile(r"(?:wf_|run_)[0-9a-f]{24}")
@@ -152,14 +152,8 @@ class FlowStore:
         """Raises sqlite3.Error and OSError."""
         self._folder = folder / "runs"
         self._folder.mkdir(exist_ok=True, mode=0o700)
-        self._seen = -1
-        # Two processes that create the database at once would refuse each other.
-        with (folder / "opening").open("a") as opening:
-            fcntl.flock(opening, fcntl.LOCK_EX)
-            self._db = sqlite3.connect(self.file(folder), isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(_SCHEMA)
+        self._shared = SharedDatabase(folder, self.file(folder).name, _SCHEMA)
+        self._db = self._shared.sqlite
 
     @staticmethod
     def file(folder: Path) -> Path:
@@ -171,11 +165,8 @@ class FlowStore:
         self._db.close()
 
     def changed(self) -> bool:
-        """Whether another process has changed the database since the last call. The first call
-        returns True.
-        """
-        seen, self._seen = self._seen, self._db.execute("PRAGMA data_version").fetchone()[0]
-        return seen != self._seen
+        """See `SharedDatabase.changed`."""
+        return self._shared.changed()
 
     # Workflows
 
