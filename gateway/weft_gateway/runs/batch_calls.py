@@ -64,6 +64,6 @@ class MeanService:
         return self._sum_s / self._reports if self._reports else _ASSUMED_S
 
 
-def tokens_of(found: Answered) -> int:
+def report_tokens(found: Answered) -> int:
     """Return the tokens of a call, 0 if its engine sends no reports."""
     return 0 if found.report is None else found.report.prompt_tokens + found.report.output_tokens

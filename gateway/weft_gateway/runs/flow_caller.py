@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from weft_gateway.runs.caller import Answer, encoded, read_answer
 from weft_gateway.runs.errors import CallFailed
-from weft_gateway.runs.flow_wire import Answer as Answered
-from weft_gateway.runs.flow_wire import Ask, Drop, FromWorker
+from weft_gateway.runs.flow_wire import Ask, CallEnded, Drop, FromWorker
 from weft_gateway.workflows.answers import Answers
 from weft_gateway.workflows.commands import NO_USAGE, Failure, RowMajor, Work
 from weft_gateway.workflows.graph import Workflow
@@ -48,7 +47,7 @@ class PipeCaller:
         self._send = send
         self._most_bytes = most_bytes
         self._numbers = count()
-        self._waiting: dict[int, asyncio.Future[Answered]] = {}
+        self._waiting: dict[int, asyncio.Future[CallEnded]] = {}
         self._flights: dict[str, _Flight] = {}
         self._answers = Answers(_CACHE_BYTES)
         self._bytes = 0
@@ -133,7 +132,7 @@ class PipeCaller:
             raise CallFailed(Failure(answer.code, answer.message, answer.attempts, answer.certain))
         return read_answer(answer.body)
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, answer: CallEnded) -> None:
         """The gateway has an answer. That of an aborted call is ignored."""
         found = self._waiting.get(answer.number)
         if found is not None and not found.done():

@@ -15,9 +15,9 @@ from weft_gateway.calls.call import Plan
 from weft_gateway.calls.client import Disconnect
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.registry import Replica
-from weft_gateway.runs.batch_calls import Answered, MeanService, Request, Submit, tokens_of
+from weft_gateway.runs.batch_calls import Answered, MeanService, Request, Submit, report_tokens
 from weft_gateway.runs.batch_repeats import Repeats
-from weft_gateway.runs.flow_wire import Answer, Ask
+from weft_gateway.runs.flow_wire import Ask, CallEnded
 from weft_gateway.runs.sender import abort, end, serves
 
 _PATH: Final = "/v1/chat/completions"
@@ -36,7 +36,7 @@ class RunCalls:
     tenant: str
     program: str
     submit: Submit
-    reply: Callable[[Answer], None]
+    reply: Callable[[CallEnded], None]
     expected: int = 1
     in_flight: dict[int, Disconnect] = field(default_factory=dict)
     _asked: dict[int, Ask] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class RunCalls:
             self.reply(_answer(number, found, self._repeats.attempts(number)))
             self._repeats.forget(number)
             del self._asked[number]
-        return tokens_of(found)
+        return report_tokens(found)
 
 
 def _keep(places: dict[int, str], number: int, replica: str) -> None:
@@ -139,18 +139,18 @@ def _keep(places: dict[int, str], number: int, replica: str) -> None:
         del places[next(iter(places))]
 
 
-def _answer(number: int, found: Answered, attempts: int) -> Answer:
+def _answer(number: int, found: Answered, attempts: int) -> CallEnded:
     """Return what the run learns of a call."""
     answer = found.answer
     if not answer.good:
         # Statuses that may pass were repeated before.
         certain = 400 <= answer.status < 500 and not attempts
         code = f"http_{answer.status}"
-        return Answer(number, b"", code, _message(answer.body), max(1, attempts), certain)
+        return CallEnded(number, b"", code, _message(answer.body), max(1, attempts), certain)
     if len(answer.body) > _MOST_BYTES:
         what = f"the answer has more than {_MOST_BYTES} bytes"
-        return Answer(number, b"", "too_large", what, certain=True)
-    return Answer(number, answer.body)
+        return CallEnded(number, b"", "too_large", what, certain=True)
+    return CallEnded(number, answer.body)
 
 
 def _message(body: bytes) -> str:

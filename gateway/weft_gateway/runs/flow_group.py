@@ -19,7 +19,7 @@ from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.runs.flow_calls import RunCalls
 from weft_gateway.runs.flow_child import Child, ChildLost
 from weft_gateway.runs.flow_store import Run
-from weft_gateway.runs.flow_wire import Ask, Cancel, Drop, Opened, Over, Progress, Start, Wrong
+from weft_gateway.runs.flow_wire import Ask, Cancel, Drop, InputRead, Over, Progress, Start, Wrong
 from weft_gateway.runs.sender import Sender
 
 # Each run has threads and a journal in the process, whose memory is limited.
@@ -52,7 +52,7 @@ class Group:
     calls: RunCalls
     sender: Sender
     lifecycle: Lifecycle
-    news: Callable[[Member, Opened | Progress], None]
+    news: Callable[[Member, InputRead | Progress], None]
     members: dict[str, Member] = field(default_factory=dict, init=False)
     crowded: bool = field(default=False, init=False)
     _until_s: float = field(init=False)
@@ -137,9 +137,9 @@ class Group:
                     self.sender.dispatch()
                 case Drop(number):
                     self.calls.drop(number)
-                case Opened(run) | Progress(run):
+                case InputRead(run) | Progress(run):
                     member = self.members[run]
-                    if isinstance(message, Opened):
+                    if isinstance(message, InputRead):
                         self.calls.expected += message.rows * member.run.calls
                     self.news(member, message)
                 case Over(run) | Wrong(run=run):

@@ -27,7 +27,7 @@ from weft_gateway.runs.flow_child import Child, ChildLost
 from weft_gateway.runs.flow_group import End, Group, Member
 from weft_gateway.runs.flow_rules import Rules
 from weft_gateway.runs.flow_store import FlowStore, Run, RunError, RunStatus
-from weft_gateway.runs.flow_wire import OUTPUT, Opened, Over, Progress, Start, Wrong
+from weft_gateway.runs.flow_wire import OUTPUT, InputRead, Over, Progress, Start, Wrong
 from weft_gateway.runs.sender import Sender
 from weft_gateway.telemetry.metrics import Metrics
 
@@ -256,10 +256,10 @@ class FlowRunner:
         finally:
             del self.live[run.id]
 
-    def _news(self, member: Member, news: Opened | Progress) -> None:
+    def _news(self, member: Member, news: InputRead | Progress) -> None:
         """Keep what a worker reports of a run."""
         run = member.run
-        if isinstance(news, Opened):
+        if isinstance(news, InputRead):
             run.rows = news.rows
             self.changed(run)
             return

@@ -45,7 +45,7 @@ class Start(msgspec.Struct, tag=True):
     finish: bool
 
 
-class Answer(msgspec.Struct, tag=True):
+class CallEnded(msgspec.Struct, tag=True):
     """The answer to `Ask`. code: "" if `body` is an answer of an engine, else of the failure."""
 
     number: int
@@ -88,7 +88,7 @@ class Wrong(msgspec.Struct, tag=True):
     run: str = ""
 
 
-class Opened(msgspec.Struct, tag=True):
+class InputRead(msgspec.Struct, tag=True):
     """The input is read. rows: of the input."""
 
     run: str
@@ -135,8 +135,8 @@ class Over(msgspec.Struct, tag=True):
     reason: str
 
 
-ToWorker = Check | Start | Answer | Cancel
-FromWorker = Ready | Checked | Wrong | Opened | Ask | Drop | Progress | Over
+ToWorker = Check | Start | CallEnded | Cancel
+FromWorker = Ready | Checked | Wrong | InputRead | Ask | Drop | Progress | Over
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker).decode

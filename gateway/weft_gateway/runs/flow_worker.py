@@ -27,10 +27,11 @@ from weft_gateway.runs.flow_wire import (
     LENGTH,
     OUTPUT,
     WORKFLOW,
+    CallEnded,
     Cancel,
     Check,
     FromWorker,
-    Opened,
+    InputRead,
     Over,
     Progress,
     Ready,
@@ -40,9 +41,7 @@ from weft_gateway.runs.flow_wire import (
     frame,
     to_worker,
 )
-from weft_gateway.runs.flow_wire import Answer as Answered
-from weft_gateway.runs.job import Job
-from weft_gateway.runs.job import Opened as OpenedJob
+from weft_gateway.runs.job import Job, Opened
 from weft_gateway.runs.journal import JournalError, JournalLocked
 from weft_gateway.runs.rows import RowsError, write_output
 from weft_gateway.runs.runner import Runner
@@ -118,7 +117,7 @@ class FlowRun:
                 raise JobError(f"the input has {opened.total} rows; a run has at most "
                                f"{start.most_rows}")  # fmt: skip
             self._before = journal.counts()
-            self._send(Opened(start.run, opened.total))
+            self._send(InputRead(start.run, opened.total))
             reason = "cancelled"
             if not self._cancelled:
                 reason = await self._rows(opened, rewrite(workflow).workflow)
@@ -128,19 +127,19 @@ class FlowRun:
             journal.close()
         return reason
 
-    async def _opened(self, job: Job) -> OpenedJob:
+    async def _opened(self, job: Job) -> Opened:
         tries = 0
         while True:
             resume = job.journal_path.exists()
             try:
-                return await asyncio.to_thread(OpenedJob, job, resume=resume)
+                return await asyncio.to_thread(Opened, job, resume=resume)
             except JournalLocked:
                 tries += 1
                 if tries == _LOCK_TRIES:
                     raise
             await asyncio.sleep(_LOCK_PAUSE_S)
 
-    async def _rows(self, opened: OpenedJob, workflow: Workflow) -> str:
+    async def _rows(self, opened: Opened, workflow: Workflow) -> str:
         start, journal, shared = self._start, opened.journal, self._shared
         workflow = replace(workflow, model=workflow.model or start.model)
         caller = RunCaller(shared.caller, workflow, shared.rows)
@@ -240,7 +239,7 @@ class _Main:
             # At once: a cancellation may follow in the same turn of the loop.
             self._begin(message)
             self._begun.set()
-        elif isinstance(message, Answered) and self._shared is not None:
+        elif isinstance(message, CallEnded) and self._shared is not None:
             self._shared.caller.answered(message)
         elif isinstance(message, Cancel) and message.run in self._runs:
             self._runs[message.run].cancel()

@@ -79,7 +79,7 @@ def inputs(graph: Any) -> list[str]:
     return [str(key) for key in builder.schemas[builder.input_schema]]
 
 
-async def invoke(graph: Any, state: Mapping[str, Any], ask: redirect.Ask) -> Any:
+async def invoke(graph: Any, state: Mapping[str, Any], ask: redirect.MakeCall) -> Any:
     """Run a graph, and return its state as JSON values. Raises what LangGraph raises."""
 
     async def row() -> Any:

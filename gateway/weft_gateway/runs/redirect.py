@@ -21,7 +21,7 @@ from weft_gateway.runs.errors import CallFailed
 from weft_gateway.workflows.requests import ChatRequest
 
 # Makes a call for a node, given its name, in any thread.
-Ask = Callable[[str, ChatRequest], Future[Any]]
+MakeCall = Callable[[str, ChatRequest], Future[Any]]
 
 _CHAT: Final = "/chat/completions"
 _RESPONSES: Final = "/responses"
@@ -38,7 +38,7 @@ _BLOCKS: Final = "an async node calls a model without await: use `await model.ai
 class Row(NamedTuple):
     """The row whose code runs. loop: of the run."""
 
-    ask: Ask
+    ask: MakeCall
     loop: asyncio.AbstractEventLoop
 
 

@@ -21,7 +21,7 @@ import orjson
 from weft_gateway.marks import close, nearest
 from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import CallFailed
-from weft_gateway.runs.redirect import Ask
+from weft_gateway.runs.redirect import MakeCall
 from weft_gateway.runs.retry import may_pass, pause
 from weft_gateway.runs.sql import Databases, SqlFailed
 from weft_gateway.workflows.commands import Failure, ToolRequest
@@ -102,7 +102,7 @@ class Tools:
         """The hosts that requests may reach."""
         return self._hosts
 
-    async def run(self, request: ToolRequest, attempts: int, ask: Ask | None = None) -> Result:
+    async def run(self, request: ToolRequest, attempts: int, ask: MakeCall | None = None) -> Result:
         """Run a tool; an error that may pass is repeated if `attempts` allows it. ask: makes the
         calls of graphs. Raises CallFailed.
         """
@@ -118,7 +118,7 @@ class Tools:
                 wait_s = pause(made, error.retry_after, time(), self._random)
             await asyncio.sleep(wait_s)
 
-    async def _once(self, request: ToolRequest, ask: Ask | None) -> Result:
+    async def _once(self, request: ToolRequest, ask: MakeCall | None) -> Result:
         if isinstance(request, HttpRequest):
             return Result(await self._http(request))
         if isinstance(request, SqlRequest):
@@ -131,7 +131,7 @@ class Tools:
             return Result(await self._graph(request, ask))
         return Result(await self._call(request))
 
-    async def _graph(self, request: GraphRequest, ask: Ask | None) -> Any:
+    async def _graph(self, request: GraphRequest, ask: MakeCall | None) -> Any:
         if not self._python or ask is None:
             raise _Refused("not_allowed", "LangGraph graphs are not allowed here")
         try:

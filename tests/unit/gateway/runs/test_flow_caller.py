@@ -9,8 +9,7 @@ import pytest
 from weft_gateway.runs.caller import Answer
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.flow_caller import PipeCaller, RunCaller
-from weft_gateway.runs.flow_wire import Answer as Answered
-from weft_gateway.runs.flow_wire import Ask, Drop, FromWorker
+from weft_gateway.runs.flow_wire import Ask, CallEnded, Drop, FromWorker
 from weft_gateway.workflows.commands import Work
 from weft_gateway.workflows.requests import LlmRequest
 from weft_gateway.workflows.spec import load
@@ -58,7 +57,7 @@ async def test_equal_calls_of_runs_are_made_once() -> None:
     tasks = await pipe.call(work(0), work(1), work(2, "other"))
     assert [one.row for one in pipe.asked] == [0, 2]
     for ask in pipe.asked:
-        pipe.caller.answered(Answered(ask.number, GOOD))
+        pipe.caller.answered(CallEnded(ask.number, GOOD))
     found = [await task for task in tasks]
     assert [one.text for one in found] == ["yes"] * 3
     assert [(one.made, one.usage.total) for one in found] == [(True, 7), (False, 0), (True, 7)]
@@ -72,7 +71,7 @@ async def test_calls_that_count_each_are_made_each() -> None:
     tasks = await pipe.call(work(0, shared=False), work(1, shared=False))
     assert len(pipe.asked) == 2
     for ask in pipe.asked:
-        pipe.caller.answered(Answered(ask.number, GOOD))
+        pipe.caller.answered(CallEnded(ask.number, GOOD))
     assert [(await task).made for task in tasks] == [True, True]
 
 
@@ -88,7 +87,7 @@ async def test_a_call_ends_when_no_run_waits_for_it() -> None:
     assert pipe.sent[-2:] == [Drop(pipe.asked[0].number), pipe.asked[1]] or (
         pipe.sent[-2:] == [pipe.asked[1], Drop(pipe.asked[0].number)]
     )
-    pipe.caller.answered(Answered(pipe.asked[1].number, GOOD))
+    pipe.caller.answered(CallEnded(pipe.asked[1].number, GOOD))
     assert (await third).made
 
 
@@ -97,7 +96,7 @@ async def test_the_last_run_pays_for_a_cancelled_one() -> None:
     first, second = await pipe.call(work(0), work(1))
     first.cancel()
     await pipe.turn()
-    pipe.caller.answered(Answered(pipe.asked[0].number, GOOD))
+    pipe.caller.answered(CallEnded(pipe.asked[0].number, GOOD))
     assert (await second).usage.total == 7
 
 
@@ -105,7 +104,7 @@ async def test_the_last_run_pays_for_a_cancelled_one() -> None:
 async def test_an_error_that_may_pass_is_that_of_one_run(certain: bool) -> None:
     pipe = Pipe()
     first, second = await pipe.call(work(0), work(1))
-    failed = Answered(pipe.asked[0].number, b"", "http_500", "broken", 3, certain)
+    failed = CallEnded(pipe.asked[0].number, b"", "http_500", "broken", 3, certain)
     pipe.caller.answered(failed)
     await pipe.turn()
     with pytest.raises(CallFailed):
@@ -114,7 +113,7 @@ async def test_an_error_that_may_pass_is_that_of_one_run(certain: bool) -> None:
         with pytest.raises(CallFailed):
             await second
     else:
-        pipe.caller.answered(Answered(pipe.asked[1].number, GOOD))
+        pipe.caller.answered(CallEnded(pipe.asked[1].number, GOOD))
         assert (await second).made
 
 

@@ -15,8 +15,7 @@ from weft_gateway.errors import ApiError
 from weft_gateway.runs.batch_calls import Answered, Request
 from weft_gateway.runs.batch_results import Answer
 from weft_gateway.runs.flow_calls import RunCalls
-from weft_gateway.runs.flow_wire import Answer as Reply
-from weft_gateway.runs.flow_wire import Ask
+from weft_gateway.runs.flow_wire import Ask, CallEnded
 
 GOOD = Answered(Answer(200, b'{"a":1}'), None)
 
@@ -33,7 +32,7 @@ class Calls(RunCalls):
     """Calls with fixed answers."""
 
     def __init__(self, *answers: Answered) -> None:
-        self.replies: list[Reply] = []
+        self.replies: list[CallEnded] = []
         self.requests: list[Request] = []
         self.left = list(answers)
 
@@ -120,7 +119,7 @@ def test_failures_that_may_pass_are_repeated() -> None:
         if not calls.replies:
             assert calls.take(first, both, (), 0.0) is None
             assert calls.take(first, both, (), float("inf")) == 0
-    assert calls.replies == [Reply(0, b"", "http_500", "broken", 2, certain=False)]
+    assert calls.replies == [CallEnded(0, b"", "http_500", "broken", 2, certain=False)]
     assert {(one.program, one.thread, one.plan.replica) for one in calls.requests} == {
         ("run_1", "row-0", "r0")
     }
@@ -136,8 +135,8 @@ def test_a_wrong_request_is_not_repeated() -> None:
     calls.sent(0)
     calls.sent(1)
     assert calls.replies == [
-        Reply(0, b"", "http_400", "too long", 1, certain=True),
-        Reply(1, b'{"a":1}'),
+        CallEnded(0, b"", "http_400", "too long", 1, certain=True),
+        CallEnded(1, b'{"a":1}'),
     ]
 
 
