@@ -19,13 +19,13 @@ import msgspec
 from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.workflows.calls import PlannedCall
 from weft_gateway.workflows.costs import Replica
-from weft_gateway.workflows.prompts import BLOCK_TOKENS, estimate_tokens
+from weft_gateway.workflows.prompts import BLOCK_TOKENS
 
 from weft_bench.planner.orders import Lane, Order, lanes, orders
 from weft_bench.planner.placing import Share, eligible, place_rows
 from weft_bench.planner.predict import Prediction, predict
 from weft_bench.planner.problem import Operation, Rows, operations
-from weft_bench.planner.radix import Tokenizer, build_tree, dependencies
+from weft_bench.planner.radix import build_tree, dependencies
 from weft_bench.planner.token_steps import Worker
 
 # Calls that a prediction plays on each replica: a quarter of the batch within these limits. Further
@@ -112,7 +112,6 @@ def plan(
     replicas: Sequence[Replica],
     distinct: Mapping[str, int] | None = None,
     seed: int = 0,
-    tokenizer: Tokenizer = estimate_tokens,
 ) -> Plan:
     """Return the plan with the least predicted time.
 
@@ -121,7 +120,7 @@ def plan(
     replicas, for a model that no replica serves, for rows below 1, and for dependencies that are
     not in topological order.
     """
-    return min(candidates(calls, rows, replicas, distinct, seed, tokenizer), key=_by_seconds)
+    return min(candidates(calls, rows, replicas, distinct, seed), key=_by_seconds)
 
 
 def candidates(
@@ -130,7 +129,6 @@ def candidates(
     replicas: Sequence[Replica],
     distinct: Mapping[str, int] | None = None,
     seed: int = 0,
-    tokenizer: Tokenizer = estimate_tokens,
 ) -> list[Plan]:
     """Return the plans from which `plan` chooses, with its arguments and errors."""
     if rows < 1:
@@ -140,7 +138,7 @@ def candidates(
     # Raises ValueError for an order that is not topological.
     dependencies(calls)
     block = max((one.block for one in replicas), default=BLOCK_TOKENS)
-    tree = build_tree(calls, tokenizer, block)
+    tree = build_tree(calls, block=block)
     found = operations(calls, tree)
     able = eligible(found, replicas)
     first = list(range(len(replicas)))

@@ -30,13 +30,12 @@ _DRAWS: Final = tuple(NormalDist().inv_cdf(((32 + 25 * n) % 64 + 0.5) / 64) for 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The predicted course of a batch. seconds: to the last answer. ends_s: of each replica.
+    """The predicted course of a batch. seconds: to the last answer.
     prompt, cached: tokens of all prompts, and those from the cache. per_row_s: time that each
     further row takes once the replicas are busy.
     """
 
     seconds: float
-    ends_s: tuple[float, ...]
     prompt: int
     cached: int
     per_row_s: float
@@ -129,7 +128,7 @@ def predict(
             followers[need].append(number)
     waits = [sum(found[need].copies for need in one.needs) for one in found]
     missing = [list(waits) for _ in range(rows.count)]
-    ended: list[tuple[float, int]] = []
+    times: list[float] = []
     woken: set[int] = set()
 
     def queue(number: int, row: int) -> None:
@@ -162,7 +161,7 @@ def predict(
             engine.touch(_keys(one, rows, row, task % 16, True))
         engine.pace()
         woken.add(at)
-        ended.append((now, at))
+        times.append(now)
         for follower in followers[number]:
             missing[row][follower] -= 1
             if not missing[row][follower]:
@@ -170,14 +169,11 @@ def predict(
         for other in woken:
             if other != at:
                 engines[other].advance(max(engines[other].now, now))
-    times = [time for time, _ in ended]
     last = times[-1] if times else 0.0
-    ends = [max((time for time, n in ended if n == at), default=0.0) for at in range(len(engines))]
     low, high = len(times) // 3, max(len(times) // 3 + 1, 2 * len(times) // 3)
     rate = (times[min(high, len(times) - 1)] - times[low]) / max(1, high - low) if times else 0.0
     return Prediction(
         last,
-        tuple(ends),
         sum(engine.prompt for engine in engines),
         sum(engine.cached for engine in engines),
         rate * len(times) / max(1, len(played)),

@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
 from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.prompts import BLOCK_TOKENS, estimate_tokens
+from weft_gateway.workflows.prompts import BLOCK_TOKENS
 
-from weft_bench.planner.radix import Node, Tokenizer, build_tree
+from weft_bench.planner.radix import Node, build_tree
 from weft_bench.planner.token_steps import Worker, delay, usage
 
 # Per worker: sequences of calls. Each sequence runs row by row.
 Nested = tuple[tuple[str, ...], ...]
+# Calls that an engine batches, as vLLM does by default.
+_BATCH: Final = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -50,24 +53,20 @@ def schedule(
     workers: Mapping[str, Worker],
     assigned: Mapping[str, str] | None = None,
     rows: Mapping[str, int] | None = None,
-    slots: int = 256,
-    tokenizer: Tokenizer = estimate_tokens,
     block: int = BLOCK_TOKENS,
 ) -> dict[str, Nested]:
     """Return the nested sequences of each worker.
 
     assigned: the worker of each call. Without it, Helium slices the rows evenly and replicates each
     operator on all workers; then all workers have the same sequences. rows: rows of a call on its
-    worker. slots: calls in a batch. Raises ValueError for unknown workers and for dependencies that
+    worker. Raises ValueError for unknown workers and for dependencies that
     are not in topological order.
     """
     if assigned is None:
         first = next(iter(workers))
-        found = schedule(
-            calls, workers, {call.name: first for call in calls}, rows, slots, tokenizer, block
-        )
+        found = schedule(calls, workers, {call.name: first for call in calls}, rows, block)
         return dict.fromkeys(workers, found[first])
-    return _Scheduling(calls, workers, assigned, rows or {}, slots, tokenizer, block).run()
+    return _Scheduling(calls, workers, assigned, rows or {}, block).run()
 
 
 class _Scheduling:
@@ -77,14 +76,12 @@ class _Scheduling:
         workers: Mapping[str, Worker],
         assigned: Mapping[str, str],
         rows: Mapping[str, int],
-        slots: int,
-        tokenizer: Tokenizer,
         block: int,
     ) -> None:
         unknown = sorted(set(assigned.values()) - workers.keys())
         if unknown:
             raise ValueError(f"unknown workers: {', '.join(unknown)}")
-        self._workers, self._rows, self._slots = workers, rows, slots
+        self._workers, self._rows = workers, rows
         self._answers = {call.name: call.answer for call in calls}
         self._prompts = {call.name: call.prompt_tokens for call in calls}
         self._depths = depths(calls)
@@ -93,7 +90,7 @@ class _Scheduling:
         self._released: dict[str, list[tuple[str, ...]]] = {name: [] for name in workers}
         self._emitted: list[tuple[str, str]] = []
         self._base = self._passed = 0.0
-        tree = build_tree(calls, tokenizer, block, assigned)
+        tree = build_tree(calls, block=block, workers=assigned)
         self._needs = {call.name: set(call.needs) for call in calls}
         names = {one: assigned[one] for one in self._needs}
         self._root = self._build(tree.root, names)
@@ -179,7 +176,7 @@ class _Scheduling:
             )
             # A batch of many rows takes at least the decoding of its shortest answer.
             least = min(self._answers[one] for one in found)
-            batches = sum(rows) // self._slots
+            batches = sum(rows) // _BATCH
             self._base += max(took, batches * delay(least, worker.rate, worker.kv_tokens))
         self._passed = 0.0
 
