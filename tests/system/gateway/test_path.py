@@ -35,6 +35,7 @@ FEATURES = {
     "background responses": "BackgroundObserver",
     "costs": "CostObserver",
     "targets": "FeasibleObserver",
+    "calls that can wait": "PatientObserver",
 }
 
 
