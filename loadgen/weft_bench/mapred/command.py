@@ -24,6 +24,7 @@ from weft_bench.studies.experiment import Goal
 
 _LATE: Final = 0.01
 _FIGURES: Final = {SECONDS: SECONDS, COMPUTED: "computed prompt tokens"}
+LEAST: Final = "each block once"
 _NO_GOALS: Final = "no goal of this project is for this workload on these engines"
 _NUMBERS: Final = {2: "two", 4: "four"}
 _COLUMNS: Final = (
@@ -34,12 +35,13 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One play. order: of the rows."""
+    """One play. order: of the rows. least: prompt tokens that any system computes, 0 if unknown."""
 
     order: str
     seed: int
     system: str
     played: Played
+    least: int = 0
 
 
 def run(options: WorkflowsOptions) -> int:
@@ -61,9 +63,12 @@ def run(options: WorkflowsOptions) -> int:
     except KeyboardInterrupt:
         return 130
     shown = [
-        {**asdict(one.played), "order": one.order, "seed": one.seed, "system": one.system}
+        {
+            **asdict(one.played), "order": one.order, "seed": one.seed, "system": one.system,
+            "least": one.least,
+        }
         for one in cells
-    ]
+    ]  # fmt: skip
     for cell in shown:
         # Equal digests are equal answers.
         cell["answers"] = blake2b(json.dumps(cell["answers"]).encode(), digest_size=8).hexdigest()
@@ -119,12 +124,13 @@ def _plays(
     play(weft_run, servers, first, work)
     for number, ((order, seed), given) in enumerate(inputs.items()):
         task = workload.task(options, servers, given, databases)
+        least = workload.least(servers, given)
         turn = number % len(workload.systems)
         for name in workload.systems[turn:] + workload.systems[:turn]:
             played = play(SYSTEMS[name], servers, task, work)
             if options.emulated:
                 played = replace(played, seconds=played.seconds / options.dilate)
-            found.append(Cell(order, seed, name, played))
+            found.append(Cell(order, seed, name, played, least))
             print(
                 f"{order}, seed {seed}, {name}: {played.seconds:.1f} s, "
                 f"{played.computed:,} of {played.prompt:,} prompt tokens computed, "
@@ -184,6 +190,13 @@ def table(cells: Sequence[Cell], options: WorkflowsOptions) -> dict[str, Any]:
                     f"{max(mine['late']):.1%}" if options.emulated else "-",
                 ]
             )  # fmt: skip
+        least = [one.least for one in cells if one.order == order and one.system == OURS]
+        if all(least):
+            ours = _series(cells, order, OURS, COMPUTED)
+            over_least = geometric(
+                [log(tokens / bound) for tokens, bound in zip(ours.values(), least, strict=True)]
+            )
+            shown.append([order, LEAST, "", "", str(estimate(least)), str(over_least), *[""] * 4])
     alike = len({(one.order, one.seed, one.played.answers) for one in cells}) == len(
         {(one.order, one.seed) for one in cells}
     )
@@ -194,7 +207,8 @@ def table(cells: Sequence[Cell], options: WorkflowsOptions) -> dict[str, Any]:
         f"calls at once. `{GROUPED}`: the questions of a context are neighbours; `{SHUFFLED}`: "
         f"rows in random order. Times do not include the start of a process and its imports, those "
         f"of `{OURS}` include its planning. `busy`: seconds of the steps of all emulated devices. "
-        "`late`: the greatest share of a play. "
+        f"`late`: the greatest share of a play. `{LEAST}`: no order of the calls computes fewer "
+        "tokens; editors count without the answers that they read. "
         + ("All systems have the same answers" if alike else "Answers differ"),
         "labels": 2,
         "columns": list(_COLUMNS),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -50,6 +50,15 @@ def editor_prompt(question: str, answers: Mapping[str, str]) -> str:
     """Return the user message of the editor. answers: by expert."""
     said = "".join(f"\n\n{name}: {answers[name]}" for name in EXPERTS)
     return f"Question: {question}{said}"
+
+
+def known_prompts(rows: Iterable[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield system prompt and user message of each call, those of the editor without answers."""
+    nothing = dict.fromkeys(EXPERTS, "")
+    for row in rows:
+        for system in EXPERTS.values():
+            yield system, expert_prompt(row["context"], row["question"])
+        yield EDITOR, editor_prompt(row["question"], nothing)
 
 
 def workflow(model: str, tokens: int) -> str:

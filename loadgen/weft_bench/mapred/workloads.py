@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +10,7 @@ from typing import Any, Final
 from weft_bench.cli.parts import SHUFFLED, SPIDER, TATQA, WorkflowsOptions
 from weft_bench.emulated.launch import served_name
 from weft_bench.mapred import spider, workload
+from weft_bench.mapred.least import BLOCK_TOKENS, Prompt, computed_once, tokens_of
 from weft_bench.mapred.plays import (
     Play,
     Servers,
@@ -33,7 +34,6 @@ SECONDS: Final = "seconds"
 COMPUTED: Final = "computed"
 # Goals of this project by system and figure, as ratios of ours over the system's.
 Goals = Mapping[str, Mapping[str, float]]
-_BLOCK_TOKENS: Final = 16
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -44,7 +44,8 @@ class Workload:
     title: of its page. systems: that play it, ours last. goals: on emulated engines, and on real
     ones. read: the rows of a folder, a number of contexts, a seed, and whether they are shuffled.
     text: the workflow with its models, tokens of an answer, and connections. models: how many it
-    needs. about: what the page says about rows and workflow.
+    needs. about: what the page says about rows and workflow. prompts: those of all calls without
+    the answers in them, if they are known before.
     """
 
     title: str
@@ -54,6 +55,7 @@ class Workload:
     text: Callable[[Sequence[str], int, Sequence[str]], str]
     models: int
     about: Callable[[WorkflowsOptions], str]
+    prompts: Callable[[Rows], Iterable[Prompt]] | None = None
 
     def rows(self, options: WorkflowsOptions, order: str, seed: int) -> Rows:
         """Return the rows. Raises OSError and ValueError."""
@@ -66,6 +68,15 @@ class Workload:
         names = list(dict.fromkeys(row["db"] for row in rows if "db" in row))
         return spider.create(Path(options.data), folder, names)
 
+    def least(self, servers: Servers, rows: Rows) -> int:
+        """Return the least prompt tokens that any order of the calls computes, 0 if unknown. Raises
+        httpx.HTTPError.
+        """
+        if self.prompts is None:
+            return 0
+        engine, models = next(iter(servers.engines.items()))
+        return computed_once(tokens_of(engine, models[0], self.prompts(rows)))
+
     def task(
         self,
         options: WorkflowsOptions,
@@ -76,7 +87,7 @@ class Workload:
         """Return the task of these rows. Raises ValueError for models that are not served."""
         models = models_of(options, self.models, servers)
         text = self.text(models, options.tokens, list(databases))
-        tokens = options.kv_blocks * _BLOCK_TOKENS
+        tokens = options.kv_blocks * BLOCK_TOKENS
         return Task(options.workload, text, models, options.tokens, rows, databases, tokens)
 
 
@@ -132,6 +143,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         _with(workload.workflow),
         1,
         _about_pages,
+        workload.known_prompts,
     ),
     SPIDER: Workload(
         "Text to SQL over Spider with two models",

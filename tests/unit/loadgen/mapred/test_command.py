@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.cli.parts import WorkflowsOptions
-from weft_bench.mapred.command import Cell, command_of, missed, stack_options, table
+from weft_bench.mapred.command import LEAST, Cell, command_of, missed, stack_options, table
 from weft_bench.mapred.plays import Played, Servers
 from weft_bench.mapred.workload import EXPERTS, rows, workflow
 from weft_bench.mapred.workloads import ALGORITHM_1, OURS, WORKLOADS, models_of
@@ -141,3 +142,9 @@ def test_a_missing_data_set_is_an_error_before_engines_start(tmp_path: Path) -> 
     done = CliRunner().invoke(cli.bench, ["workflows", "--data", str(tmp_path)])
     assert done.exit_code == 2
     assert "tatqa_dev" in done.output
+
+
+def test_the_table_has_the_least_tokens_of_any_order() -> None:
+    plays = [replace(one, least=5) for one in cells()]
+    assert table(plays, TATQA)["rows"][-1][:6] == ["grouped", LEAST, "", "", "5.00", "2.00"]
+    assert LEAST not in str(table(cells(), TATQA)["rows"])
