@@ -85,7 +85,7 @@ def run(
     from weft_gateway.runs import local
     from weft_gateway.runs.errors import JobError
     from weft_gateway.runs.explaining import explained, replicas_of
-    from weft_gateway.runs.graphs import workflow_of
+    from weft_gateway.runs.graphs import find_functions, workflow_of
     from weft_gateway.runs.job import Job, Opened, makes_calls
     from weft_gateway.runs.journal import JournalError
     from weft_gateway.runs.local import Options
@@ -93,8 +93,7 @@ def run(
     from weft_gateway.workflows.check import WorkflowError
 
     try:
-        # Functions are found beside the workflow and in the current folder.
-        sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
+        find_functions(workflow)
         job = Job(
             workflow_of(str(workflow), input_),
             input_,

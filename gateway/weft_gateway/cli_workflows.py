@@ -36,13 +36,13 @@ def explain(
 
     from weft_gateway.runs.errors import JobError
     from weft_gateway.runs.explaining import explained, replicas_of
-    from weft_gateway.runs.graphs import workflow_of
+    from weft_gateway.runs.graphs import find_functions, workflow_of
     from weft_gateway.runs.rows import RowsError
     from weft_gateway.workflows.check import WorkflowError
     from weft_gateway.workflows.explain_text import PIPE_WIDTH, text
 
     try:
-        sys.path[:0] = [str(workflow.resolve().parent), str(Path.cwd())]
+        find_functions(workflow)
         graph = workflow_of(str(workflow), input_)
         replicas = replicas_of(gateway) if gateway else []
         found = explained(graph, input_, sample=sample, replicas=replicas)

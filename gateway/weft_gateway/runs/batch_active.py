@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -38,6 +39,20 @@ _openai: Final = msgspec.json.Decoder(_OpenAILine).decode
 _anthropic: Final = msgspec.json.Decoder(_AnthropicLine).decode
 
 
+@dataclass(slots=True)
+class _Part:
+    """The requests of one model. first: the position of the first one in the order."""
+
+    first: int
+    spans: Spans
+    repeats: Repeats = field(default_factory=Repeats)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request is left to send."""
+        return bool(self.spans.left) or self.repeats.waiting
+
+
 @dataclass(slots=True, eq=False)
 class Active:
     """A batch in progress. input: its open file. finished: a flag for each request. stop: why the
@@ -50,18 +65,27 @@ class Active:
     input: int
     results: Results
     finished: bytearray
-    spans: Spans
     stop: str = ""
     in_flight: dict[int, Disconnect] = field(default_factory=dict)
     dirty: bool = False
     ending: bool = False
-    repeats: Repeats = field(default_factory=Repeats)
+    _parts: dict[str, _Part] = field(init=False)
+    # The part of each request that was taken and has not ended.
+    _part_of: dict[int, _Part] = field(default_factory=dict)
     _service: MeanService = field(default_factory=MeanService)
+
+    def __post_init__(self) -> None:
+        counts = self.index.counts
+        firsts = accumulate(counts.values(), initial=0)
+        self._parts = {
+            model: _Part(first, Spans(count))
+            for (model, count), first in zip(counts.items(), firsts, strict=False)
+        }
 
     @property
     def over(self) -> bool:
         """Whether no call is left to send or to wait for."""
-        waits = self.spans.left or self.repeats.waiting
+        waits = any(part.waits for part in self._parts.values())
         return not self.in_flight and (bool(self.stop) or not waits)
 
     @property
@@ -69,15 +93,29 @@ class Active:
         """The predicted service of the whole batch, seconds."""
         return self._service.seconds * len(self.index)
 
-    def take(self, replica: str, able: Collection[str], now_s: float) -> int | None:
-        """Return the next request for a replica, None if none can be sent now."""
-        if self.stop or now_s < self.repeats.paused_s:
-            return None
-        due = self.repeats.due(now_s)
-        if due is not None:
-            return due
-        position = self.spans.take(replica, able)
-        return None if position is None else self.index.order[position]
+    def take(
+        self, replica: str, able: Callable[[str], Collection[str]], now_s: float
+    ) -> int | None:
+        """Return the next request for a replica, None if none can be sent now. able: returns the
+        replicas that serve a model.
+        """
+        for model, part in () if self.stop else self._parts.items():
+            names = able(model) if part.waits and now_s >= part.repeats.paused_s else ()
+            if replica not in names:
+                continue
+            request = part.repeats.due(now_s)
+            if request is None:
+                position = part.spans.take(replica, names)
+                if position is None:
+                    continue
+                request = self.index.order[part.first + position]
+            self._part_of[request] = part
+            return request
+        return None
+
+    def again(self, request: int, at_s: float) -> None:
+        """Send a request that was taken at a later time, monotonic clock."""
+        self._part_of[request].repeats.add(request, at_s)
 
     def read(self, request: int) -> tuple[str, bytes]:
         """Return custom id and body of a request. Raises OSError and msgspec.MsgspecError if the
@@ -103,7 +141,8 @@ class Active:
         """
         answer = found.answer
         self._service.add(found)
-        if self.repeats.repeat(request, found, now_s, _ATTEMPTS):
+        repeats = self._part_of[request].repeats
+        if repeats.repeat(request, found, now_s, _ATTEMPTS):
             return 0
         answer = checked(answer)
         batch = self.batch
@@ -124,7 +163,8 @@ class Active:
             else:
                 batch.failed += 1
         self.dirty = True
-        self.repeats.forget(request)
+        repeats.forget(request)
+        del self._part_of[request]
         return len(targets)
 
     def close(self) -> None:

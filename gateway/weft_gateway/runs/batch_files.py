@@ -9,7 +9,6 @@ from time import time
 from typing import Final
 
 from weft_gateway.calls.turns import Turns
-from weft_gateway.policies.batch_spans import Spans
 from weft_gateway.runs.batch_active import Active
 from weft_gateway.runs.batch_input import InputReader, read_results
 from weft_gateway.runs.batch_lines import id_digest
@@ -63,7 +62,7 @@ class BatchFiles:
             for request in copies:
                 finished[request] = 0
         stop = CANCELLED if cancelled else ""
-        return Active(batch, index, descriptor, results, finished, Spans(len(index.order)), stop)
+        return Active(batch, index, descriptor, results, finished, stop)
 
     async def _results(self, batch: Batch) -> frozenset[bytes] | None:
         """Count the results of an earlier run. Returns the digests of their custom ids, None for a

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,13 +41,16 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 class Index:
     """The requests of a batch, numbered from 0 in the order of the file.
 
-    offsets, sizes: their lines in the file, bytes. order: the requests to send, so that neighbours
-    have common prompts. copies: the requests that get the answer of another one.
+    offsets, sizes: their lines in the file, bytes. order: the requests to send: those of a model
+    are neighbours, and among them those with common prompts. counts: requests of the order by
+    model, in the order; "" is the model of requests that name none. copies: the requests that get
+    the answer of another one. model: of all requests, "" if they name several.
     """
 
     offsets: array[int] = field(default_factory=lambda: array("Q"))
     sizes: array[int] = field(default_factory=lambda: array("I"))
     order: array[int] = field(default_factory=lambda: array("I"))
+    counts: dict[str, int] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
     model: str = ""
 
@@ -141,9 +145,10 @@ class _Checking:
         self._index = Index()
         self._errors: list[LineError] = []
         self._ids: set[bytes] = set()
-        self._keys: list[tuple[bytes, int]] = []
+        self._keys: list[tuple[str, bytes, int]] = []
         self._first: dict[bytes, int] = {}
-        self._model: str | None = None
+        # Equal names share one object.
+        self._models: dict[str, str] = {}
 
     @property
     def full(self) -> bool:
@@ -163,7 +168,7 @@ class _Checking:
                 what = f"The custom_id {line.custom_id[:64]!r} is used by an earlier line."
                 raise WrongLine("duplicate_custom_id", what, "custom_id")
             self._ids.add(digest)
-            self._check_model(line)
+            model = self._model_of(line)
         except WrongLine as error:
             self.fail(error.at(number))
             return
@@ -175,29 +180,26 @@ class _Checking:
         same = same_answer_key(line.read, endpoint)
         first = self._first.setdefault(same, at) if same else at
         if first == at:
-            self._keys.append((order_key(line.read), at))
+            self._keys.append((model, order_key(line.read), at))
         else:
             index.copies.setdefault(first, []).append(at)
 
-    def _check_model(self, line: Line) -> None:
+    def _model_of(self, line: Line) -> str:
+        """Return the model of a line, "" if it names none. Raises WrongLine."""
+        first = next(iter(self._models), None)
         model = line.read.get("model") or ""
-        if self._api is Api.ANTHROPIC:
-            # Empty once requests name different models.
-            self._model = model if self._model in (None, model) else ""
-            return
-        if self._done is not None:
-            self._model = model
-            return
-        if self._model is None:
-            self._model = model
-            if model and (what := self._unknown(model)):
-                raise WrongLine("model_not_found", f"The model {what}", "body.model")
-        elif model != self._model:
+        model = self._models.setdefault(model, model)
+        if self._api is Api.ANTHROPIC or self._done is not None:
+            return model
+        if first is None and model and (what := self._unknown(model)):
+            raise WrongLine("model_not_found", f"The model {what}", "body.model")
+        if first is not None and model != first:
             what = (
-                f"The model {model[:256]!r} differs from {self._model[:256]!r} in the first line: "
+                f"The model {model[:256]!r} differs from {first[:256]!r} in the first line: "
                 "all requests of a batch use one model."
             )
             raise WrongLine("mismatched_model", what, "body.model")
+        return model
 
     def result(self) -> Index:
         """Return the index. Raises InputError."""
@@ -212,8 +214,9 @@ class _Checking:
         if errors:
             raise InputError(errors)
         self._keys.sort()
-        index.order = array("I", [at for _, at in self._keys])
-        index.model = self._model or ""
+        index.order = array("I", [at for _, _, at in self._keys])
+        index.counts = dict(Counter(model for model, _, _ in self._keys))
+        index.model = next(iter(self._models)) if len(self._models) == 1 else ""
         return index
 
 

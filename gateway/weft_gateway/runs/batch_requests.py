@@ -18,6 +18,8 @@ from weft_gateway.runs.batch_input import MAX_LINES
 from weft_gateway.runs.batch_lines import id_digest
 
 CUSTOM_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# Models of a batch: each call looks at all of them.
+MAX_MODELS: Final = 64
 _TURN_BYTES: Final = 1 << 18
 
 
@@ -84,6 +86,7 @@ async def _write(
     unknown: Callable[[str], str],
 ) -> None:
     seen: set[bytes] = set()
+    models: set[str] = set()
     unpaid = 0
     with target.open("wb") as lines:
         for number, raw in enumerate(requests):
@@ -113,5 +116,9 @@ async def _write(
                 where = f"requests.{number}.params.model"
                 message = f"{where}: the model {what}"
                 raise ApiError(400, "model_not_found", message, param=where)
+            models.add(model or "")
+            if len(models) > MAX_MODELS:
+                place = ("requests", number, "params", "model")
+                raise errors.invalid_member(place, f"a batch names at most {MAX_MODELS} models")
             # Line ends occur only between the tokens of valid JSON.
             lines.write(line.replace(b"\n", b" ") + b"\n")

@@ -205,7 +205,7 @@ class BatchRunner:
             return 0
         except (OSError, msgspec.MsgspecError) as error:
             log.error("batch %s, request %d: %s", batch.id, request + 1, error)
-            active.repeats.add(request, monotonic() + _DISK_PAUSE_S)
+            active.again(request, monotonic() + _DISK_PAUSE_S)
             return 0
         if written:
             result = "succeeded" if found.answer.good else "failed"
@@ -271,10 +271,9 @@ class _Lane:
     def take(
         self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
     ) -> int | None:
-        model = self.active.index.model
-        if not serves(replica, model):
-            return None
-        able = [one.name for one in replicas if serves(one, model)]
+        def able(model: str) -> list[str]:
+            return [one.name for one in replicas if serves(one, model)]
+
         return self.active.take(replica.name, able, now_s)
 
     def size(self, number: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from weft_gateway.workflows.commands import Work
 from weft_gateway.workflows.requests import LlmRequest
 
 # A token of text or code rarely has fewer UTF-8 bytes, so that reservations are rarely too small.
@@ -32,27 +33,28 @@ class Budget:
 
     tokens: maximum prompt and answer tokens, None: no limit. errors: maximum failed rows, None: no
     limit. used: tokens of finished calls. failed: failed rows. is_free: whether the answer of a
-    request is known, so that its call uses no tokens.
+    call is known, so that it uses no tokens.
     """
 
     tokens: int | None = None
     errors: int | None = None
     used: int = 0
     failed: int = 0
-    is_free: Callable[[LlmRequest], bool] = lambda _: False
+    is_free: Callable[[Work], bool] = lambda _: False
     _calls: dict[int, int] = field(default_factory=dict)
     _reserved: int = 0
 
-    def admit(self, call: int, request: LlmRequest) -> bool:
+    def admit(self, work: Work) -> bool:
         """Reserve the tokens of a call. False: the call must wait until calls in flight return
         their reservations; if no call is in flight, the budget is spent.
         """
-        if self.tokens is None or self.is_free(request):
+        if self.tokens is None or self.is_free(work):
             return True
-        most = reserved(request)
+        assert isinstance(work.request, LlmRequest)
+        most = reserved(work.request)
         if self.used + self._reserved + most > self.tokens:
             return False
-        self._calls[call] = most
+        self._calls[work.number] = most
         self._reserved += most
         return True
 

@@ -18,6 +18,7 @@ import orjson
 from weft_gateway.engine.described import costs_of_replica
 from weft_gateway.marks import nearest
 from weft_gateway.policies.costs import EngineCosts
+from weft_gateway.runs.clients import new_client
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.runs.retry import may_pass, pause
 from weft_gateway.workflows.commands import Failure, Usage, Work
@@ -121,15 +122,8 @@ class HttpCaller:
             headers.append((b"authorization", b"Bearer " + key))
         # The window of calls in flight limits the connections. A pool looks at all its connections
         # for each request, so several small pools take less time than a large one.
-        self._clients = [
-            httpx.AsyncClient(
-                headers=headers,
-                timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S, pool=None),
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-                trust_env=False,
-            )
-            for _ in range(_POOLS)
-        ]
+        timeout = httpx.Timeout(timeout_s, connect=_CONNECT_S, pool=None)
+        self._clients = [new_client(timeout, headers) for _ in range(_POOLS)]
         self._client = self._clients[0]
         self._next = cycle(self._clients)
 

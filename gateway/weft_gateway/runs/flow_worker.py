@@ -146,7 +146,7 @@ class FlowRun:
         shared.rows += opened.total
         _, failed, used = journal.counts()
         windows = {ANY: start.calls}
-        gate = Budget(start.tokens, start.errors, used, failed)
+        gate = Budget(start.tokens, start.errors, used, failed, is_free=journal.knows)
         machine = Dispatch(workflow, windows, plan=caller, gate=gate, cache_bytes=_CACHE_BYTES)
         self._counts = machine.counts
         self._runner = Runner(

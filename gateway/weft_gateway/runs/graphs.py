@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -21,6 +23,12 @@ from weft_gateway.workflows.langgraph import from_graph, is_place
 from weft_gateway.workflows.spec import load as load_file
 
 _INTERRUPT: Final = "__interrupt__"
+
+
+def find_functions(workflow: Path) -> None:
+    """Let Python find functions beside a workflow and in the current folder."""
+    # `Path.resolve` would raise RuntimeError for a loop of links.
+    sys.path[:0] = [os.path.dirname(os.path.realpath(workflow)), str(Path.cwd())]
 
 
 def workflow_of(place: str, rows: Path) -> Workflow:

@@ -20,6 +20,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from weft_gateway.workflows.commands import Work
+
 VERSION: Final = "2"
 # Results that rows share (see `Record.row`).
 SHARED: Final = -1
@@ -179,6 +181,10 @@ class Journal:
         ).fetchone()
         return None if found is None else Record(row, key, State(found[0]), orjson.loads(found[1]))
 
+    def knows(self, work: Work) -> bool:
+        """Whether the end of a call is known, so that it costs no tokens."""
+        return self.find(row_of(work), work.key) is not None
+
     async def write(self, work: Record | RowEnd) -> None:
         """Write, and return when it is durable. Concurrent writes share a transaction. Raises
         JournalError, and TypeError if the value is not JSON.
@@ -249,6 +255,11 @@ class Journal:
         assert self._loop is not None
         for entry in batch:
             self._loop.call_soon_threadsafe(_settle, entry.committed, failure)
+
+
+def row_of(work: Work) -> int:
+    """Return the row of the record of a call or tool."""
+    return SHARED if work.shared else work.row
 
 
 def _lock_of(path: Path) -> Path:

@@ -83,10 +83,17 @@ async def run(
     tools = Tools(connections=job.connections, hosts=job.hosts)
     try:
         _, failed, used = journal.counts()
-        budget = Budget(options.tokens, options.errors, used, failed)
+        known = [journal.knows]
         if job.prompt_cache is not None:
             calls = caching = CachingCaller(caller, PromptCache(job.prompt_cache))
-            budget.is_free = caching.knows
+            known.append(caching.knows)
+        budget = Budget(
+            options.tokens,
+            options.errors,
+            used,
+            failed,
+            is_free=lambda work: any(knows(work) for knows in known),
+        )
         workflow = rewrite(job.workflow).workflow
         check_tools(workflow, tools)
         for file, digest in code_of(workflow).items():

@@ -20,8 +20,6 @@ import orjson
 from weft_gateway.runs.caller import Answer, Caller
 from weft_gateway.runs.errors import JobError
 from weft_gateway.workflows.commands import NO_USAGE, Work
-from weft_gateway.workflows.requests import LlmRequest
-from weft_gateway.workflows.signature import signature
 
 log = logging.getLogger(__name__)
 
@@ -121,10 +119,9 @@ class CachingCaller:
     def __init__(self, caller: Caller, cache: PromptCache) -> None:
         self._caller, self._cache = caller, cache
 
-    def knows(self, request: LlmRequest) -> bool:
-        """Whether the cache has the answer of a request, so that it costs no tokens."""
-        key = signature(request)
-        return key is not None and self._cache.find(key) is not None
+    def knows(self, work: Work) -> bool:
+        """Whether the cache has the answer of a call, so that it costs no tokens."""
+        return work.shared and self._cache.find(work.key) is not None
 
     async def call(self, work: Work, refused: Callable[[], None]) -> Answer:
         """Return an answer of the cache, or make the call. Raises CallFailed."""

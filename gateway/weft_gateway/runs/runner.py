@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from weft_gateway.runs.caller import Caller
 from weft_gateway.runs.errors import CallFailed
-from weft_gateway.runs.journal import SHARED, SPENT, Journal, Record, RowEnd, State
+from weft_gateway.runs.journal import SPENT, Journal, Record, RowEnd, State, row_of
 from weft_gateway.runs.pace import Pace
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.commands import (
@@ -232,7 +232,7 @@ class Runner:
         whether equal requests have this value. Raises CallFailed.
         """
         usage: Usage | None
-        row = SHARED if work.shared else work.row
+        row = row_of(work)
         known = self._journal.find(row, work.key)
         if known is not None:
             if known.state is State.DONE:

@@ -20,6 +20,7 @@ import orjson
 
 from weft_gateway.marks import close, nearest
 from weft_gateway.runs import graphs
+from weft_gateway.runs.clients import new_client
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.redirect import MakeCall
 from weft_gateway.runs.retry import may_pass, pause
@@ -86,7 +87,7 @@ class Tools:
         self._timeout_s = timeout_s
         self._requests = asyncio.Semaphore(_REQUESTS)
         # httpx limits each read only, so a slow answer could take any time.
-        self._client = httpx.AsyncClient(timeout=None, trust_env=False)
+        self._client = new_client(None)
 
     def load(self, function: str) -> None:
         """Load a function `module:name` before the run. Raises ValueError if it does not exist."""

@@ -181,7 +181,7 @@ class RowMajor:
 class Gate(Protocol):
     """Admits calls within a budget; see `runs.budget`."""
 
-    def admit(self, call: int, request: LlmRequest) -> bool:
+    def admit(self, work: Work) -> bool:
         """Reserve the tokens of a call, or return False: it must wait."""
         ...
 
@@ -204,7 +204,7 @@ class NoLimits:
 
     spent: str = ""
 
-    def admit(self, call: int, request: LlmRequest) -> bool:
+    def admit(self, work: Work) -> bool:
         """Admit every call."""
         return True
 

@@ -265,18 +265,17 @@ class Dispatch:
             entry = waiting.pop() if late else heapq.heappop(waiting)
             if entry[-1].dropped:
                 return True
-            work = self._resolve(entry[-1])
-            if work is None:
+            resolved = self._resolve(entry[-1])
+            if resolved is None:
                 return True
-            request, key = work
-            assert isinstance(request, LlmRequest)
-            if not self._gate.admit(self._number + 1, request):
+            work = self._work(entry[-1], *resolved, name)
+            if not self._gate.admit(work):
                 heapq.heappush(waiting, entry)
                 if not self.in_flight:
                     self._stop("tokens")
                 return False
             self._windows.take(name)
-            self._begin(entry[-1], request, key, name)
+            self._begin(entry[-1], work)
             return True
         return False
 
@@ -287,10 +286,10 @@ class Dispatch:
         unit = heapq.heappop(self._tools)[-1]
         if unit.dropped:
             return True
-        work = self._resolve(unit)
-        if work is not None:
+        resolved = self._resolve(unit)
+        if resolved is not None:
             self._tools_running += 1
-            self._begin(unit, *work)
+            self._begin(unit, self._work(unit, *resolved))
         return True
 
     def _resolve(self, unit: Unit) -> tuple[LlmRequest | ToolRequest, str | None] | None:
@@ -319,12 +318,12 @@ class Dispatch:
             return None
         return request, key
 
-    def _begin(
+    def _work(
         self, unit: Unit, request: LlmRequest | ToolRequest, key: str | None, window: str = ANY
-    ) -> None:
+    ) -> Work:
         self._number += 1
         safe = is_safe(unit)
-        work = Work(
+        return Work(
             number=self._number,
             row=unit.row,
             operator=unit.operator,
@@ -335,9 +334,11 @@ class Dispatch:
             request=request,
             window=window,
         )
+
+    def _begin(self, unit: Unit, work: Work) -> None:
         flight = self._flights[work.number] = self._by_unit[unit] = Flight(work, [unit])
-        if key is not None:
-            self._by_key[key] = flight
+        if work.shared:
+            self._by_key[work.key] = flight
         self._out.append(Send(work) if work.is_call else RunTool(work))
 
     def _ended(self, number: int, usage: Usage) -> Flight | None:

@@ -126,6 +126,30 @@ async def test_batches_of_messages_are_listed_and_cancelled(engine: Any, weft: A
             assert sorted(one.custom_id for one in results) == ["row-0", "row-1"]
 
 
+async def test_requests_of_a_model_use_the_windows_of_its_replicas(engine: Any, weft: Any) -> None:
+    most = {"a": 0, "b": 0}
+    running = {"a": 0, "b": 0}
+
+    async def slow(wire: Any, request: Any) -> None:
+        model = request.json["model"]
+        running[model] += 1
+        most[model] = max(most[model], running[model])
+        await asyncio.sleep(0.02)
+        running[model] -= 1
+        await message(wire, request)
+
+    requests = [asked(number, model="b" if number == 7 else "a") for number in range(16)]
+    async with (
+        engine(script=slow, models=("a",)) as first,
+        engine(script=slow, models=("b",)) as second,
+        weft(first, second, batch_calls=2) as gateway,
+        client_of(gateway) as client,
+    ):
+        batch = await client.messages.batches.create(requests=requests)
+        assert (await ended(client, batch.id)).request_counts.succeeded == 16
+    assert most == {"a": 2, "b": 1}
+
+
 @pytest.mark.parametrize(
     ("body", "where"),
     [

@@ -56,6 +56,17 @@ def test_invalid_input_is_an_error(
     assert reason in shown.output
 
 
+@pytest.mark.parametrize("command", ["explain", "run"])
+def test_a_workflow_file_that_is_a_loop_of_links_is_an_error(tmp_path: Path, command: str) -> None:
+    (tmp_path / "w.yaml").symlink_to(tmp_path / "w.yaml")
+    (tmp_path / "rows.jsonl").write_text("{}")
+    line = [command, str(tmp_path / "w.yaml"), "--input", str(tmp_path / "rows.jsonl")]
+    line += ["--output", str(tmp_path / "out.jsonl")] if command == "run" else []
+    shown = runner.invoke(app, line)
+    assert shown.exit_code == 2
+    assert "Too many levels of symbolic links" in shown.output
+
+
 GRAPHS = """
 from langgraph.graph import START, MessagesState, StateGraph
 

@@ -102,6 +102,26 @@ async def test_answers_of_the_prompt_cache_use_no_budget(tmp_path: Path) -> None
         assert len(server.to("POST", "/v1/chat/completions")) == 2
 
 
+@pytest.mark.anyio
+async def test_answers_in_the_journal_use_no_budget(tmp_path: Path) -> None:
+    job = replace(
+        job_of(tmp_path, tmp_path / "out.jsonl"),
+        workflow=load(
+            "{weft: 1, model: m, inputs: {q: str}, outputs: {b: b}, ops: {"
+            "a: {llm: {user: '{{ q }}', max_tokens: 5}},"
+            "b: {llm: {user: 'b{{ a }}', max_tokens: 1}}}}"
+        ),
+    )
+    with scripted(replied) as server:
+        # Two calls of `a` reserve 13 tokens each and use 8. The call of `b`, which both rows share,
+        # reserves 11.
+        ended = await run(job, Opened(job, resume=False), Options(server.url, tokens=26))
+        assert (ended.outcome.reason, ended.outcome.rows, ended.tokens) == ("tokens", 0, 16)
+        ended = await run(job, Opened(job, resume=True), Options(server.url, tokens=28))
+        assert (ended.outcome.reason, ended.outcome.rows, ended.tokens) == ("done", 2, 24)
+        assert len(server.to("POST", "/v1/chat/completions")) == 3
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -27,7 +27,7 @@ def test_equal_prompts_count_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_order_of_calls_makes_a_difference_but_for_the_last_block(seed: int) -> None:
+def test_the_order_of_calls_makes_no_difference(seed: int) -> None:
     source = Random(seed)
     # No prompt is a whole number of blocks.
     prompts = [
