@@ -73,11 +73,12 @@ def run(options: WorkflowsOptions) -> int:
         # Equal digests are equal answers.
         cell["answers"] = blake2b(json.dumps(cell["answers"]).encode(), digest_size=8).hexdigest()
     kind = "emulated" if options.emulated else "real"
+    rows = len(next(iter(inputs.values())))
     count = _NUMBERS.get(options.replicas, str(options.replicas))
     all_goals = goals(cells, options)
     return conclude(
         command_of(options),
-        f"{workload.title}, {count} {kind} replicas",
+        f"{workload.title}, {rows} rows, {count} {kind} replicas",
         "emulated" if options.emulated else "real, CPU",
         [table(cells, options)],
         shown,
