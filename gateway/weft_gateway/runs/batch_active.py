@@ -97,12 +97,15 @@ class Active:
         self, replica: str, able: Callable[[str], Collection[str]], now_s: float
     ) -> int | None:
         """Return the next request for a replica, None if none can be sent now. able: returns the
-        replicas that serve a model.
+        replicas that serve a model, none if this one does not.
         """
-        for model, part in () if self.stop else self._parts.items():
-            names = able(model) if part.waits and now_s >= part.repeats.paused_s else ()
-            if replica not in names:
-                continue
+        found = [
+            (names, part)
+            for model, part in (() if self.stop else self._parts.items())
+            if part.waits and now_s >= part.repeats.paused_s and (names := able(model))
+        ]
+        # Models that more replicas serve can wait for those.
+        for names, part in sorted(found, key=lambda one: len(one[0])):
             request = part.repeats.due(now_s)
             if request is None:
                 position = part.spans.take(replica, names)

@@ -116,7 +116,7 @@ async def _write(
                 where = f"requests.{number}.params.model"
                 message = f"{where}: the model {what}"
                 raise ApiError(400, "model_not_found", message, param=where)
-            models.add(model or "")
+            models.update({model} if model else ())
             if len(models) > MAX_MODELS:
                 place = ("requests", number, "params", "model")
                 raise errors.invalid_member(place, f"a batch names at most {MAX_MODELS} models")

@@ -272,6 +272,8 @@ class _Lane:
         self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
     ) -> int | None:
         def able(model: str) -> list[str]:
+            if not serves(replica, model):
+                return []
             return [one.name for one in replicas if serves(one, model)]
 
         return self.active.take(replica.name, able, now_s)

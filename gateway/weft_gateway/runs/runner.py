@@ -138,6 +138,13 @@ class Runner:
                     if not self._over.done():
                         self._over.set_result(reason)
 
+    def _report(self, event: Callable[[], list[Command]]) -> None:
+        """Report an event outside a task, where the loop would drop an error of the journal."""
+        try:
+            self._carry_out(event())
+        except Exception as error:
+            self._stop(error)
+
     def _ask(
         self, loop: asyncio.AbstractEventLoop, tool: int, part: str, request: ChatRequest
     ) -> Future[Any]:
@@ -156,7 +163,7 @@ class Runner:
             return
         number = next(self._numbers)
         self._asks[number] = found
-        self._carry_out(self._machine.asked(tool, number, part, request))
+        self._report(lambda: self._machine.asked(tool, number, part, request))
 
     @staticmethod
     def _replied(ask: Future[Any], value: Any, failure: Failure | None) -> None:
@@ -191,7 +198,7 @@ class Runner:
         if task.cancelled():
             if not self._closing:
                 failure = Failure("aborted", "no operator needs the call")
-                self._carry_out(self._machine.failed(number, failure))
+                self._report(lambda: self._machine.failed(number, failure))
         elif (error := task.exception()) is not None:
             self._stop(error)
 

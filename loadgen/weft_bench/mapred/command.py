@@ -15,7 +15,15 @@ import httpx
 
 from weft_bench.cli.parts import GROUPED, SHUFFLED, WorkflowsOptions
 from weft_bench.mapred.plays import Played, PlayError, Servers, play, weft_run
-from weft_bench.mapred.workloads import COMPUTED, OURS, SECONDS, SYSTEMS, WORKLOADS, Rows
+from weft_bench.mapred.workloads import (
+    COMPUTED,
+    IN_TURN,
+    OURS,
+    SECONDS,
+    SYSTEMS,
+    WORKLOADS,
+    Rows,
+)
 from weft_bench.report.figures import refuse
 from weft_bench.report.page import conclude
 from weft_bench.stack.local import StackError, stack_at
@@ -80,7 +88,7 @@ def run(options: WorkflowsOptions) -> int:
         command_of(options),
         f"{workload.title}, {rows} rows, {count} {kind} replicas",
         "emulated" if options.emulated else "real, CPU",
-        [table(cells, options)],
+        [table(cells, options), rivals(cells)],
         shown,
         missed(cells, options),
         options.json_file,
@@ -152,10 +160,18 @@ def _series(cells: Sequence[Cell], order: str, system: str, name: str) -> dict[i
 
 def over(cells: Sequence[Cell], order: str, system: str, name: str) -> Estimate:
     """Return our figure over that of a system, on the same rows: the geometric mean over seeds."""
-    ours = _series(cells, order, OURS, name)
-    theirs = _series(cells, order, system, name)
-    shared = [seed for seed in ours if ours[seed] > 0 and theirs.get(seed, 0.0) > 0]
-    return geometric([log(ours[seed] / theirs[seed]) for seed in shared])
+    return _ratio(_series(cells, order, OURS, name), _series(cells, order, system, name))
+
+
+def _ratio(one: Mapping[int, float], other: Mapping[int, float]) -> Estimate:
+    """Return the geometric mean over the seeds that both have."""
+    shared = [seed for seed in one if one[seed] > 0 and other.get(seed, 0.0) > 0]
+    return geometric([log(one[seed] / other[seed]) for seed in shared])
+
+
+def _least(cells: Sequence[Cell], order: str) -> dict[int, float]:
+    """Return the least prompt tokens by seed, empty if they are unknown."""
+    return {one.seed: float(one.least) for one in cells if one.order == order and one.least}
 
 
 def _orders(cells: Sequence[Cell]) -> list[str]:
@@ -191,13 +207,10 @@ def table(cells: Sequence[Cell], options: WorkflowsOptions) -> dict[str, Any]:
                     f"{max(mine['late']):.1%}" if options.emulated else "-",
                 ]
             )  # fmt: skip
-        least = [one.least for one in cells if one.order == order and one.system == OURS]
-        if all(least):
-            ours = _series(cells, order, OURS, COMPUTED)
-            over_least = geometric(
-                [log(tokens / bound) for tokens, bound in zip(ours.values(), least, strict=True)]
-            )
-            shown.append([order, LEAST, "", "", str(estimate(least)), str(over_least), *[""] * 4])
+        if least := _least(cells, order):
+            ratio = _ratio(_series(cells, order, OURS, COMPUTED), least)
+            tokens = str(estimate(list(least.values())))
+            shown.append([order, LEAST, "", "", tokens, str(ratio), *[""] * 4])
     alike = len({(one.order, one.seed, one.played.answers) for one in cells}) == len(
         {(one.order, one.seed) for one in cells}
     )
@@ -208,11 +221,36 @@ def table(cells: Sequence[Cell], options: WorkflowsOptions) -> dict[str, Any]:
         f"calls at once. `{GROUPED}`: the questions of a context are neighbours; `{SHUFFLED}`: "
         f"rows in random order. Times do not include the start of a process and its imports, those "
         f"of `{OURS}` include its planning. `busy`: seconds of the steps of all emulated devices. "
-        f"`late`: the greatest share of a play. `{LEAST}`: no order of the calls computes fewer "
-        "tokens; editors count without the answers that they read. "
+        f"`late`: the greatest share of a play. `{LEAST}`: a lower bound of the computed tokens of "
+        "any order of the calls, without the answers in the editors' prompts. "
         + ("All systems have the same answers" if alike else "Answers differ"),
         "labels": 2,
         "columns": list(_COLUMNS),
+        "rows": shown,
+    }
+
+
+def rivals(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Return the table of ratios between rivals, and of the least tokens over those of each."""
+    shown = []
+    for order in _orders(cells):
+        direct = {name: _series(cells, order, IN_TURN, name) for name in (SECONDS, COMPUTED)}
+        for system in _systems(cells):
+            if system == OURS:
+                continue
+            mine = {name: _series(cells, order, system, name) for name in (SECONDS, COMPUTED)}
+            ratios = [
+                "" if system == IN_TURN else str(_ratio(mine[name], direct[name]))
+                for name in (SECONDS, COMPUTED)
+            ]
+            least = _least(cells, order)
+            bound = str(_ratio(least, mine[COMPUTED])) if least else ""
+            shown.append([order, system, *ratios, bound])
+    return {
+        "title": f"Rivals: seconds and computed prompt tokens over those of {IN_TURN}, and the "
+        f"tokens of `{LEAST}` over those of the system",
+        "labels": 2,
+        "columns": ["rows", "system", "seconds", "tokens", LEAST],
         "rows": shown,
     }
 

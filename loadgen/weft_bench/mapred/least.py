@@ -1,7 +1,7 @@
 """Least prompt tokens that engines compute: each block of a prompt once.
 
-No order of calls computes fewer. Engines reuse whole blocks of the prefix of a prompt, and they
-always compute its last token (vLLM: `kv_cache_manager.get_computed_blocks`).
+Engines reuse whole blocks of the prefix of a prompt, and they always compute its last token (vLLM:
+`kv_cache_manager.get_computed_blocks`). Prompts that contain answers of other calls may reuse more.
 """
 
 from __future__ import annotations

@@ -22,8 +22,13 @@ from weft_gateway.runs.batch_results import Answer
 SERVED = {"one": {"a"}, "two": {"b", "c"}, "three": {"a", "b", "c"}}
 
 
-def able(model: str) -> list[str]:
-    return [name for name, models in SERVED.items() if model in models]
+def take(active: Active, replica: str, now_s: float = 0.0) -> int | None:
+    def able(model: str) -> list[str]:
+        if model not in SERVED[replica]:
+            return []
+        return [name for name, models in SERVED.items() if model in models]
+
+    return active.take(replica, able, now_s)
 
 
 def batch(counts: dict[str, int]) -> tuple[Active, dict[int, str]]:
@@ -48,38 +53,55 @@ def test_replicas_take_requests_of_their_models_and_each_request_once() -> None:
     source = Random(1)
     while not active.over:
         replica = source.choice(list(SERVED))
-        request = active.take(replica, able, 0.0)
+        request = take(active, replica, 0.0)
         if request is not None:
             assert models[request] in SERVED[replica]
             taken.append(request)
     assert sorted(taken) == sorted(models)
-    assert [active.take(name, able, 0.0) for name in SERVED] == [None] * 3
+    assert [take(active, name, 0.0) for name in SERVED] == [None] * 3
+
+
+def test_a_replica_begins_with_the_model_that_fewest_serve() -> None:
+    active, models = batch({"a": 3, "b": 3})
+    served = {"both": ["a", "b"], "one": ["a"]}
+
+    def next_of(replica: str) -> str:
+        def able(model: str) -> list[str]:
+            if model not in served[replica]:
+                return []
+            return [name for name in served if model in served[name]]
+
+        request = active.take(replica, able, 0.0)
+        return "" if request is None else models[request]
+
+    assert [next_of("both") for _ in range(3)] == ["b", "b", "b"]
+    assert [next_of("one"), next_of("both"), next_of("one"), next_of("both")] == ["a", "a", "a", ""]
 
 
 def test_a_repetition_goes_to_a_replica_of_its_model() -> None:
     active, models = batch({"a": 1, "b": 1})
-    request = active.take("one", able, 0.0)
+    request = take(active, "one", 0.0)
     assert request is not None
     assert models[request] == "a"
     active.again(request, 5.0)
-    other = active.take("two", able, 9.0)
+    other = take(active, "two", 9.0)
     assert other is not None
     assert models[other] == "b"
-    assert active.take("two", able, 9.0) is None
-    assert active.take("three", able, 4.0) is None
-    assert active.take("three", able, 6.0) == request
+    assert take(active, "two", 9.0) is None
+    assert take(active, "three", 4.0) is None
+    assert take(active, "three", 6.0) == request
 
 
 def test_a_model_without_replicas_does_not_pause_the_others() -> None:
     active, models = batch({"a": 2, "b": 2})
-    request = active.take("one", able, 0.0)
+    request = take(active, "one", 0.0)
     assert request is not None
     assert active.answered(request, "x", failed("no_replica"), 0.0) == 0
-    assert active.take("one", able, 0.5) is None
-    other = active.take("three", able, 0.5)
+    assert take(active, "one", 0.5) is None
+    other = take(active, "three", 0.5)
     assert other is not None
     assert models[other] == "b"
-    assert active.take("one", able, 2.0) == request
+    assert take(active, "one", 2.0) == request
 
 
 def test_models_of_a_batch_are_limited(tmp_path: Path) -> None:
@@ -89,13 +111,14 @@ def test_models_of_a_batch_are_limited(tmp_path: Path) -> None:
         asked = [
             {"custom_id": str(n), "params": {"model": f"m{n % models}"}} for n in range(2 * models)
         ]
+        asked.append({"custom_id": "without", "params": {}})
         source.write_text(json.dumps({"requests": asked}))
 
     async def written() -> int:
         return await write_lines(source, target, 1000, Turns(), "t", lambda _: "")
 
     body(MAX_MODELS)
-    assert asyncio.run(written()) == 2 * MAX_MODELS
+    assert asyncio.run(written()) == 2 * MAX_MODELS + 1
     body(MAX_MODELS + 1)
     with pytest.raises(ApiError, match=f"requests.{MAX_MODELS}.params.model: a batch names at"):
         asyncio.run(written())

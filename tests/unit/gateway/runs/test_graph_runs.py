@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,11 +15,12 @@ from langgraph.graph import START, StateGraph
 from support.waiting import until
 from typing_extensions import TypedDict
 from weft_gateway.runs import graphs
+from weft_gateway.runs.budget import Budget
 from weft_gateway.runs.caller import Answer
 from weft_gateway.runs.journal import Journal
 from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
-from weft_gateway.workflows.commands import ANY, Usage, Work
+from weft_gateway.workflows.commands import ANY, Gate, Usage, Work
 from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.langgraph import from_graph
 from weft_gateway.workflows.requests import ChatRequest
@@ -77,10 +79,10 @@ def graph(monkeypatch: pytest.MonkeyPatch) -> str:
     return "graph_of_run:graph"
 
 
-def runner(graph: str, journal: Journal, model: Model) -> Runner:
+def runner(graph: str, journal: Journal, model: Model, gate: Gate | None = None) -> Runner:
     windows = {ANY: 9}
     rows = [(number, {"q": "x"}) for number in range(2) if not journal.finished(number)]
-    machine = Dispatch(from_graph(graph, ["q"]), windows)
+    machine = Dispatch(from_graph(graph, ["q"]), windows, gate=gate)
     return Runner(machine, iter(rows), journal, model, Tools(), windows)
 
 
@@ -104,3 +106,14 @@ async def test_a_run_is_cancelled_while_nodes_wait_and_resumes(graph: str, tmp_p
     # Sampled answers are kept, each for its row, and only the lost call is made again.
     assert model.calls == 5
     assert sorted(state[key] for state in states for key in "ab") == ["1", "2", "3", "5"]
+
+
+async def test_a_journal_that_cannot_be_read_ends_the_run(graph: str, tmp_path: Path) -> None:
+    def unreadable(work: Work) -> bool:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    journal = Journal(tmp_path / "journal", {})
+    run = runner(graph, journal, Model(free=9), Budget(tokens=1000, is_free=unreadable))
+    with pytest.raises(sqlite3.OperationalError):
+        await asyncio.wait_for(run.run(), 20)
+    journal.close()

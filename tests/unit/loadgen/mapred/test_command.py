@@ -11,10 +11,17 @@ import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.cli.parts import WorkflowsOptions
-from weft_bench.mapred.command import LEAST, Cell, command_of, missed, stack_options, table
+from weft_bench.mapred.command import LEAST, Cell, command_of, missed, rivals, stack_options, table
 from weft_bench.mapred.plays import Played, Servers
 from weft_bench.mapred.workload import EXPERTS, rows, workflow
-from weft_bench.mapred.workloads import ALGORITHM_1, OURS, WORKLOADS, models_of
+from weft_bench.mapred.workloads import (
+    ALGORITHM_1,
+    GATEWAY,
+    IN_TURN,
+    OURS,
+    WORKLOADS,
+    models_of,
+)
 from weft_gateway.workflows.groups import leading_columns
 from weft_gateway.workflows.spec import load
 
@@ -148,3 +155,16 @@ def test_the_table_has_the_least_tokens_of_any_order() -> None:
     plays = [replace(one, least=5) for one in cells()]
     assert table(plays, TATQA)["rows"][-1][:6] == ["grouped", LEAST, "", "", "5.00", "2.00"]
     assert LEAST not in str(table(cells(), TATQA)["rows"])
+
+
+def test_rivals_are_compared_with_each_other_and_with_the_least() -> None:
+    slow = Played(3.0, 100, 60, 8, 5.0, 0.0, ("a",))
+    plays = [
+        replace(one, least=15, played=slow if one.system == GATEWAY else one.played)
+        for one in cells()
+    ]
+    assert rivals(plays)["rows"] == [
+        ["grouped", IN_TURN, "", "", "0.500"],
+        ["grouped", GATEWAY, "1.50", "1.33", "0.375"],
+    ]
+    assert rivals(cells())["rows"][0] == ["grouped", IN_TURN, "", "", ""]
