@@ -55,8 +55,11 @@ class Servers:
         return [url for url, models in self.engines.items() if model in models]
 
     def reset(self) -> None:
-        """Empty the prefix caches of all engines. Raises httpx.HTTPError."""
-        url, body = f"{self.gateway}/weft/policy", {"policy": "resident", "reset_cache": True}
+        """Empty the prefix caches of all engines. Raises httpx.HTTPError.
+
+        A change of the order would drop what engines have learned about programs, too.
+        """
+        url, body = f"{self.gateway}/weft/policy", {"reset_cache": True}
         answer = httpx.post(url, json=body, timeout=60, trust_env=False)
         answer.raise_for_status()
 
