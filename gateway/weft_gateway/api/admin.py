@@ -47,13 +47,13 @@ class Options(BaseModel):
 
 
 class Policy(BaseModel):
-    """An order for the engines' waiting queues, options, or both."""
+    """An order for the engines' waiting queues, options, or emptied prefix caches."""
 
     model_config = ConfigDict(extra="forbid")
 
     policy: str = Field(
         "",
-        description=f"one of {', '.join(ORDER_NAMES)}; required without options",
+        description=f"one of {', '.join(ORDER_NAMES)}; required without options and reset_cache",
         json_schema_extra={"enum": list(ORDER_NAMES)},
     )
     reset_cache: bool = Field(False, description="whether to empty the prefix caches too")
@@ -69,9 +69,9 @@ class Policy(BaseModel):
 
     @model_validator(mode="after")
     def complete(self) -> Policy:
-        """Require an order or options."""
-        if not self.policy and not self.options.model_fields_set:
-            raise ValueError("policy or options is required")
+        """Require something to do."""
+        if not (self.policy or self.reset_cache or self.options.model_fields_set):
+            raise ValueError("policy, options or reset_cache is required")
         return self
 
 

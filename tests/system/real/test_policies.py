@@ -73,3 +73,27 @@ def test_a_hint_of_a_wrong_type_does_not_fail_a_call(stack, value):
         f"{stack.url}/v1/chat/completions", json={**body(2), "vllm_xargs": xargs}, timeout=60
     )
     assert got.status_code == 200
+
+
+def test_caches_are_emptied_without_a_change_of_the_order(stack):
+    url = f"{stack.url}/weft/policy"
+    order = {
+        one["answer"]["engines"][0]["policy"]
+        for one in httpx.get(f"{stack.url}/weft/state").json()["replicas"].values()
+    }
+    asked = {**body(0), "messages": [{"role": "user", "content": "word " * 200}], "max_tokens": 1}
+
+    def cached() -> int:
+        answer = httpx.post(
+            f"{stack.url}/v1/chat/completions", json=asked, headers={"x-weft-program": "reset"},
+            timeout=60,
+        ).json()  # fmt: skip
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    cached()
+    assert cached() > 0
+    done = httpx.post(url, json={"reset_cache": True}).json()
+    assert done["applied"]
+    assert {one["answer"]["engines"][0]["policy"] for one in done["replicas"].values()} == order
+    assert cached() == 0
+    assert httpx.post(url, json={}).status_code == 400
