@@ -42,8 +42,8 @@ async def test_a_page_cannot_administer_the_gateway(engine: Any, weft: Any) -> N
 @pytest.mark.parametrize(
     ("body", "param", "said"),
     [
-        ({}, None, "Policy or options is required."),
-        ({"options": {}}, None, "Policy or options is required."),
+        ({}, None, "Policy, options or reset_cache is required."),
+        ({"options": {}}, None, "Policy, options or reset_cache is required."),
         ({"options": {"alpha": True}}, "options.alpha", "must be a number"),
         ({"options": {"alpha": "1"}}, "options.alpha", "must be a number"),
         ({"options": {"alpha": None}}, "options.alpha", "must be a number"),
