@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.scripted_server import scripted
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.cli.parts import WorkflowsOptions
@@ -168,3 +169,10 @@ def test_rivals_are_compared_with_each_other_and_with_the_least() -> None:
         ["grouped", GATEWAY, "1.50", "1.33", "0.375"],
     ]
     assert rivals(cells())["rows"][0] == ["grouped", IN_TURN, "", "", ""]
+
+
+def test_caches_are_emptied_without_setting_an_order() -> None:
+    with scripted(lambda _: (200, {})) as server:
+        Servers(server.url, {}, ()).reset()
+        (asked,) = server.to("POST", "/weft/policy")
+    assert asked.json == {"reset_cache": True}
