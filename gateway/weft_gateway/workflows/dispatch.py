@@ -262,7 +262,7 @@ class Dispatch:
     def _send_next(self) -> bool:
         """Make progress with one call. False if no call can proceed."""
         for name, waiting, late in self._windows.sources():
-            entry = waiting.pop() if late else heapq.heappop(waiting)
+            entry = Windows.pop_latest(waiting) if late else heapq.heappop(waiting)
             if entry[-1].dropped:
                 return True
             resolved = self._resolve(entry[-1])

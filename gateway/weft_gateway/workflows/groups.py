@@ -5,7 +5,9 @@ k columns share a prefix. A row follows the row with the longest common path to 
 that replica has much more open work than another one; other rows go to the replica whose open work
 ends first, by its window and its speed. A fast replica ends rows sooner, so it also gets more of
 them during the run. Rows of a group are sent next to each other, in the order of the groups' first
-rows. Decisions need no knowledge of the whole input, so memory does not grow with it.
+rows. Operators with different texts before the columns have different prefixes: a group is sent
+prefix by prefix, so that the cache needs room for one of them at a time. Decisions need no
+knowledge of the whole input, so memory does not grow with it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def leading_columns(workflow: Workflow) -> tuple[str, ...]:
     """Return the columns with which the prompts of most LLM operators begin, in their order. Empty
     if most begin with answers, or have no column.
     """
-    found = Counter(_columns(one, body, workflow) for one, body in _calls(workflow.operators))
+    found = Counter(_columns(one, body, workflow) for _, one, body in _calls(workflow.operators))
     return max(found, key=lambda path: found[path]) if found else ()
 
 
@@ -44,14 +46,20 @@ def group_number(path: tuple[str, ...], columns: Mapping[str, Any]) -> int:
     return int.from_bytes(_level(keys)[:8], "big")
 
 
-def _calls(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, Llm]]:
+def _calls(
+    operators: tuple[Operator, ...], prefix: str = ""
+) -> Iterator[tuple[str, Operator, Llm]]:
+    """Yield the name in units, the operator and the body of each LLM call."""
     for one in operators:
+        name = prefix + one.name
         if isinstance(one.body, Llm):
-            yield one, one.body
+            yield name, one, one.body
         elif isinstance(one.body, Branch):
-            yield from ((one, case.body) for case in one.body.cases if isinstance(case.body, Llm))
+            for number, case in enumerate(one.body.cases):
+                if isinstance(case.body, Llm):
+                    yield f"{name}[{number}]" if number else name, one, case.body
         elif isinstance(one.body, Loop):
-            yield from _calls(one.body.body)
+            yield from _calls(one.body.body, f"{name}.")
 
 
 def _columns(one: Operator, body: Llm, workflow: Workflow) -> tuple[str, ...]:
@@ -110,11 +118,15 @@ class Grouped:
         # Calls that end in the same time.
         self._rates = {name: count * self._speeds[name] for name, count in windows.items()}
         self._path = leading_columns(workflow)[:_DEPTH]
+        self._places = _places(workflow, self._path)
+        models = {
+            name: body.model or workflow.model for name, _, body in _calls(workflow.operators)
+        }
         able = {
             name: tuple(
                 window for window in windows if model in (serves or {}).get(window, {model})
             )
-            for name, model in _models(workflow)
+            for name, model in models.items()
         }
         self._pools = tuple(dict.fromkeys(pool for pool in able.values() if pool))
         self._pool = {name: self._pools.index(pool) for name, pool in able.items() if pool}
@@ -153,8 +165,8 @@ class Grouped:
             self._open[home] -= 1
 
     def turn(self, operator: str, row: int) -> float:
-        """Return the turn of the row's group."""
-        return self._rows[row].turn
+        """Return the turn of the row's group, and the operator's place in it."""
+        return self._rows[row].turn + self._places.get(operator, 0.0)
 
     def replica(self, operator: str, row: int) -> str:
         """Return the replica of a call, `ANY` if no replica serves its model. Also `ANY` while a
@@ -185,23 +197,33 @@ class Grouped:
         return least if ahead > self._windows[home] else home
 
 
-def _models(workflow: Workflow) -> Iterator[tuple[str, str]]:
-    """Yield the name in units and the model of each LLM operator."""
+def _places(workflow: Workflow, path: tuple[str, ...]) -> dict[str, float]:
+    """Return the place of each call in its group, from 0 to 1, by its name in units.
 
-    def inside(operators: tuple[Operator, ...], prefix: str) -> Iterator[tuple[str, str]]:
-        for one in operators:
-            body, name = one.body, prefix + one.name
-            if isinstance(body, Llm):
-                yield name, body.model or workflow.model
-            elif isinstance(body, Branch):
-                for number, case in enumerate(body.cases):
-                    if isinstance(case.body, Llm):
-                        at = f"{name}[{number}]" if number else name
-                        yield at, case.body.model or workflow.model
-            elif isinstance(body, Loop):
-                yield from inside(body.body, f"{name}.")
+    Calls whose prompts begin with different texts, followed by the columns of the group, are in
+    sequence. A call with the text of an earlier one has the same place. A call without these
+    columns follows the one before it.
+    """
+    group, known, number = path[: max(1, len(path) - 1)], dict[Any, int](), 0
+    found = {}
+    for name, one, body in _calls(workflow.operators):
+        if group and _columns(one, body, workflow)[: len(group)] == group:
+            text = (body.model or workflow.model, _beginning(body))
+            number = known.setdefault(text, len(known))
+        found[name] = number
+    return {name: number / max(1, len(known)) for name, number in found.items()}
 
-    return inside(workflow.operators, "")
+
+def _beginning(body: Llm) -> tuple[str, ...]:
+    """Return the roles and the text before the first placeholder of a prompt."""
+    found: list[str] = []
+    for message in body.messages:
+        found.append(message.role)
+        for part in message.content.parts:
+            if isinstance(part, Placeholder):
+                return tuple(found)
+            found.append(part.text)
+    return tuple(found)
 
 
 def _level(keys: list[bytes]) -> bytes:

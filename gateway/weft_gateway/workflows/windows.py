@@ -52,11 +52,11 @@ class Windows:
 
     def sources(self) -> Iterator[tuple[str, list[Entry], bool]]:
         """Yield each window with a free slot, the heap from which it takes its next call, and
-        whether it takes the heap's last entry instead of the first.
+        whether it takes a call with the latest turn (`pop_latest`) instead of the first one.
 
-        A window takes from its heap, or from the heap for any replica. If both are empty, it takes
-        the last entry of the longest full window whose owner would end that entry later. That entry
-        has one of the latest turns: the owner is busy with the first ones and has their prefixes.
+        A window takes from its heap, or from the heap for any replica. If both are empty, it helps
+        the longest full window whose owner would end its last call later. The owner is busy with
+        the first turns and has their prefixes; calls with one turn share one.
         Calls for any replica go to the fastest one, taking its calls into account.
         """
         names = sorted(self._windows, key=self._pace) if self._any.waiting else self._windows
@@ -93,6 +93,16 @@ class Windows:
         one = self._windows[owner]
         own, speed = self._speeds.get(owner, 1.0), self._speeds.get(name, 1.0)
         return own * one.slots < speed * (one.slots + len(one.waiting))
+
+    @staticmethod
+    def pop_latest(waiting: list[Entry]) -> Entry:
+        """Remove an entry with the latest turn from a heap that is not empty, and return it."""
+        at = max(range(len(waiting)), key=lambda place: waiting[place][0])
+        found, last = waiting[at], waiting.pop()
+        if last is not found:
+            waiting[at] = last
+            heapq.heapify(waiting)
+        return found
 
     def take(self, name: str) -> None:
         """A call was sent."""

@@ -305,10 +305,10 @@ class Planned(Free):
             sent &= state.in_flight[name]
         for windows in self._windows:
             while True:
-                name, waiting, last = next(windows.sources(), ("", [], False))
+                name, waiting, late = next(windows.sources(), ("", [], False))
                 if not waiting:
                     break
-                number = (waiting.pop() if last else heapq.heappop(waiting))[3]
+                number = (Windows.pop_latest(waiting) if late else heapq.heappop(waiting))[3]
                 windows.take(name)
                 self._sent[name].add(number)
                 yield number, name

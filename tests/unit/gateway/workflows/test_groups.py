@@ -77,6 +77,64 @@ def test_rows_of_a_group_share_replica_and_turn_in_any_order_of_the_input() -> N
     assert abs(counts["r0"] - counts["r1"]) <= 3
 
 
+def turns_of(plan: Grouped, operators: list[str], rows: int = 2) -> list[tuple[str, int]]:
+    """Return the calls of some rows of one group, in the order in which they are sent."""
+    for row in range(rows):
+        plan.begin(row, {"context": "c", "question": f"q{row}"})
+    plan.begin(rows, {"context": "d", "question": "q"})
+    calls = [(one, row) for row in range(rows + 1) for one in operators]
+    found = sorted(calls, key=lambda call: plan.turn(*call))
+    # The next group follows.
+    assert [row for _, row in found[-len(operators) :]] == [rows] * len(operators)
+    return found[: -len(operators)]
+
+
+def test_a_group_is_sent_prefix_by_prefix() -> None:
+    found = turns_of(Grouped(MAP_REDUCE, WINDOWS), ["a", "b", "c", "judge"])
+    experts = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    # The judge has no column of the group: a row ends when its experts have.
+    assert found == [*experts, ("c", 0), ("judge", 0), ("c", 1), ("judge", 1)]
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        # One prefix, and a longer one of each row.
+        {
+            "a": {"llm": {"user": "{{ context }}\n{{ question }} short"}},
+            "b": {"llm": {"user": "{{ context }}\n{{ question }} long"}},
+        },
+        # The second prompt continues the first one.
+        {
+            "a": {"llm": {"system": "s", "user": "{{ context }}\n{{ question }}"}},
+            "b": {"llm": {"system": "s", "user": "{{ context }}\n{{ question }} {{ a }}"}},
+        },
+        # No prefix of the group.
+        {
+            "a": {"llm": {"system": "x", "user": "{{ context }}\n{{ question }}"}},
+            "b": {"llm": {"system": "y", "user": "{{ a }}"}},
+        },
+    ],
+)
+def test_calls_without_a_prefix_in_the_group_stay_with_their_row(ops: dict[str, object]) -> None:
+    found = turns_of(Grouped(workflow(ops), WINDOWS), ["a", "b"])
+    assert found == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+
+
+def test_prefixes_of_two_models_differ_and_those_in_loops_and_branches_count() -> None:
+    asked = "{{ context }}\n{{ question }}"
+    ops: dict[str, object] = {
+        "a": {"llm": {"user": asked}},
+        "b": {"llm": {"user": asked, "model": "n"}},
+        "c": {
+            "loop": {"max": 2, "until": "{{ d }}"},
+            "body": {"d": {"llm": {"user": f"X {asked}"}}},
+        },
+    }
+    found = turns_of(Grouped(workflow(ops), WINDOWS), ["a", "b", "c.d"])
+    assert [name for name, _ in found] == ["a", "a", "b", "b", "c.d", "c.d"]
+
+
 def test_a_beginning_that_all_rows_share_does_not_fill_one_replica() -> None:
     found = play(Grouped(MAP_REDUCE, WINDOWS), [("same", f"q{n}") for n in range(64)])
     counts = Counter(replica for replica, _ in found)

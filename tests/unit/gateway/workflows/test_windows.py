@@ -1,4 +1,4 @@
-"""Windows: an idle replica takes the latest calls of a busy one."""
+"""Windows: an idle replica takes the calls with the latest turn of a busy one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import heapq
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from weft_gateway.workflows.commands import ANY
 from weft_gateway.workflows.windows import Windows
 
@@ -23,12 +25,24 @@ def test_an_idle_replica_takes_a_late_call() -> None:
     found.take("busy")
     ((name, waiting, late),) = list(found.sources())
     assert (name, late) == ("idle", True)
-    taken = [waiting.pop()[0], waiting.pop()[0]]
-    assert min(taken) > 5
+    assert [found.pop_latest(waiting)[0] for _ in range(2)] == [8, 7]
     # The heap is still one.
-    assert [heapq.heappop(waiting)[0] for _ in range(len(waiting))] == sorted(
-        set(map(float, range(9))) - set(taken)
-    )
+    assert [heapq.heappop(waiting)[0] for _ in range(7)] == [0, 1, 2, 3, 4, 5, 6]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
+def test_help_takes_all_calls_of_one_turn_before_those_of_another(turns: list[int]) -> None:
+    found = Windows({"busy": 1, "idle": 40})
+    unit: Any = None
+    # Rows in any order: calls of one turn are not next to each other in the heap.
+    for number, turn in enumerate(turns):
+        found.put("busy", (float(turn), number % 7, (), number, unit))
+    found.take("busy")
+    taken = []
+    while sources := list(found.sources()):
+        ((_, waiting, _),) = sources
+        taken.append(found.pop_latest(waiting)[0])
+    assert taken == sorted(turns, reverse=True)
 
 
 def test_a_replica_helps_only_those_with_its_models() -> None:
