@@ -18,6 +18,7 @@ from weft_gateway.workflows.commands import (
     Read,
     RunTool,
     Send,
+    Turn,
     Usage,
     Work,
     WriteRow,
@@ -41,8 +42,8 @@ class Placing:
     def ended(self, row: int) -> None:
         """Nothing to release."""
 
-    def turn(self, operator: str, row: int) -> float:
-        return Random(f"{self._seed} {operator} {row}").random()
+    def turn(self, operator: str, row: int) -> Turn:
+        return (Random(f"{self._seed} {operator} {row}").random(),)
 
     def replica(self, operator: str, row: int) -> str:
         return Random(f"{operator} {row}").choice(["r0", "r1", "unknown", ANY])

@@ -17,6 +17,8 @@ from weft_gateway.workflows.requests import (
 
 # The window of calls for which the plan prefers no replica.
 ANY: Final = ""
+# Compared with other turns of the same plan.
+Turn = tuple[float, ...]
 
 
 class Failure(NamedTuple):
@@ -146,7 +148,7 @@ class Plan(Protocol):
         """A row has ended; no call of it follows."""
         ...
 
-    def turn(self, operator: str, row: int) -> float:
+    def turn(self, operator: str, row: int) -> Turn:
         """Return the turn: calls with lower turns are sent first. Equal turns are sent by row,
         then in the order of the graph.
         """
@@ -169,9 +171,9 @@ class RowMajor:
     def ended(self, row: int) -> None:
         """Nothing to release."""
 
-    def turn(self, operator: str, row: int) -> float:
+    def turn(self, operator: str, row: int) -> Turn:
         """All turns are equal."""
-        return 0.0
+        return ()
 
     def replica(self, operator: str, row: int) -> str:
         """Return the window of a row."""

@@ -261,8 +261,8 @@ class Dispatch:
 
     def _send_next(self) -> bool:
         """Make progress with one call. False if no call can proceed."""
-        for name, waiting, late in self._windows.sources():
-            entry = Windows.pop_latest(waiting) if late else heapq.heappop(waiting)
+        for name, waiting, place in self._windows.sources():
+            entry = waiting.pop(place)
             if entry[-1].dropped:
                 return True
             resolved = self._resolve(entry[-1])
@@ -270,7 +270,7 @@ class Dispatch:
                 return True
             work = self._work(entry[-1], *resolved, name)
             if not self._gate.admit(work):
-                heapq.heappush(waiting, entry)
+                waiting.add(entry)
                 if not self.in_flight:
                     self._stop("tokens")
                 return False

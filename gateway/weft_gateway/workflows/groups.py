@@ -5,9 +5,10 @@ k columns share a prefix. A row follows the row with the longest common path to 
 that replica has much more open work than another one; other rows go to the replica whose open work
 ends first, by its window and its speed. A fast replica ends rows sooner, so it also gets more of
 them during the run. Rows of a group are sent next to each other, in the order of the groups' first
-rows. Operators with different texts before the columns have different prefixes: a group is sent
-prefix by prefix, so that the cache needs room for one of them at a time. Decisions need no
-knowledge of the whole input, so memory does not grow with it.
+rows. Operators with different texts before the columns have different prefixes. Some rows of a
+group are sent prefix by prefix, then the next ones: the cache needs room for one prefix at a time,
+and rows still end one after another, for tools and other models. Decisions need no knowledge of the
+whole input, so memory does not grow with it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 import orjson
 
-from weft_gateway.workflows.commands import ANY
+from weft_gateway.workflows.commands import ANY, Turn
 from weft_gateway.workflows.graph import Branch, Llm, Loop, Operator, Workflow
 from weft_gateway.workflows.templates import Placeholder, Template
 
@@ -28,6 +29,11 @@ from weft_gateway.workflows.templates import Placeholder, Template
 _GROUPS: Final = 65_536
 # Columns by which rows are grouped.
 _DEPTH: Final = 4
+# Rows that are sent prefix by prefix. A prefix without a place in the cache is computed once for
+# these rows; with more of them, rows end later.
+_BLOCK: Final = 8
+# Names of an operator with `for_each` that stand for its column.
+_ITEM: Final = ("item", "index")
 
 
 def leading_columns(workflow: Workflow) -> tuple[str, ...]:
@@ -67,7 +73,7 @@ def _columns(one: Operator, body: Llm, workflow: Workflow) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for message in body.messages:
         for names in _placeholders(message.content):
-            read = {one.for_each or "" if name in ("item", "index") else name for name in names}
+            read = {one.for_each or "" if name in _ITEM else name for name in names}
             if not read <= workflow.inputs.keys():
                 return tuple(found)
             found.update(dict.fromkeys(sorted(read)))
@@ -84,18 +90,21 @@ def _placeholders(template: Template) -> Iterator[tuple[str, ...]]:
 @dataclass(slots=True)
 class _Group:
     """Rows with the same beginning. homes: a window for each set of models, by its number. turn: of
-    its calls. open: rows in progress.
+    its calls. open: rows in progress. begun: rows since the group was without one.
     """
 
     homes: list[str]
     turn: int
     open: int = 0
+    begun: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
+    """turn: of the group, and the block of rows in it."""
+
     homes: tuple[str, ...]
-    turn: int
+    turn: tuple[int, int]
     group: _Group
 
 
@@ -150,10 +159,12 @@ class Grouped:
                 group.homes = homes
             self._groups.move_to_end(key)
         group = self._groups[level]
-        group.open += 1
         for home in homes:
             self._open[home] += 1
-        self._rows[row] = _Row(tuple(homes), group.turn, group)
+        turn = (group.turn, group.begun // _BLOCK)
+        self._rows[row] = _Row(tuple(homes), turn, group)
+        group.open += 1
+        group.begun += 1
         while len(self._groups) > _GROUPS:
             self._groups.popitem(last=False)
 
@@ -164,9 +175,9 @@ class Grouped:
         for home in one.homes:
             self._open[home] -= 1
 
-    def turn(self, operator: str, row: int) -> float:
-        """Return the turn of the row's group, and the operator's place in it."""
-        return self._rows[row].turn + self._places.get(operator, 0.0)
+    def turn(self, operator: str, row: int) -> Turn:
+        """Return the turn of the row's group, the row's block in it, and the operator's prefix."""
+        return (*self._rows[row].turn, self._places.get(operator, 0))
 
     def replica(self, operator: str, row: int) -> str:
         """Return the replica of a call, `ANY` if no replica serves its model. Also `ANY` while a
@@ -197,32 +208,37 @@ class Grouped:
         return least if ahead > self._windows[home] else home
 
 
-def _places(workflow: Workflow, path: tuple[str, ...]) -> dict[str, float]:
-    """Return the place of each call in its group, from 0 to 1, by its name in units.
+def _places(workflow: Workflow, path: tuple[str, ...]) -> dict[str, int]:
+    """Return the number of each call's prefix in a group, by the call's name in units.
 
-    Calls whose prompts begin with different texts, followed by the columns of the group, are in
-    sequence. A call with the text of an earlier one has the same place. A call without these
-    columns follows the one before it.
+    Calls share a prefix if they have the same model, and the same messages up to the last column of
+    the group. A call that does not begin with these columns follows the one before it.
     """
     group, known, number = path[: max(1, len(path) - 1)], dict[Any, int](), 0
     found = {}
     for name, one, body in _calls(workflow.operators):
         if group and _columns(one, body, workflow)[: len(group)] == group:
-            text = (body.model or workflow.model, _beginning(body))
-            number = known.setdefault(text, len(known))
+            prefix = (body.model or workflow.model, _beginning(one, body, group))
+            number = known.setdefault(prefix, len(known))
         found[name] = number
-    return {name: number / max(1, len(known)) for name, number in found.items()}
+    return found
 
 
-def _beginning(body: Llm) -> tuple[str, ...]:
-    """Return the roles and the text before the first placeholder of a prompt."""
+def _beginning(one: Operator, body: Llm, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the roles, texts and expressions of a prompt until these columns are read."""
     found: list[str] = []
+    missing = set(columns)
     for message in body.messages:
         found.append(message.role)
         for part in message.content.parts:
-            if isinstance(part, Placeholder):
+            if not missing:
                 return tuple(found)
-            found.append(part.text)
+            if isinstance(part, Placeholder):
+                found.append(part.source)
+                names = Template(part.source, (part,), message.content.bindings).names
+                missing -= {one.for_each if name in _ITEM else name for name in names}
+            else:
+                found.append(part.text)
     return tuple(found)
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from weft_gateway.workflows.commands import ANY
+from sortedcontainers import SortedList
+
+from weft_gateway.workflows.commands import ANY, Turn
 from weft_gateway.workflows.frames import Order, Unit
 
 # Turn, row, position in the row, and a number that makes entries different.
-Entry = tuple[float, int, Order, int, Unit]
+Entry = tuple[Turn, int, Order, int, Unit]
 
 
 @dataclass(slots=True, eq=False)
 class _Window:
     slots: int
     in_flight: int = 0
-    waiting: list[Entry] = field(default_factory=list)
+    waiting: SortedList[Entry] = field(default_factory=SortedList)
 
 
 class Windows:
@@ -48,15 +49,15 @@ class Windows:
 
     def put(self, name: str, entry: Entry) -> None:
         """Let a call wait for a replica; for an unknown one, for any."""
-        heapq.heappush(self._windows.get(name, self._any).waiting, entry)
+        self._windows.get(name, self._any).waiting.add(entry)
 
-    def sources(self) -> Iterator[tuple[str, list[Entry], bool]]:
-        """Yield each window with a free slot, the heap from which it takes its next call, and
-        whether it takes a call with the latest turn (`pop_latest`) instead of the first one.
+    def sources(self) -> Iterator[tuple[str, SortedList[Entry], int]]:
+        """Yield each window with a free slot, the queue from which it takes its next call, and the
+        place of that call: 0 for the first one, -1 for the last one.
 
-        A window takes from its heap, or from the heap for any replica. If both are empty, it helps
-        the longest full window whose owner would end its last call later. The owner is busy with
-        the first turns and has their prefixes; calls with one turn share one.
+        A window takes from its queue, or from that for any replica. If both are empty, it helps the
+        longest full window whose owner would end its last call later. It takes the latest turn,
+        because the owner has the prefixes of the first ones.
         Calls for any replica go to the fastest one, taking its calls into account.
         """
         names = sorted(self._windows, key=self._pace) if self._any.waiting else self._windows
@@ -65,7 +66,7 @@ class Windows:
             if window.in_flight >= window.slots:
                 continue
             if window.waiting or self._any.waiting:
-                yield name, window.waiting or self._any.waiting, False
+                yield name, window.waiting or self._any.waiting, 0
                 continue
             models = self._serves.get(name)
             full = [
@@ -75,9 +76,9 @@ class Windows:
                 and self._serves.get(other) == models
                 and self._ends_sooner(name, other)
             ]
-            longest = max(full, key=len, default=[])
+            longest = max(full, key=len, default=None)
             if longest:
-                yield name, longest, True
+                yield name, longest, -1
 
     def _pace(self, name: str) -> float:
         """Return the relative time of a call at a window. A full replica takes twice as long for a
@@ -93,16 +94,6 @@ class Windows:
         one = self._windows[owner]
         own, speed = self._speeds.get(owner, 1.0), self._speeds.get(name, 1.0)
         return own * one.slots < speed * (one.slots + len(one.waiting))
-
-    @staticmethod
-    def pop_latest(waiting: list[Entry]) -> Entry:
-        """Remove an entry with the latest turn from a heap that is not empty, and return it."""
-        at = max(range(len(waiting)), key=lambda place: waiting[place][0])
-        found, last = waiting[at], waiting.pop()
-        if last is not found:
-            waiting[at] = last
-            heapq.heapify(waiting)
-        return found
 
     def take(self, name: str) -> None:
         """A call was sent."""

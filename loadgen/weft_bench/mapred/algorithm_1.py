@@ -27,7 +27,7 @@ from weft_gateway.runs.local import TOOLS, windows_of
 from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.calls import PlannedCall, planned_calls
-from weft_gateway.workflows.commands import ANY
+from weft_gateway.workflows.commands import ANY, Turn
 from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.rewrite import rewrite
 from weft_gateway.workflows.spec import load
@@ -94,12 +94,12 @@ class Sliced:
     def ended(self, row: int) -> None:
         """Nothing to release."""
 
-    def turn(self, operator: str, row: int) -> float:
+    def turn(self, operator: str, row: int) -> Turn:
         """Return the turn of a call on its replica; tools run row by row."""
         if operator not in self._number:
-            return 0.0
+            return (0,)
         rank = row % self._slices[operator]
-        return self._lanes[self._first[operator]].turn(self._number[operator], rank)
+        return (self._lanes[self._first[operator]].turn(self._number[operator], rank),)
 
     def replica(self, operator: str, row: int) -> str:
         """Return the replica of the row's slice."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, cast
@@ -297,7 +296,7 @@ class Planned(Free):
             task = self.tasks[number]
             name, turn = self._turn(task.call, task.row)
             # The simulated call stands for the unit that a run would send.
-            entry = (turn, task.row, (), number, cast("Unit", number))
+            entry = ((turn,), task.row, (), number, cast("Unit", number))
             self._of[name].put(name, entry)
         for name, sent in self._sent.items():
             for _ in sent - state.in_flight[name]:
@@ -305,10 +304,10 @@ class Planned(Free):
             sent &= state.in_flight[name]
         for windows in self._windows:
             while True:
-                name, waiting, late = next(windows.sources(), ("", [], False))
+                name, waiting, place = next(windows.sources(), ("", [], 0))
                 if not waiting:
                     break
-                number = (Windows.pop_latest(waiting) if late else heapq.heappop(waiting))[3]
+                number = waiting.pop(place)[3]
                 windows.take(name)
                 self._sent[name].add(number)
                 yield number, name

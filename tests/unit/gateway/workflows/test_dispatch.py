@@ -17,6 +17,7 @@ from weft_gateway.workflows.commands import (
     RowMajor,
     RunTool,
     Send,
+    Turn,
     Usage,
     Work,
     WriteRow,
@@ -110,8 +111,8 @@ def test_rows_do_not_wait_for_each_other() -> None:
 
 def test_calls_are_sent_by_turn_within_the_window() -> None:
     class Backwards(RowMajor):
-        def turn(self, operator: str, row: int) -> float:
-            return -row
+        def turn(self, operator: str, row: int) -> Turn:
+            return (-row,)
 
         def replica(self, operator: str, row: int) -> str:
             return ANY

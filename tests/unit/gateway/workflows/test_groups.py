@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.workflows import groups
-from weft_gateway.workflows.commands import ANY
+from weft_gateway.workflows.commands import ANY, Read, Send, Turn
+from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.graph import Workflow
 from weft_gateway.workflows.groups import Grouped, leading_columns
 from weft_gateway.workflows.spec import load
@@ -56,7 +57,7 @@ def test_items_of_a_column_are_that_column() -> None:
     assert leading_columns(workflow(ops, docs="list", q="str")) == ("docs", "q")
 
 
-def play(plan: Grouped, rows: list[tuple[str, str]]) -> list[tuple[str, float]]:
+def play(plan: Grouped, rows: list[tuple[str, str]]) -> list[tuple[str, Turn]]:
     for number, (context, question) in enumerate(rows):
         plan.begin(number, {"context": context, "question": question})
     return [(plan.replica("a", n), plan.turn("a", n)) for n in range(len(rows))]
@@ -66,7 +67,7 @@ def test_rows_of_a_group_share_replica_and_turn_in_any_order_of_the_input() -> N
     rows = [(f"context {n}", f"question {q}") for n in range(8) for q in range(3)]
     Random(5).shuffle(rows)
     found = play(Grouped(MAP_REDUCE, WINDOWS), rows)
-    of: dict[str, set[tuple[str, float]]] = {}
+    of: dict[str, set[tuple[str, Turn]]] = {}
     for (context, _), where in zip(rows, found, strict=True):
         of.setdefault(context, set()).add(where)
     assert all(len(one) == 1 for one in of.values())
@@ -96,6 +97,29 @@ def test_a_group_is_sent_prefix_by_prefix() -> None:
     assert found == [*experts, ("c", 0), ("judge", 0), ("c", 1), ("judge", 1)]
 
 
+def test_a_large_group_is_sent_in_blocks_of_rows() -> None:
+    found = turns_of(Grouped(MAP_REDUCE, WINDOWS), ["a", "b"], rows=20)
+    blocks = [range(8), range(8, 16), range(16, 20)]
+    assert found == [(one, row) for block in blocks for one in ("a", "b") for row in block]
+
+
+def test_rows_of_a_group_end_one_after_another_while_others_wait() -> None:
+    """Tools and other models have work before the whole group has been read."""
+    machine = Dispatch(MAP_REDUCE, {"r0": 8, "r1": 8}, plan=Grouped(MAP_REDUCE, {"r0": 8, "r1": 8}))
+    commands, sent, judged = deque(machine.start()), 0, 0
+    while commands and not judged:
+        one = commands.popleft()
+        if isinstance(one, Read):
+            rows = [(n, {"context": "c", "question": f"q{n}"}) for n in range(64)]
+            commands += machine.rows(rows[: one.count], last=True)
+        elif isinstance(one, Send):
+            sent, judged = sent + 1, judged + (one.work.operator == "judge")
+            commands += machine.succeeded(one.work.number, f"answer {one.work.number}")
+    # Two replicas with a block of eight rows each, three experts, and a window of calls.
+    assert judged
+    assert sent <= 2 * 8 * 3 + 16
+
+
 @pytest.mark.parametrize(
     "ops",
     [
@@ -109,6 +133,11 @@ def test_a_group_is_sent_prefix_by_prefix() -> None:
             "a": {"llm": {"system": "s", "user": "{{ context }}\n{{ question }}"}},
             "b": {"llm": {"system": "s", "user": "{{ context }}\n{{ question }} {{ a }}"}},
         },
+        # Both read the columns of the group alike, and differ behind them.
+        {
+            "a": {"llm": {"user": "{{ context }} A {{ question }}"}},
+            "b": {"llm": {"user": "{{ context }} B {{ question }}"}},
+        },
         # No prefix of the group.
         {
             "a": {"llm": {"system": "x", "user": "{{ context }}\n{{ question }}"}},
@@ -119,6 +148,19 @@ def test_a_group_is_sent_prefix_by_prefix() -> None:
 def test_calls_without_a_prefix_in_the_group_stay_with_their_row(ops: dict[str, object]) -> None:
     found = turns_of(Grouped(workflow(ops), WINDOWS), ["a", "b"])
     assert found == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+
+
+def test_prefixes_differ_by_text_between_columns_and_by_expressions() -> None:
+    ops: dict[str, object] = {
+        name: {"llm": {"user": f"{{{{ context }}}} {user} {{{{ question }}}} {{{{ last }}}}"}}
+        for name, user in {"a": "A", "b": "B"}.items()
+    } | {"c": {"llm": {"user": "{{ context | upper }} A {{ question }} {{ last }}"}}}
+    plan = Grouped(workflow(ops, context="str", question="str", last="str"), WINDOWS)
+    for row in range(2):
+        plan.begin(row, {"context": "c", "question": "q", "last": row})
+    calls = [(one, row) for row in range(2) for one in ops]
+    found = sorted(calls, key=lambda call: plan.turn(*call))
+    assert found == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0), ("c", 1)]
 
 
 def test_prefixes_of_two_models_differ_and_those_in_loops_and_branches_count() -> None:

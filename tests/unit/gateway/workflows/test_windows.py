@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import Any
 
 import pytest
@@ -16,18 +15,27 @@ def windows(slots: dict[str, int], calls: int, **serves: frozenset[str]) -> Wind
     found = Windows(slots, serves)
     unit: Any = None
     for number in range(calls):
-        found.put("busy", (float(number), number, (), number, unit))
+        found.put("busy", ((number,), number, (), number, unit))
     return found
 
 
 def test_an_idle_replica_takes_a_late_call() -> None:
     found = windows({"busy": 1, "idle": 2}, 9)
     found.take("busy")
-    ((name, waiting, late),) = list(found.sources())
-    assert (name, late) == ("idle", True)
-    assert [found.pop_latest(waiting)[0] for _ in range(2)] == [8, 7]
-    # The heap is still one.
-    assert [heapq.heappop(waiting)[0] for _ in range(7)] == [0, 1, 2, 3, 4, 5, 6]
+    ((name, waiting, place),) = list(found.sources())
+    assert (name, place) == ("idle", -1)
+    assert [waiting.pop(place)[0] for _ in range(2)] == [(8,), (7,)]
+
+
+def test_of_equal_turns_an_idle_replica_takes_the_last_row() -> None:
+    found = Windows({"busy": 1, "idle": 2})
+    unit: Any = None
+    for row in range(4):
+        for order in range(2):
+            found.put("busy", ((), row, (order,), 2 * row + order, unit))
+    found.take("busy")
+    ((_, waiting, place),) = list(found.sources())
+    assert [waiting.pop(place)[1:3] for _ in range(3)] == [(3, (1,)), (3, (0,)), (2, (1,))]
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
@@ -36,12 +44,12 @@ def test_help_takes_all_calls_of_one_turn_before_those_of_another(turns: list[in
     unit: Any = None
     # Rows in any order: calls of one turn are not next to each other in the heap.
     for number, turn in enumerate(turns):
-        found.put("busy", (float(turn), number % 7, (), number, unit))
+        found.put("busy", ((turn,), number % 7, (), number, unit))
     found.take("busy")
     taken = []
     while sources := list(found.sources()):
-        ((_, waiting, _),) = sources
-        taken.append(found.pop_latest(waiting)[0])
+        ((_, waiting, place),) = sources
+        taken.append(waiting.pop(place)[0][0])
     assert taken == sorted(turns, reverse=True)
 
 
@@ -71,7 +79,7 @@ def test_an_idle_replica_takes_a_call_only_if_it_ends_the_call_sooner(
         found = Windows({"busy": 2, "idle": 2}, speeds={"busy": busy, "idle": idle})
         unit: Any = None
         for number in range(waiting):
-            found.put("busy", (float(number), number, (), number, unit))
+            found.put("busy", ((number,), number, (), number, unit))
         found.take("busy")
         found.take("busy")
         helps.append([name for name, _, _ in found.sources()] == ["idle"])
@@ -83,11 +91,11 @@ def test_a_slow_replica_takes_calls_of_a_slow_one_beside_a_fast_one() -> None:
     found = Windows({"fast": 2, "slow": 2, "idle": 2}, speeds=speeds)
     unit: Any = None
     for number, name in enumerate(["fast", "fast", "slow"]):
-        found.put(name, (float(number), number, (), number, unit))
+        found.put(name, ((number,), number, (), number, unit))
     for name in ("fast", "fast", "slow", "slow"):
         found.take(name)
-    ((name, waiting, late),) = list(found.sources())
-    assert (name, [entry[0] for entry in waiting], late) == ("idle", [2.0], True)
+    ((name, waiting, place),) = list(found.sources())
+    assert (name, [entry[0] for entry in waiting], place) == ("idle", [(2,)], -1)
 
 
 def test_calls_for_any_replica_go_to_the_fastest_one() -> None:
@@ -95,7 +103,7 @@ def test_calls_for_any_replica_go_to_the_fastest_one() -> None:
     unit: Any = None
     taken = []
     for number in range(8):
-        found.put(ANY, (0.0, number, (), number, unit))
+        found.put(ANY, ((), number, (), number, unit))
         name = next(found.sources())[0]
         found.take(name)
         taken.append(name)
