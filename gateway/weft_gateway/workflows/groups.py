@@ -5,10 +5,10 @@ k columns share a prefix. A row follows the row with the longest common path to 
 that replica has much more open work than another one; other rows go to the replica whose open work
 ends first, by its window and its speed. A fast replica ends rows sooner, so it also gets more of
 them during the run. Rows of a group are sent next to each other, in the order of the groups' first
-rows. Operators with different texts before the columns have different prefixes. Some rows of a
-group are sent prefix by prefix, then the next ones: the cache needs room for one prefix at a time,
-and rows still end one after another, for tools and other models. Decisions need no knowledge of the
-whole input, so memory does not grow with it.
+rows. Operators with different texts before the columns have different prefixes. A block of a
+group's rows is sent prefix by prefix, then the next block: the cache needs room for one prefix at a
+time, and the first rows end soon, so that tools and other models have work. Decisions need no
+knowledge of the whole input, so memory does not grow with it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from weft_gateway.workflows.templates import Placeholder, Template
 _GROUPS: Final = 65_536
 # Columns by which rows are grouped.
 _DEPTH: Final = 4
-# Rows that are sent prefix by prefix. A prefix without a place in the cache is computed once for
-# these rows; with more of them, rows end later.
+# Rows of a block. If the cache has no room for all prefixes of a group, a prefix is computed once
+# for each block. In a larger block, the first rows end later.
 _BLOCK: Final = 8
 # Names of an operator with `for_each` that stand for its column.
 _ITEM: Final = ("item", "index")
