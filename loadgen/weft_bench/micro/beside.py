@@ -48,6 +48,7 @@ from weft_bench.stats import mean, percentile
 _KEY: Final = "bench"
 _ENDED: Final = ("completed", "failed", "stopped", "expired", "cancelled")
 _AHEAD: Final = 1.25
+_POLL_S: Final = 0.1
 # Chats that measure the capacity, for each slot; chats alone.
 _SATURATED: Final = 8
 _CHATS_ALONE: Final = 200
@@ -134,38 +135,31 @@ class _Bench:
         return begun_s, time.monotonic() - begun_s
 
     async def _workflow(self) -> tuple[float, float]:
-        # The time of a run of one row is that of the start, which is not part of the speed.
-        start_s = await self._weft_run(1)
-        begun_s = time.monotonic()
-        took_s = await self._weft_run(self._options.beside)
-        return begun_s + start_s, max(1e-3, took_s - start_s)
-
-    async def _weft_run(self, rows: int) -> float:
         files = [self._folder / name for name in ("beside.yaml", "rows.jsonl", "out.jsonl")]
         files[0].write_text(_WORKFLOW % ROW_TOKENS)
         with files[1].open("wb") as file:
-            for document, question in self._rows(rows):
+            for document, question in self._rows(self._options.beside):
                 row = {"document": document, "question": question}
                 file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
         command = [sys.executable, "-m", "weft_gateway.cli", "run", str(files[0]), "--quiet"]
         command += ["--input", str(files[1]), "--output", str(files[2]), "--gateway", self._url]
         command += ["--in-flight", str(self._window)]
-        begun_s = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             *command, env={**os.environ, "OPENAI_API_KEY": _KEY}
         )
+        # The start of Python is not part of the speed: the run opens its journal after it.
+        journal = files[2].with_name(f"{files[2].name}.journal")
+        begun_s = time.monotonic()
+        while process.returncode is None and not journal.exists():
+            begun_s = time.monotonic()
+            await asyncio.sleep(_POLL_S)
         if await process.wait():
             raise ValueError("weft run has failed")
-        return time.monotonic() - begun_s
+        return begun_s, time.monotonic() - begun_s
 
     async def _online(self) -> tuple[float, float]:
-        # A run over HTTP starts a process, too.
-        _, start_s = await self._http_run(1)
-        begun_s, took_s = await self._http_run(self._options.beside)
-        return begun_s + start_s, max(1e-3, took_s - start_s)
-
-    async def _http_run(self, count: int) -> tuple[float, float]:
-        rows = [{"document": one, "question": two} for one, two in self._rows(count)]
+        options = self._options
+        rows = [{"document": one, "question": two} for one, two in self._rows(options.beside)]
         async with self._http() as client:
             sent = await client.post(
                 "/v1/workflows",
@@ -174,8 +168,9 @@ class _Bench:
             )
             path = f"/v1/workflows/{sent.raise_for_status().json()['id']}/runs"
             new = {"input_file_id": await _uploaded(client, "workflow", rows)}
-            run = await self._finished(client, path, new, "/v1/runs")
-        if run["row_counts"]["completed"] != count:
+            # A run over HTTP starts a process, too, which then counts the rows.
+            run = await self._finished(client, path, new, "/v1/runs", _counted)
+        if run["row_counts"]["completed"] != options.beside:
             raise ValueError(f"the run over HTTP has ended with {run['row_counts']}")
         return run["begun_s"], run["took_s"]
 
@@ -187,7 +182,7 @@ class _Bench:
         async with self._http() as client:
             file_id = await _uploaded(client, "batch", lines)
             new = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h"}
-            batch = await self._finished(client, "/v1/batches", new, "/v1/batches")
+            batch = await self._finished(client, "/v1/batches", new, "/v1/batches", _created)
         if batch["request_counts"]["completed"] != self._options.beside:
             raise ValueError(f"the batch has ended with {batch['request_counts']}")
         return batch["begun_s"], batch["took_s"]
@@ -197,13 +192,22 @@ class _Bench:
         return httpx.AsyncClient(base_url=self._url, timeout=120, trust_env=False, headers=headers)
 
     async def _finished(
-        self, client: httpx.AsyncClient, path: str, body: Mapping[str, Any], listed: str
+        self,
+        client: httpx.AsyncClient,
+        path: str,
+        body: Mapping[str, Any],
+        listed: str,
+        begun: Callable[[dict[str, Any]], bool],
     ) -> dict[str, Any]:
-        """Begin a job and wait for its end. Returns its last state, with `begun_s` and `took_s`."""
+        """Create a job and wait for its end. begun: whether a state is that of a job which has
+        begun. Returns the last state, with `begun_s` and `took_s`.
+        """
         begun_s = time.monotonic()
         job = (await client.post(path, json=body)).raise_for_status().json()
         while job["status"] not in _ENDED:
-            await asyncio.sleep(0.1)
+            if not begun(job):
+                begun_s = time.monotonic()
+            await asyncio.sleep(_POLL_S)
             job = (await client.get(f"{listed}/{job['id']}")).raise_for_status().json()
         return {**job, "begun_s": begun_s, "took_s": time.monotonic() - begun_s}
 
@@ -291,6 +295,14 @@ class _Bench:
                         if sample.name == f"weft_emulated_{name}_seconds_total":
                             total[name] += sample.value
         return total
+
+
+def _created(_: dict[str, Any]) -> bool:
+    return True
+
+
+def _counted(run: dict[str, Any]) -> bool:
+    return run["row_counts"]["total"] is not None
 
 
 async def _uploaded(client: httpx.AsyncClient, purpose: str, rows: list[dict[str, Any]]) -> str:
