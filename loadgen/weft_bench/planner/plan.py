@@ -24,13 +24,16 @@ from weft_gateway.workflows.prompts import BLOCK_TOKENS
 from weft_bench.planner.orders import Lane, Order, lanes, orders
 from weft_bench.planner.placing import Share, eligible, place_rows
 from weft_bench.planner.predict import Prediction, predict
-from weft_bench.planner.problem import Operation, Rows, operations
+from weft_bench.planner.problem import Operation, Rows, expand, operations
 from weft_bench.planner.radix import build_tree, dependencies
-from weft_bench.planner.token_steps import Worker
+from weft_bench.planner.single import Orders, improved
+from weft_bench.planner.token_steps import Worker, token_steps
 
 # Calls that a prediction plays on each replica: a quarter of the batch within these limits. Further
 # rows are extrapolated.
 _SAMPLE_CALLS: Final = (264, 2048)
+# Batches of at most this many calls also have an order of single calls: about 30 ms of planning.
+_SINGLE: Final = 16
 # With at most this many rows a replica, a row more on one of them is worth avoiding.
 _FEW: Final = 32
 
@@ -42,7 +45,8 @@ class Plan:
     operators: their names. rows: their number. row_order: columns to sort the rows by, so that rows
     that share a prefix are neighbours; a row's rank is its place in this order. shares: the
     replicas of operators. lanes: the order on each replica. windows: calls that each replica gets
-    at once. seconds, hit_rate: as predicted.
+    at once. seconds, hit_rate: as predicted. turns: those of single calls, row by row; empty if
+    the lanes have them.
     """
 
     operators: tuple[str, ...]
@@ -55,6 +59,7 @@ class Plan:
     order: str
     seconds: float
     hit_rate: float
+    turns: tuple[int, ...] = ()
 
     @cached_property
     def _share_of(self) -> dict[int, Share]:
@@ -81,6 +86,8 @@ class Plan:
         at = bisect_right(share.bounds, rank)
         start = share.bounds[at - 1] if at else 0
         place = share.replicas[at]
+        if self.turns:
+            return place, self.turns[rank * len(self.operators) + number]
         return place, self.lanes[place].turn(number, rank - start)
 
     def calls(self, replica: str) -> Iterator[tuple[str, int]]:
@@ -167,6 +174,8 @@ def candidates(
         best = min(made, key=_by_seconds)
         chosen = next(one for one in listed if one.name == best.order)
         made.append(_ordered(replace(empty, shares=divided), chosen, found, replicas, values))
+    if rows * len(found) <= _SINGLE:
+        made.append(_single(made, calls, found, replicas, values))
     return made
 
 
@@ -183,10 +192,47 @@ def _ordered(
 ) -> Plan:
     """Return a plan with this order and its predicted time."""
     made = replace(empty, lanes=lanes(order, empty.shares, empty.rows, len(replicas)))
+    return _timed(replace(made, order=order.name), found, replicas, distinct)
+
+
+def _single(
+    made: Sequence[Plan],
+    calls: Sequence[PlannedCall],
+    found: Sequence[Operation],
+    replicas: Sequence[Replica],
+    distinct: Mapping[str, int],
+) -> Plan:
+    """Return the plan with the least token steps, its calls moved one by one to save more."""
+    number = {name: at for at, name in enumerate(made[0].operators)}
+    closure = [sorted(number[need] for need in needs) for needs in dependencies(calls).values()]
+    block = max(one.block for one in replicas)
+    batch = expand(found, closure, Rows(made[0].rows, distinct), block)
+    workers = [Worker(one.kv_tokens) for one in replicas]
+
+    def steps(orders: Sequence[Sequence[int]]) -> float:
+        return token_steps(orders, batch.answers, batch.needs, batch.prefill, workers)
+
+    def listed(one: Plan) -> Orders:
+        return tuple(
+            tuple(rank * len(found) + number[name] for name, rank in one.calls(replica))
+            for replica in one.replicas
+        )
+
+    best = min(made, key=lambda one: steps(listed(one)))
+    turns = {
+        call: turn for order in improved(listed(best), steps) for turn, call in enumerate(order)
+    }
+    moved = replace(best, order="single calls", turns=tuple(turns[call] for call in sorted(turns)))
+    return _timed(moved, found, replicas, distinct)
+
+
+def _timed(
+    made: Plan, found: Sequence[Operation], replicas: Sequence[Replica], distinct: Mapping[str, int]
+) -> Plan:
+    """Return a plan with its predicted time."""
     predicted = predicted_plan(made, found, replicas, distinct)
     return replace(
         made,
-        order=order.name,
         seconds=round(predicted.seconds, 6),
         hit_rate=round(predicted.hit_rate, 6),
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _SEEDS: Final = 3
 # The constants of the planner were fixed with other seeds.
-_FIRST_SEED: Final = 200
+_FIRST_SEED: Final = 300
 _CODE: Final = (
     "gateway/weft_gateway/policies/batch_window.py",
     "gateway/weft_gateway/policies/costs.py",
@@ -156,12 +156,13 @@ def measure_gap(cell: Cell) -> Values:
     """
     from random import Random
 
-    from weft_bench.planner.baselines import BASELINES, nested_order
-    from weft_bench.planner.orders import orders
+    from weft_bench.planner.baselines import BASELINES
+    from weft_bench.planner.plan import candidates
     from weft_bench.planner.problem import Rows, expand, operations
     from weft_bench.planner.radix import build_tree, dependencies
     from weft_bench.planner.token_steps import Worker, token_steps
     from weft_bench.workflows.exact import solve
+    from weft_bench.workflows.systems import engines, replicas_of
     from weft_bench.workflows.tasks import varied
     from weft_bench.workloads.streams import stream
 
@@ -178,19 +179,22 @@ def measure_gap(cell: Cell) -> Values:
     def steps(order: Sequence[int]) -> float:
         return token_steps([order], calls.answers, calls.needs, calls.prefill, [worker])
 
-    made = orders(batch.calls, worker, found, 1)
+    (engine,) = replicas_of(engines(replicas=1))
+    engine = replace(engine, costs=replace(engine.costs, kv_tokens=_KV_TOKENS), block=1)
+    made = {
+        plan.order: steps(
+            [rank * len(found) + place[name] for name, rank in plan.calls(engine.name)]
+        )
+        for plan in candidates(batch.calls, batch.rows, [engine], batch.distinct)
+    }
     least = solve(calls, worker).steps
     costs = {
         name: steps(one(calls, worker, Random(seed)))
         for name, one in BASELINES.items()
         if name in _SCHEDULES
     }
-    costs["helium"] = steps(nested_order(calls, made[0].sequences, batch.rows))
-    costs["weft"] = min(
-        steps(nested_order(calls, one.sequences, batch.rows, width))
-        for one in made
-        for width in (0, 1, 2)
-    )
+    costs["helium"] = made["prefix"]
+    costs["weft"] = min(made.values())
     return {
         "calls": len(calls),
         "steps": least,
@@ -271,8 +275,8 @@ TABLE_5: Final = Experiment(
     notes=(
         "one worker with 8,192 KV tokens and 2 to 4 agents and rows, as in the paper; lengths are "
         "assumed, and 2.5 times as long ones give about the published token steps",
-        "weft is the best of the planner's orders in token steps, over all rows or one or two rows "
-        "at a time; the planner itself compares them in seconds",
+        "weft is the best of the planner's candidates in token steps, among them the order of "
+        "single calls for small batches; the planner itself compares them in seconds",
         "the optima are proven by dynamic programming over sets of calls; tests compare it with "
         "HiGHS on batches of 6 to 8 calls and with CP-SAT on batches of 10 to 16 calls",
         "Algorithm 1 has a gap of 0.9% in the paper, whose agents, lengths and code are unknown",
