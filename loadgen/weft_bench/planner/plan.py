@@ -26,14 +26,16 @@ from weft_bench.planner.placing import Share, eligible, place_rows
 from weft_bench.planner.predict import Prediction, predict
 from weft_bench.planner.problem import Operation, Rows, expand, operations
 from weft_bench.planner.radix import build_tree, dependencies
-from weft_bench.planner.single import Orders, improved
+from weft_bench.planner.single import Orders, improved, shuffled
 from weft_bench.planner.token_steps import Worker, token_steps
 
 # Calls that a prediction plays on each replica: a quarter of the batch within these limits. Further
 # rows are extrapolated.
 _SAMPLE_CALLS: Final = (264, 2048)
-# Batches of at most this many calls also have an order of single calls: about 30 ms of planning.
+# Batches of at most this many calls also have an order of single calls: planning takes up to 0.3 s.
 _SINGLE: Final = 16
+# Random orders that are improved there, too: the others may all lead to one local optimum.
+_RANDOM: Final = 4
 # With at most this many rows a replica, a row more on one of them is worth avoiding.
 _FEW: Final = 32
 
@@ -175,7 +177,7 @@ def candidates(
         chosen = next(one for one in listed if one.name == best.order)
         made.append(_ordered(replace(empty, shares=divided), chosen, found, replicas, values))
     if rows * len(found) <= _SINGLE:
-        made.append(_single(made, calls, found, replicas, values))
+        made.append(_single(made, calls, found, replicas, values, Random(seed)))
     return made
 
 
@@ -201,29 +203,34 @@ def _single(
     found: Sequence[Operation],
     replicas: Sequence[Replica],
     distinct: Mapping[str, int],
+    rng: Random,
 ) -> Plan:
-    """Return the plan with the least token steps, its calls moved one by one to save more."""
+    """Return the plan with the least token steps after moving single calls, in the orders of these
+    and in random ones.
+    """
     number = {name: at for at, name in enumerate(made[0].operators)}
     closure = [sorted(number[need] for need in needs) for needs in dependencies(calls).values()]
     block = max(one.block for one in replicas)
     batch = expand(found, closure, Rows(made[0].rows, distinct), block)
     workers = [Worker(one.kv_tokens) for one in replicas]
 
-    def steps(orders: Sequence[Sequence[int]]) -> float:
+    def steps(orders: Orders) -> float:
         return token_steps(orders, batch.answers, batch.needs, batch.prefill, workers)
 
-    def listed(one: Plan) -> Orders:
+    def of(one: Plan) -> Orders:
         return tuple(
             tuple(rank * len(found) + number[name] for name, rank in one.calls(replica))
             for replica in one.replicas
         )
 
-    best = min(made, key=lambda one: steps(listed(one)))
-    turns = {
-        call: turn for order in improved(listed(best), steps) for turn, call in enumerate(order)
-    }
-    moved = replace(best, order="single calls", turns=tuple(turns[call] for call in sorted(turns)))
-    return _timed(moved, found, replicas, distinct)
+    starts = {of(one): one for one in reversed(made)}
+    starts |= {shuffled(of(made[0]), batch.needs, rng): made[0] for _ in range(_RANDOM)}
+    moved = {start: improved(start, steps) for start in starts}
+    best = min(starts, key=lambda start: (steps(moved[start]), start))
+    turns = {call: turn for order in moved[best] for turn, call in enumerate(order)}
+    by_call = tuple(turns[call] for call in sorted(turns))
+    chosen = replace(starts[best], order="single calls", turns=by_call)
+    return _timed(chosen, found, replicas, distinct)
 
 
 def _timed(

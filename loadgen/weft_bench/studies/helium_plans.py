@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _SEEDS: Final = 3
 # The constants of the planner were fixed with other seeds.
-_FIRST_SEED: Final = 300
+_FIRST_SEED: Final = 320
 _CODE: Final = (
     "gateway/weft_gateway/policies/batch_window.py",
     "gateway/weft_gateway/policies/costs.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from support.planning import chain, replica, workflows
 from weft_bench.planner.plan import candidates
 from weft_bench.planner.problem import Rows, expand, operations
 from weft_bench.planner.radix import build_tree, dependencies
-from weft_bench.planner.single import Orders, improved
+from weft_bench.planner.single import Orders, improved, shuffled
 from weft_bench.planner.token_steps import Worker, token_steps
 from weft_gateway.workflows.calls import PlannedCall
 
@@ -25,11 +26,11 @@ def _changes(orders: Orders) -> float:
 
 
 def test_calls_move_until_no_move_gains() -> None:
-    assert improved([[1, 11, 2, 12, 3]], _changes) == ((1, 2, 3, 11, 12),)
+    assert improved(((1, 11, 2, 12, 3),), _changes) == ((1, 2, 3, 11, 12),)
 
 
 def test_calls_stay_on_their_replica() -> None:
-    ours, theirs = improved([[1, 11, 2], [3, 12, 4]], _changes)
+    ours, theirs = improved(((1, 11, 2), (3, 12, 4)), _changes)
     assert (sorted(ours), sorted(theirs)) == ([1, 2, 11], [3, 4, 12])
     assert _changes((ours, theirs)) == 2
 
@@ -41,11 +42,11 @@ def test_orders_in_which_calls_would_wait_for_each_other_are_not_chosen() -> Non
             raise ValueError
         return float(order.index(2))
 
-    assert improved([[3, 1, 2]], cost) == ((1, 2, 3),)
+    assert improved(((3, 1, 2),), cost) == ((1, 2, 3),)
 
 
 def test_empty_orders_stay() -> None:
-    assert improved([[], [7]], lambda orders: 0.0) == ((), (7,))
+    assert improved(((), (7,)), lambda orders: 0.0) == ((), (7,))
 
 
 @given(st.permutations(range(5)), st.lists(st.integers(0, 9), min_size=25, max_size=25))
@@ -54,7 +55,7 @@ def test_result_is_no_worse_and_no_move_gains(start: list[int], prices: list[int
         (order,) = orders
         return float(sum(prices[5 * a + b] for a, b in pairwise(order)))
 
-    (found,) = improved([start], cost)
+    (found,) = improved((tuple(start),), cost)
     assert sorted(found) == list(range(5))
     least = cost((found,))
     assert least <= cost((tuple(start),))
@@ -62,6 +63,21 @@ def test_result_is_no_worse_and_no_move_gains(start: list[int], prices: list[int
         rest = [one for one in found if one != call]
         for place in range(5):
             assert cost(((*rest[:place], call, *rest[place:]),)) >= least
+
+
+@given(st.integers(0, 2**32))
+def test_random_orders_keep_replicas_and_inputs(seed: int) -> None:
+    needs = ((), (0,), (), (0, 1, 2), (2,))
+    found = shuffled(((0, 3, 4), (1, 2)), needs, Random(seed))
+    assert [sorted(order) for order in found] == [[0, 3, 4], [1, 2]]
+    assert found[0].index(0) < found[0].index(3)
+    # Raises if calls wait for each other.
+    token_steps(found, [1.0] * 5, needs, lambda last, call: 1.0, [Worker(100.0)] * 2)
+
+
+def test_random_orders_differ() -> None:
+    start = (tuple(range(6)),)
+    assert len({shuffled(start, [()] * 6, Random(seed)) for seed in range(20)}) > 15
 
 
 @given(workflows(), st.integers(1, 4))
