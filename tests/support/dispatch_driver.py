@@ -96,7 +96,7 @@ class Driver:
         try:
             value = answer(work.request, work.safe, work.row, work.key)
         except OperatorError as error:
-            failure = Failure(error.code, str(error), error.attempts, error.code == "http_400")
+            failure = Failure(error.code, str(error), error.attempts)
             return self.machine.failed(work.number, failure)
         return self.machine.succeeded(work.number, value, Usage(1, 0, 1))
 

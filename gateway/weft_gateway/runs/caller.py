@@ -209,7 +209,7 @@ class HttpCaller:
                     self._log_outage(error)
                     made -= time() - begun_s < _REFUSED_FOR_S
                 if not error.passes or made >= work.attempts:
-                    failure = Failure(error.code, str(error), made, certain=not error.passes)
+                    failure = Failure(error.code, str(error), made)
                     raise CallFailed(failure) from None
                 attempt = min(tries, _LONGEST_WAIT) if error.unread else made
                 wait_s = pause(attempt, error.retry_after, time(), self._random)
@@ -300,7 +300,7 @@ def encoded(request: LlmRequest) -> bytes:
         return orjson.dumps(body_of(request))
     except TypeError as error:
         what = f"the request is not JSON: {error}"
-        raise CallFailed(Failure("not_json", what, attempts=0, certain=True)) from None
+        raise CallFailed(Failure("not_json", what, attempts=0)) from None
 
 
 def read_answer(body: bytes, *, whole: bool = False) -> Answer:

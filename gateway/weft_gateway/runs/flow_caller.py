@@ -59,21 +59,14 @@ class PipeCaller:
         """
         if not work.shared:
             return await self._make(work, row, group)
-        while True:
-            if work.key in self._answers:
-                return Answer(self._answers.get(work.key), NO_USAGE, made=False)
-            flight = self._flights.get(work.key)
-            first = flight is None
-            if flight is None:
-                task = asyncio.create_task(self._make(work, row, group))
-                flight = self._flights[work.key] = _Flight(task)
-                task.add_done_callback(partial(self._ended, work.key, flight))
-            try:
-                return await self._shared(work.key, flight)
-            except CallFailed as error:
-                # An error that may pass is the error of one run. Others make the call again.
-                if first or error.failure.certain:
-                    raise
+        if work.key in self._answers:
+            return Answer(self._answers.get(work.key), NO_USAGE, made=False)
+        flight = self._flights.get(work.key)
+        if flight is None:
+            task = asyncio.create_task(self._make(work, row, group))
+            flight = self._flights[work.key] = _Flight(task)
+            task.add_done_callback(partial(self._ended, work.key, flight))
+        return await self._shared(work.key, flight)
 
     async def _shared(self, key: str, flight: _Flight) -> Answer:
         flight.waiters += 1
@@ -105,7 +98,7 @@ class PipeCaller:
         body = encoded(request)
         if len(body) > self._most_bytes:
             what = f"the request has more than {self._most_bytes} bytes"
-            raise CallFailed(Failure("too_large", what, attempts=0, certain=True))
+            raise CallFailed(Failure("too_large", what, attempts=0))
         size = len(body)
         async with self._room:
             await self._room.wait_for(lambda: not self._bytes or self._bytes + size <= _MOST_BYTES)
@@ -129,7 +122,7 @@ class PipeCaller:
         finally:
             del self._waiting[ask.number]
         if answer.code:
-            raise CallFailed(Failure(answer.code, answer.message, answer.attempts, answer.certain))
+            raise CallFailed(Failure(answer.code, answer.message, answer.attempts))
         return read_answer(answer.body)
 
     def answered(self, answer: CallEnded) -> None:

@@ -143,13 +143,11 @@ def _answer(number: int, found: Answered, attempts: int) -> CallEnded:
     """Return what the run learns of a call."""
     answer = found.answer
     if not answer.good:
-        # Statuses that may pass were repeated before.
-        certain = 400 <= answer.status < 500 and not attempts
         code = f"http_{answer.status}"
-        return CallEnded(number, b"", code, _message(answer.body), max(1, attempts), certain)
+        return CallEnded(number, b"", code, _message(answer.body), max(1, attempts))
     if len(answer.body) > _MOST_BYTES:
         what = f"the answer has more than {_MOST_BYTES} bytes"
-        return CallEnded(number, b"", "too_large", what, certain=True)
+        return CallEnded(number, b"", "too_large", what)
     return CallEnded(number, answer.body)
 
 

@@ -53,7 +53,6 @@ class CallEnded(msgspec.Struct, tag=True):
     code: str = ""
     message: str = ""
     attempts: int = 1
-    certain: bool = False
 
 
 class Cancel(msgspec.Struct, tag=True):

@@ -22,7 +22,7 @@ import orjson
 
 from weft_gateway.workflows.commands import Work
 
-VERSION: Final = "2"
+VERSION: Final = "3"
 # Results that rows share (see `Record.row`).
 SHARED: Final = -1
 # The key of a record that has only the tokens of an answer without a result.

@@ -43,7 +43,6 @@ _MOST_WRITES: Final = 4096
 _UNKNOWN: Final = Failure(
     "unknown",
     "the run was interrupted while this tool ran; it may have had its effect, and is not repeated",
-    certain=True,
 )
 
 

@@ -114,7 +114,7 @@ class Tools:
                 return _checked(await self._once(request, ask))
             except _Refused as error:
                 if not error.passes or made >= attempts:
-                    failure = Failure(error.code, str(error), made, certain=not error.passes)
+                    failure = Failure(error.code, str(error), made)
                     raise CallFailed(failure) from None
                 wait_s = pause(made, error.retry_after, time(), self._random)
             await asyncio.sleep(wait_s)

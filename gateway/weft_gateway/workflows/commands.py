@@ -23,14 +23,12 @@ Turn = tuple[float, ...]
 
 class Failure(NamedTuple):
     """The reason for a failed execution. code: for programs, for example `http_503`, `timeout` or
-    `template`. message: for people. attempts: requests that were made. certain: a repetition of the
-    same request fails again, so others with this request fail, too.
+    `template`. message: for people. attempts: requests that were made.
     """
 
     code: str
     message: str
     attempts: int = 1
-    certain: bool = False
 
 
 class Usage(NamedTuple):

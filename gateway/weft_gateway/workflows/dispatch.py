@@ -151,13 +151,8 @@ class Dispatch:
         if flight is None:
             return []
         self._count(flight.work.operator).calls += failure.attempts > 0
-        some = flight.waiters if failure.certain else flight.waiters[:1]
-        for unit in some:
+        for unit in flight.waiters:
             self._failed(unit, failure)
-        # An error that may pass is the error of one row. Others make the request again.
-        for unit in flight.waiters[len(some) :]:
-            if not unit.dropped:
-                self._wait(unit)
         return self._commands()
 
     def asked(self, number: int, ask: int, part: str, request: ChatRequest) -> list[Command]:

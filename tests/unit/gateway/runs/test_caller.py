@@ -101,14 +101,14 @@ async def test_repetitions_end() -> None:
     with pytest.raises(CallFailed) as error:
         await call(failing(502, 9))
     failure = error.value.failure
-    assert (failure.code, failure.attempts, failure.certain) == ("http_502", 3, False)
+    assert (failure.code, failure.attempts) == ("http_502", 3)
 
 
 async def test_an_error_of_the_request_is_not_repeated() -> None:
     with pytest.raises(CallFailed) as error:
         await call(failing(400, 1))
     failure = error.value.failure
-    assert failure == ("http_400", "no", 1, True)
+    assert failure == ("http_400", "no", 1)
 
 
 async def test_a_call_waits_for_a_server_that_is_away(
@@ -251,4 +251,4 @@ def test_a_request_that_is_not_json_is_an_error() -> None:
     ):
         with pytest.raises(CallFailed) as error:
             encoded(request)
-        assert (error.value.failure.code, error.value.failure.certain) == ("not_json", True)
+        assert error.value.failure.code == "not_json"

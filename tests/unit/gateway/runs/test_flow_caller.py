@@ -100,21 +100,19 @@ async def test_the_last_run_pays_for_a_cancelled_one() -> None:
     assert (await second).usage.total == 7
 
 
-@pytest.mark.parametrize("certain", [False, True])
-async def test_an_error_that_may_pass_is_that_of_one_run(certain: bool) -> None:
+async def test_an_error_is_that_of_all_runs_which_wait() -> None:
     pipe = Pipe()
     first, second = await pipe.call(work(0), work(1))
-    failed = CallEnded(pipe.asked[0].number, b"", "http_500", "broken", 3, certain)
+    failed = CallEnded(pipe.asked[0].number, b"", "http_500", "broken", 3)
     pipe.caller.answered(failed)
     await pipe.turn()
-    with pytest.raises(CallFailed):
-        await first
-    if certain:
-        with pytest.raises(CallFailed):
-            await second
-    else:
-        pipe.caller.answered(CallEnded(pipe.asked[1].number, GOOD))
-        assert (await second).made
+    for waiting in (first, second):
+        with pytest.raises(CallFailed, match="broken"):
+            await waiting
+    # A later run makes the call again.
+    (third,) = await pipe.call(work(2))
+    pipe.caller.answered(CallEnded(pipe.asked[1].number, GOOD))
+    assert (await third).made
 
 
 async def test_rows_that_begin_alike_have_one_number() -> None:

@@ -119,7 +119,7 @@ def test_failures_that_may_pass_are_repeated() -> None:
         if not calls.replies:
             assert calls.take(first, both, (), 0.0) is None
             assert calls.take(first, both, (), float("inf")) == 0
-    assert calls.replies == [CallEnded(0, b"", "http_500", "broken", 2, certain=False)]
+    assert calls.replies == [CallEnded(0, b"", "http_500", "broken", 2)]
     assert {(one.program, one.thread, one.plan.replica) for one in calls.requests} == {
         ("run_1", "row-0", "r0")
     }
@@ -135,7 +135,7 @@ def test_a_wrong_request_is_not_repeated() -> None:
     calls.sent(0)
     calls.sent(1)
     assert calls.replies == [
-        CallEnded(0, b"", "http_400", "too long", 1, certain=True),
+        CallEnded(0, b"", "http_400", "too long", 1),
         CallEnded(1, b'{"a":1}'),
     ]
 

@@ -179,7 +179,7 @@ async def test_a_failed_tool_fails_again_after_a_crash(tmp_path: Path, tool: Any
     assert [row["error"]["message"] for row in rows] == [f"ValueError: q{n}" for n in range(3)]
     (tmp_path / "journal").unlink()
     journal = scene.journal()
-    failed = ["python", "as before", 1, True]
+    failed = ["python", "as before", 1]
     await journal.write(Record(0, "post", State.FAILED, failed))
     journal.close()
     assert (await scene.run(resume=True))[0]["error"]["message"] == "as before"

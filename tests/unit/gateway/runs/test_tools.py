@@ -116,7 +116,7 @@ async def test_no_column_is_lost(database: Path) -> None:
     options: dict[str, Any] = {"connections": {"shop": database}}
     found = await failure(sql("SELECT a.*, b.* FROM item a, item b"), 3, **options)
     expected = "two columns are named 'name'; name them with AS"
-    assert found == ("sql", expected, 1, True)
+    assert found == ("sql", expected, 1)
     assert (await ran(sql("SELECT 1 AS id, 2 AS ID"), **options)).value == [{"id": 1, "ID": 2}]
 
 
@@ -206,9 +206,9 @@ async def test_errors_of_functions_have_a_reason(functions: Any) -> None:
         assert (found.code, found.message) == ("python", f"RuntimeError: {kind}: ")
     for name, status in (("leave", 3), ("leave_later", 0)):
         found = await failure(PythonRequest(f"my_ops:{name}"), 3)
-        assert found == ("python", f"SystemExit: {status}", 1, True)
+        assert found == ("python", f"SystemExit: {status}", 1)
     found = await failure(PythonRequest("my_ops:bad"), 3)
-    assert found == ("python", "ZeroDivisionError: division by zero", 1, True)
+    assert found == ("python", "ZeroDivisionError: division by zero", 1)
     assert (await failure(PythonRequest("my_ops:strange"))).code == "not_json"
     assert (await failure(PythonRequest("my_ops:none"))).code == "not_found"
     assert (await failure(PythonRequest("my_ops:bad"), python=False)).code == "not_allowed"
@@ -295,7 +295,7 @@ async def test_an_answer_that_comes_slowly_has_a_limit() -> None:
         async with asyncio.timeout(20):
             found = await failure(request, 2, hosts=[host], timeout_s=0.2)
         ended.set()
-    assert found == ("timeout", "no complete answer within 0.2 s", 2, False)
+    assert found == ("timeout", "no complete answer within 0.2 s", 2)
 
 
 async def test_failed_requests_are_repeated_if_allowed() -> None:

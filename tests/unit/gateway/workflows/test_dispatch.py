@@ -193,20 +193,18 @@ def test_reads_of_a_connection_that_is_written_do_not_merge() -> None:
     assert {(work.key, work.safe) for work in begun} == {("a", True), ("b", False)}
 
 
-def test_an_error_that_may_pass_is_of_one_row() -> None:
-    run = machine(operator("a", llm("{{ q }}", 0)))
-    (call,) = works(run.rows([(0, row("x")), (1, row("x"))], last=True))
+def test_an_error_is_of_all_rows_that_wait_for_the_request() -> None:
+    run = machine(operator("a", llm("{{ q }}", 0)), open_rows=2)
+    (call,) = works(run.rows([(0, row("x")), (1, row("x"))], last=False))
     after = run.failed(call.number, Failure("timeout", "slow", 3))
-    assert next(one.row.error for one in after if isinstance(one, WriteRow)).attempts == 3
-    (again,) = works(after)
+    errors = [one.row.error for one in after if isinstance(one, WriteRow)]
+    assert [one.attempts for one in errors if one is not None] == [3, 3]
+    assert not works(after)
+    (counts,) = run.counts.values()
+    assert (counts.failed, counts.calls, counts.merged) == (2, 1, 1)
+    # A row that comes later makes the request again: the error may have passed.
+    (again,) = works(run.rows([(2, row("x"))], last=True))
     assert outputs(run.succeeded(again.number, "late")) == ["late"]
-
-
-def test_an_error_of_the_request_is_of_all_rows() -> None:
-    run = machine(operator("a", llm("{{ q }}", 0)))
-    (call,) = works(run.rows([(0, row("x")), (1, row("x"))], last=True))
-    after = run.failed(call.number, Failure("http_400", "bad", 1, certain=True))
-    assert len([one for one in after if isinstance(one, WriteRow)]) == 2
 
 
 def test_a_failed_round_aborts_its_later_calls() -> None:

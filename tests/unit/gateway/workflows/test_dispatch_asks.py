@@ -85,7 +85,7 @@ def test_an_error_is_a_reply() -> None:
     run, (first, second) = scene()
     (call,) = works(run.asked(first, 1, "a", request("x")))
     run.asked(second, 2, "a", request("x"))
-    bad = Failure("http_400", "bad", certain=True)
+    bad = Failure("http_400", "bad")
     assert run.failed(call.number, bad) == [Reply(1, failure=bad), Reply(2, failure=bad)]
 
 
