@@ -274,6 +274,8 @@ def _analyze(counts: Any, plan: Any, took_s: float) -> None:
     console = Console(stderr=True)
     console.width = _width(console)
     console.print(table)
+    expected = "no prediction: no replica reports its costs"
     if plan.busy_s:
-        what = "with all replicas busy in full batches"
-        console.print(f"{took_s:.1f} s, predicted {plan.busy_s:.1f} s {what}")
+        expected = f"predicted {plan.busy_s:.1f} s with all replicas busy in full batches"
+    if plan.requests:
+        console.print(f"{took_s:.1f} s, {expected}")

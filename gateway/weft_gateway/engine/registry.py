@@ -195,11 +195,19 @@ class Registry:
         return tuple([r.view(in_flight.get(r.name, 0)) for r in self._replicas.values()])
 
     def able(self, *, draining: bool = False) -> list[Replica]:
-        """Return the replicas that can receive calls: the healthy ones, otherwise those that are
-        alive. draining: include draining ones, even if others serve.
+        """Return the replicas that can receive calls: the healthy ones, then those that are alive
+        and whose models no healthy one serves. draining: include draining ones, even if others
+        serve.
         """
         healthy = [replica for replica in self if replica.circuit.healthy]
-        able = healthy or [replica for replica in self if replica.circuit.alive]
+        served = frozenset[str]().union(*(replica.served for replica in healthy))
+        able = healthy + [
+            replica
+            for replica in self
+            if replica.circuit.alive
+            and not replica.circuit.healthy
+            and (not healthy or (replica.served and served.isdisjoint(replica.served)))
+        ]
         serving = [replica for replica in able if replica.homes_until is None]
         return able if draining or not serving else serving
 

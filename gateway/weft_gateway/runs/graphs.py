@@ -15,6 +15,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from weft_gateway.marks import close
 from weft_gateway.runs import redirect
 from weft_gateway.runs.rows import Input
 from weft_gateway.workflows.check import WorkflowError
@@ -60,13 +61,18 @@ def load(place: str) -> Any:
         from langgraph.graph.state import CompiledStateGraph, StateGraph
     except ModuleNotFoundError:
         raise ValueError(f"{place}: needs LangGraph: pip install 'weft[langgraph]'") from None
+    loaded = None
     try:
-        found = getattr(importlib.import_module(module), name)
+        loaded = importlib.import_module(module)
+        found = getattr(loaded, name)
         graph = found.compile() if isinstance(found, StateGraph) else found
     except Exception as error:
-        raise ValueError(f"{place}: {type(error).__name__}: {error}") from None
+        hint = close(name, vars(loaded)) if loaded and not hasattr(loaded, name) else ""
+        raise ValueError(f"{place}: {type(error).__name__}: {error}{hint}") from None
     if not isinstance(graph, CompiledStateGraph):
-        raise ValueError(f"{place}: must be a StateGraph, is {type(found).__name__}")
+        kind = f"{type(found).__module__.partition('.')[0]}.{type(found).__name__}"
+        hint = "; call its method run in Python" if kind == "weft.Graph" else ""
+        raise ValueError(f"{place}: must be a StateGraph of LangGraph, is {kind}{hint}")
     parts: list[tuple[str, Any]] = [("", graph), *graph.get_subgraphs(recurse=True)]
     for path, one in parts:
         nodes = [*one.interrupt_before_nodes, *one.interrupt_after_nodes]

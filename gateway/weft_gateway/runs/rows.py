@@ -191,8 +191,9 @@ def check_output(path: Path, input_: Path) -> None:
         raise RowsError(f"{path}: is the input; choose another output")
     if not path.parent.is_dir():
         raise RowsError(f"{path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise RowsError(f"{path}: is a folder")
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise RowsError(f"{path}: is {what}; choose another output")
     # A `Job` has the targets of other links.
     if path.is_symlink():
         raise RowsError(f"{path}: is a link that leads to itself")

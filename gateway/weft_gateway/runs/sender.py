@@ -207,13 +207,17 @@ class Sender:
         self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
     ) -> bool:
         """Send one request to a replica, of the tenant that has the fewest calls in flight by its
-        weight. Returns whether there was one.
+        weight, and of its source that has the fewest: a small batch does not wait for the end of a
+        large one. Returns whether there was one.
         """
         if self._bytes >= _MOST_BYTES:
             return False
         ranked = sorted(
             self.sources.values(),
-            key=lambda one: self._of[one.tenant] / self.tenants.weight(one.tenant),
+            key=lambda one: (
+                self._of[one.tenant] / self.tenants.weight(one.tenant),
+                len(one.in_flight),
+            ),
         )
         for source in ranked:
             rules = self.tenants.of(source.tenant)

@@ -84,6 +84,16 @@ def test_calls_go_to_healthy_replicas_or_else_to_live_ones(
     ]
 
 
+def test_the_only_replica_of_a_model_gets_calls_although_they_fail(registry: Registry) -> None:
+    registry["r0"].learn([{"id": "a"}])
+    registry["r1"].learn([{"id": "b"}])
+    for _ in range(3):
+        registry.failed("r0", ReplicaFault("The replica answered 500."))
+    assert [replica.name for replica in registry.able()] == ["r1", "r0"]
+    registry["r1"].learn([{"id": "a"}, {"id": "b"}])
+    assert [replica.name for replica in registry.able()] == ["r1"]
+
+
 def test_request_head_has_path_host_and_key(registry: Registry) -> None:
     head = registry["r1"].request_head("POST", b"/v1/x?b=1", [(b"a", b"b")], 12)
     assert head == (

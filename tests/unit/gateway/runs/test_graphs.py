@@ -19,6 +19,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 from pydantic import BaseModel
 from typing_extensions import TypedDict
+from weft import workflow as w
 from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import JobError
 from weft_gateway.runs.job import check_tools, makes_calls
@@ -100,7 +101,11 @@ def test_interrupts_are_refused(place: Callable[[Any], str]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [(print, "must be a StateGraph, is builtin"), (StateGraph(State), "ValueError")],
+    [
+        (print, "must be a StateGraph of LangGraph, is builtin"),
+        (w.build(said=w.llm("hello")), r"is weft\.Graph; call its method run in Python"),
+        (StateGraph(State), "ValueError"),
+    ],
 )
 def test_other_objects_are_errors(
     place: Callable[[Any], str], value: Any, reason: str, tmp_path: Path
@@ -115,8 +120,10 @@ def test_other_objects_are_errors(
         asyncio.run(check())
     with pytest.raises(WorkflowError, match=reason):
         graphs.workflow_of("my_graphs:graph", tmp_path / "rows.jsonl")
-    with pytest.raises(ValueError, match="has no attribute 'other'"):
+    with pytest.raises(ValueError, match=r"has no attribute 'other'$"):
         graphs.load("my_graphs:other")
+    with pytest.raises(ValueError, match=r"has no attribute 'grph'; did you mean graph\?"):
+        graphs.load("my_graphs:grph")
 
 
 def test_columns_are_inputs_if_the_graph_has_them(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -127,6 +128,17 @@ def test_values_that_are_nested_too_deeply_are_named(tmp_path: Path) -> None:
         Input(jsonl(tmp_path, deep), {"q": "any"}).scan()
     brackets = {"q": "[" * 5000, "n": [[1]] * 200}
     assert Input(jsonl(tmp_path, brackets), {"q": "any"}).scan().number == 1
+
+
+def test_an_output_that_exists_is_a_regular_file(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, GOOD)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "folder.jsonl").mkdir()
+    for name, what in (("pipe", "no regular file"), ("folder", "a folder")):
+        with pytest.raises(RowsError, match=f"{name}.jsonl: is {what}; choose another output"):
+            check_output(tmp_path / f"{name}.jsonl", path)
+    (tmp_path / "earlier.jsonl").touch()
+    check_output(tmp_path / "earlier.jsonl", path)
 
 
 def test_the_output_is_not_the_input(tmp_path: Path) -> None:

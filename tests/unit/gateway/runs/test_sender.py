@@ -80,6 +80,24 @@ async def test_the_next_call_needs_no_other_event() -> None:
     await sender.aclose()
 
 
+async def test_a_small_batch_does_not_wait_for_the_end_of_a_large_one() -> None:
+    sender, large = _sender(since_s=inf, took_s=0.0)
+    sender.dispatch()
+    await asyncio.sleep(0)
+    assert large.begun == SLOTS * 5 // 4
+    small = sender.sources["small"] = cast("Any", _Source())
+    small.tenant = large.tenant
+    large.over.set()
+    large.over = asyncio.Event()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    # The large one had begun all calls; both have as many now.
+    assert (len(small.in_flight), len(large.in_flight)) == (SLOTS * 5 // 8, SLOTS * 5 // 8)
+    small.over.set()
+    large.over.set()
+    await sender.aclose()
+
+
 @pytest.mark.parametrize(("since_s", "took_s"), [(inf, 1.2), (1.0, 0.0)])
 async def test_calls_alone_and_first_calls_begin_at_once(since_s: float, took_s: float) -> None:
     sender, source = _sender(since_s, took_s)
