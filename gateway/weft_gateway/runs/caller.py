@@ -123,7 +123,8 @@ class HttpCaller:
         # The window of calls in flight limits the connections. A pool looks at all its connections
         # for each request, so several small pools take less time than a large one.
         timeout = httpx.Timeout(timeout_s, connect=_CONNECT_S, pool=None)
-        self._clients = [new_client(timeout, headers) for _ in range(_POOLS)]
+        tls = not self._base.lower().startswith("http:")
+        self._clients = [new_client(timeout, headers, tls=tls) for _ in range(_POOLS)]
         self._client = self._clients[0]
         self._next = cycle(self._clients)
 

@@ -14,11 +14,17 @@ _NO_LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections
 
 
 def new_client(
-    timeout: httpx.Timeout | None, headers: Sequence[tuple[bytes, bytes]] = ()
+    timeout: httpx.Timeout | None,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    *,
+    tls: bool = True,
 ) -> httpx.AsyncClient:
-    """Return a client that ignores the proxies of the environment."""
+    """Return a client that ignores the proxies of the environment. tls: whether it needs the
+    certificates, for https URLs.
+    """
+    verify = _tls() if tls else False
     return httpx.AsyncClient(
-        verify=_tls(), timeout=timeout, headers=headers, limits=_NO_LIMITS, trust_env=False
+        verify=verify, timeout=timeout, headers=headers, limits=_NO_LIMITS, trust_env=False
     )
 
 

@@ -87,7 +87,7 @@ class Tools:
         self._timeout_s = timeout_s
         self._requests = asyncio.Semaphore(_REQUESTS)
         # httpx limits each read only, so a slow answer could take any time.
-        self._client = new_client(None)
+        self._client = new_client(None, tls=bool(self._hosts))
 
     def load(self, function: str) -> None:
         """Load a function `module:name` before the run. Raises ValueError if it does not exist."""

@@ -10,8 +10,17 @@ import sys
 import time
 from collections.abc import Sequence
 
+import h11  # noqa: F401  imported by httpx with its first client, as the two below
+import httpcore  # noqa: F401
+from anyio._backends import _asyncio  # noqa: F401
 from weft_gateway import cli_runs
-from weft_gateway.runs import graphs, job, journal, local  # noqa: F401  imported by the command
+from weft_gateway.runs import (  # noqa: F401  imported by the command
+    explaining,
+    graphs,
+    job,
+    journal,
+    local,
+)
 
 
 def main(arguments: Sequence[str]) -> int:
