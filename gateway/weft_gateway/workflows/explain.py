@@ -14,7 +14,7 @@ from typing import Any, Final
 from weft_gateway.workflows.calls import PlannedCall, Profile, planned_calls
 from weft_gateway.workflows.costs import Replica, call_seconds
 from weft_gateway.workflows.graph import LangGraph, Loop, Operator, Workflow
-from weft_gateway.workflows.jinja import shown
+from weft_gateway.workflows.meter import shown
 from weft_gateway.workflows.prompts import (
     BLOCK_TOKENS,
     CHARACTERS,
@@ -130,7 +130,7 @@ def _profile(workflow: Workflow, sample: Sequence[Mapping[str, Any]]) -> Profile
     """Measure lengths and distinct values of the columns, and items per row."""
     columns, distinct, items = {}, {}, {}
     for name in workflow.inputs:
-        texts = [str(shown(row.get(name))) for row in sample]
+        texts = [shown(row.get(name)) for row in sample]
         if texts:
             columns[name] = sum(map(len, texts)) / len(texts) / CHARACTERS
             different = len(set(texts))

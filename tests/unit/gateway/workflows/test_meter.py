@@ -7,12 +7,25 @@ from typing import Any
 import pytest
 from weft_gateway.workflows.templates import Template, TemplateError
 
-MANY: dict[str, Any] = {"xs": list(range(10_000)), "text": "a" * 10_000, "nested": [[], []]}
+MANY: dict[str, Any] = {
+    "xs": list(range(10_000)), "more": list(range(10_000)), "text": "a" * 10_000,
+    "nested": [[], []],
+}  # fmt: skip
+LIST = f"[{', '.join(['{}'] * 16)}]"
 
 
 def loops(depth: int, body: str) -> str:
     begin = "".join(f"{{% for x{n} in xs %}}" for n in range(depth))
     return f"{begin}{body}{'{% endfor %}' * depth}"
+
+
+def nested(value: str, body: str) -> str:
+    """Seven loops, each of which makes a value of that of the loop around it."""
+    begin, inner = "", "('a' * 1000)"
+    for number in range(7):
+        begin += f"{{% for v{number} in [{value.replace('{}', inner)}] %}}"
+        inner = f"v{number}"
+    return f"{begin}{body}{'{% endfor %}' * 7}"
 
 
 @pytest.mark.parametrize(
@@ -36,10 +49,40 @@ def loops(depth: int, body: str) -> str:
         "{{ text.join(['a'] * 10000) }}",
         "{{ text.join(text) }}",
         "{{ 1.5 | round(10**9, 'ceil') }}",
-        "{{ text | wordwrap(1, wrapstring=text) }}",
         "{{ xs | slice(10**9) | list | length }}",
         "{{ ([[1]] * 10) | sum(start=[]) | length }}",
         loops(1, "{{ (xs + xs) | length }}"),
+        nested(" + ".join(["{}"] * 16), "{{ v6 | length }}"),
+        nested("~".join(["{}"] * 16), "{{ v6 | length }}"),
+        nested(LIST, "{{ v6 }}"),
+        nested(LIST, "{{ v6 | tojson | length }}"),
+        nested(LIST, "{{ v6 | string | length }}"),
+        nested(LIST, "{{ v6 | upper | length }}"),
+        nested(LIST, "{{ (v6 ~ '') | length }}"),
+        nested(LIST, "{{ [v6] | join | length }}"),
+        nested(LIST, "{{ v6 is lower }}"),
+        nested(LIST, "{{ [v6, v6] | sort | length }}"),
+        nested(LIST, "{{ v6 == [v5] * 16 }}"),
+        loops(1, "{% if [0] * 100000 %}{% endif %}"),
+        loops(1, "{% if 'a' * 100000 %}{% endif %}"),
+        loops(1, "{% if xs == more %}{% endif %}"),
+        loops(1, "{% if xs is eq(more) %}{% endif %}"),
+        loops(1, "{% if text in text %}{% endif %}"),
+        loops(1, "{% if -1 in xs %}{% endif %}"),
+        loops(1, "{% if -1 is in(xs) %}{% endif %}"),
+        loops(1, "{% if xs[1:] %}{% endif %}"),
+        "{{ ([xs] * 1000) | select('eq', more) | list | length }}",
+        "{{ text.rfind('b' ~ text) }}",
+        "{{ text.strip(text ~ 'b') }}",
+        "{{ text | trim(text ~ 'b') }}",
+        "{{ ('a-' * 500000 ~ 'a-' * 500000 ~ '-a') | title | length }}",
+        "{{ ('a ' * 500000 ~ 'a ' * 500000 ~ 'a ') | wordcount }}",
+        "{{ ('a ' * 500000 ~ 'a ' * 500000).split() | length }}",
+        "{{ ('f' * 2000) | int(0, 16) }}",
+        "{{ 0xNUMBER // 3 }}".replace("NUMBER", "f" * 2000),
+        "{{ 0xNUMBER % 3 }}".replace("NUMBER", "f" * 2000),
+        "{{ '%1000000000d' is odd }}",
+        "{{ '%1000000000d' is divisibleby(2) }}",
         "{{ text.center(10**9) }}",
         "{{ '%*d' % (10**9, 1) }}",
     ],
@@ -70,3 +113,8 @@ def test_ordinary_templates_are_within_the_limits() -> None:
     assert Template.parse("{{ a.replace('x', 'yy', 1) | truncate(5) }}").text({"a": "xx"}) == "yyx"
     assert Template.parse("{{ ' '.join(xs) | trim | title }}").text({"xs": ["a", "b"]}) == "A B"
     assert Template.parse("{{ 2.345 | round(2) }} {{ 2 ** 10 }}").text({}) == "2.35 1024"
+    source = "{{ 1 < x <= 3 }} {{ 1 < x < 2 }} {{ x in xs }} {{ 'x' not in d }} {{ xs[1:] }}"
+    text = Template.parse(source).text({"x": 2, "xs": [1, 2], "d": {"a": 1}})
+    assert text == "true false true true [2]"
+    source = "{{ xs | select('in', [2, 3]) | list }} {{ 4 is even }} {{ 4 is divisibleby(3) }}"
+    assert Template.parse(source).text({"xs": [1, 2, 3]}) == "[2, 3] true false"

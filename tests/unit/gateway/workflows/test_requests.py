@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from weft_gateway.workflows.graph import Format, Http, Llm, Message, Python, Simple, Sql
+from weft_gateway.workflows.graph import (
+    Format,
+    Http,
+    Llm,
+    Message,
+    Python,
+    Simple,
+    Sql,
+    digest,
+)
 from weft_gateway.workflows.requests import (
     HttpRequest,
     LlmRequest,
@@ -13,7 +22,7 @@ from weft_gateway.workflows.requests import (
     Text,
     rendered,
 )
-from weft_gateway.workflows.templates import Template
+from weft_gateway.workflows.templates import Template, TemplateError
 
 Q, N = Template.parse("{{ q }}!"), Template.parse("{{ n }}")
 SCOPE = {"q": "Q", "n": [1]}
@@ -35,3 +44,15 @@ SCOPE = {"q": "Q", "n": [1]}
 )
 def test_rendering(body: Simple, request_: Request) -> None:
     assert rendered(body, SCOPE, "m") == request_
+
+
+def test_arguments_are_json() -> None:
+    letters = Template.parse("{{ n | map('string') }}")
+    for body in (
+        Python("m:f", (letters,)),
+        Sql("db", Q, {"n": letters}),
+        Http("POST", Q, {}, {"a": (letters,)}),
+    ):
+        assert digest(rendered(body, SCOPE, "m")) == digest(rendered(body, SCOPE, "m"))
+        with pytest.raises(TemplateError, match="the number nan is not JSON"):
+            rendered(body, {"q": "Q", "n": [float("nan")]}, "m")
