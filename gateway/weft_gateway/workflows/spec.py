@@ -26,6 +26,7 @@ from weft_gateway.workflows.check import Problem, WorkflowError, problems
 from weft_gateway.workflows.compile import Compiler
 from weft_gateway.workflows.graph import Workflow
 from weft_gateway.workflows.spec_models import (
+    NAME_PATTERN,
     CaseSpec,
     HttpSpec,
     LlmSpec,
@@ -41,6 +42,9 @@ _MODELS: Final[dict[str, type[BaseModel]]] = {
     "llm": LlmSpec, "messages": MessageSpec, "sql": SqlSpec, "http": HttpSpec, "loop": LoopSpec,
     "python": PythonSpec, "branch": CaseSpec, "ops": OperatorSpec, "body": OperatorSpec,
 }  # fmt: skip
+
+
+_NAME: Final = "a name has 1 to 64 ASCII letters, digits and underscores, and begins with no digit"
 
 
 class _Loader(yaml.SafeLoader):
@@ -111,9 +115,9 @@ def _operators(specs: Mapping[str, OperatorSpec], path: KeyPath) -> Iterator[Key
 
 def _described(error: Any) -> tuple[KeyPath, str]:
     path: KeyPath = tuple(part for part in error["loc"] if part != "[key]")
-    what = error["msg"].removeprefix("Value error, ")
+    what = _reason(error)
     if error["loc"] and error["loc"][-1] == "[key]":
-        what = "a name has 1 to 64 letters, digits and underscores, and begins with no digit"
+        what = _NAME
     elif error["type"] == "model_type":
         what = "must be a mapping" if path else "the file must be a mapping with weft, ops, outputs"
     elif error["type"] == "extra_forbidden":
@@ -125,6 +129,22 @@ def _described(error: Any) -> tuple[KeyPath, str]:
         names = [one.alias or name for name, one in fields.items()]
         what = f"unknown key{nearest(str(path[-1]), names)}"
     return path, what
+
+
+def _reason(error: Any) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in ("enum", "literal_error"):
+        expected = context["expected"]
+        known = expected.replace("'", "").replace(" or ", ", ").split(", ")
+        return f"must be {expected}{marks.close(str(error['input']), known)}"
+    if kind == "string_pattern_mismatch":
+        pattern = context["pattern"]
+        return _NAME if pattern == NAME_PATTERN else f"must match the pattern {pattern}"
+    if kind == "missing":
+        return "is missing; add it"
+    if kind == "too_short":
+        return f"needs at least {context['min_length']} entry"
+    return marks.reason(error).replace("Input should be", "must be")
 
 
 def _path(problem: Problem) -> KeyPath:

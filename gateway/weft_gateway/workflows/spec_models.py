@@ -24,9 +24,10 @@ _WRITES: Final = re.compile(
 # Fields of a request that Weft sets.
 _OWN: Final = ("messages", "model", "n", "stream", "stream_options")
 
+NAME_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 Name = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", description="letters, digits and underscores"),
+    Field(pattern=NAME_PATTERN, description="ASCII letters, digits and underscores"),
 ]
 _Template = Annotated[str, Field(description="a Jinja2 template")]
 

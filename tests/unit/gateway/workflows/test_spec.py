@@ -108,6 +108,16 @@ def test_anchors_repeat_prompts() -> None:
             if isinstance(one.body, Llm)] == ["Long.", "Long."]  # fmt: skip
 
 
+def test_braces_without_names_are_constants_of_a_request() -> None:
+    (one,) = ops(
+        """a: {llm: {user: x, stop: ["{{", "}}", "{{ 1"],
+                     parameters: {chat_template: "{{ messages }}"}}}"""
+    ).operators
+    assert isinstance(one.body, Llm)
+    assert one.body.parameters["stop"] == ["{{", "}}", "{{ 1"]
+    assert one.body.parameters["chat_template"] == "{{ messages }}"
+
+
 ERRORS = [
     ('a: {llm: {user: "{{ qq }}"}}', "4:23", "input is named 'qq'; did you mean q"),
     ('a: {llm: {user: "q {{ item }}"}}', "4:25", "only in operators with for_each"),
@@ -121,7 +131,7 @@ ERRORS = [
     ('a: {format: "{% set x = 1 %}"}', "4:15", "'set' is not allowed"),
     ("a: {format: '{{ b }}'}\nb: {format: '{{ a }}'}", "4:3", "cycle: "),
     ("a: {loop: {max: 2, until: '{{ x }}'}, body: {x: {format: '{{ x }}'}}}", "4:64", "previous"),
-    ("a: {loop: {until: '{{ x }}'}, body: {x: {format: 'x'}}}", "4:7", "ops.a.loop.max: "),
+    ("a: {loop: {until: '{{ x }}'}, body: {x: {format: 'x'}}}", "4:7", "max: is missing; add it"),
     ("a: {loop: {max: 0, until: '{{ x }}'}, body: {x: {format: 'x'}}}", "4:14", "greater than"),
     ("a: {loop: {max: 1, until: 'yes'}, body: {x: {format: 'x'}}}", "4:3", "one expression"),
     ("a: {loop: {max: 1, until: '{{ y }}'}, body: {x: {format: 'x'}}}", "4:33", "'y'"),
@@ -144,6 +154,9 @@ ERRORS = [
     ("a: {llm: {user: x, parameters: {seed: 2}}}", "4:7", "beside 'parameters'"),
     ("a: {llm: {user: x, seed: 99999999999999999999}}", "4:7", "'seed' is not JSON"),
     ("a: {llm: {user: x, parameters: {logit_bias: {1: 2}}}}", "4:7", "'logit_bias' is not JSON"),
+    ('a: {llm: {user: x, stop: ["{{ q }}"]}}', "4:33", "'stop' is the same in all rows"),
+    ("a: {llm: {user: x, parameters: {o: {t: '{% if q %}x{% endif %}'}}}}", "4:49", "'o' is the"),
+    ('a: {branch: [{llm: {user: x, model: "m{{ n }}"}}]}', "4:44", "'model' is the same"),
     ("a: {llm: {user: x, temperature: 3}}", "4:22", "less than or equal to 2"),
     ("a: {llm: {user: x, reply_to: c}}", "4:32", "no operator is named 'c'"),
     ("a: {llm: {user: x, reply_to: b}}\nb: {format: y}", "4:32", "not an llm operator"),
@@ -157,6 +170,11 @@ ERRORS = [
     ("a: {branch: [{format: x}, {format: y}]}", "4:3", "must be the last"),
     ("1a: {format: x}\na: {format: y}", "4:3", "begins with no digit"),
     ("a: [1]", "4:3", "ops.a: must be a mapping"),
+    ("größe: {format: x}\na: {format: y}", "4:3", "1 to 64 ASCII letters"),
+    ("a: {for_each: größe, format: x}", "4:7", "1 to 64 ASCII letters"),
+    ("a: {sql: {query: x, parameters: [1]}}", "4:23", "sql.parameters: must be a mapping"),
+    ("a: {branch: []}", "4:7", "branch: needs at least 1 entry"),
+    ("a: {format: x, on_error: valu}", "4:18", "'fail' or 'value'; did you mean value?"),
 ]  # fmt: skip
 
 
@@ -199,9 +217,11 @@ def test_errors_of_outputs(outputs: str, reason: str) -> None:
         ("", "must be a mapping"),
         ("a: [", "w.yaml:1:5: not valid YAML"),
         ("weft: 2\nops: {a: {format: x}}\noutputs: {o: a}", "w.yaml:1:1: weft: "),
-        ("ops: {a: {format: x}}\noutputs: {o: a}", "weft: Field required"),
+        ("ops: {a: {format: x}}\noutputs: {o: a}", "weft: is missing"),
         ("weft: 1\nop: 3\nops: {a: {format: x}}\noutputs: {o: a}", "w.yaml:2:1: op: unknown key"),
-        ("weft: 1\ninputs: {q: strng}\nops: {a: {format: x}}\noutputs: {o: a}", "w.yaml:2:10: "),
+        ("weft: 1\ninputs: {q: strng}\nops: {a: {format: x}}\noutputs: {o: a}",
+         "w.yaml:2:10: inputs.q: must be 'str', 'int', 'float', 'bool', 'list', 'dict' or 'any'; "
+         "did you mean str?"),
         ("a: &a [*a]", "an alias contains itself"),
         ("[" * 5000, "nested too deeply"),
         ("\0", "not valid YAML"),
