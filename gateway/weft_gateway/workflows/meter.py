@@ -259,6 +259,7 @@ def metered(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             meter.method(value, name, (*arguments, *named.values()))
         if name in _COMPARING:
             value = meter.listed(value)
+            meter.step(len(value))
             meter.take_all(value)
         else:
             meter.take(value)
@@ -296,7 +297,7 @@ def join(context: Any, items: Any, d: Any = "", attribute: Any = None) -> str:
         named = {"attribute": attribute}
         items = context.environment.call_filter("map", items, (), named, context)
     items = meter.listed(items)
-    meter.take(items)
+    meter.step(len(items))
     return meter.joined(items, meter.shown(d))
 
 

@@ -176,7 +176,7 @@ def _each(context: Any, items: Any, constant: int) -> Any:
     """Count the rounds of a loop. constant: characters of its text without placeholders."""
     meter = meter_of(context)
     items = meter.listed(items)
-    meter.take(items)
+    meter.step(len(items))
     meter.text(len(items) * constant)
     return items
 
