@@ -20,10 +20,12 @@ from weft_gateway.runs.batches import disk_error
 
 # Bytes that are written at once, by another thread.
 _WRITTEN: Final = 1 << 20
-# Other fields of the form: their number, and bytes of each.
-_MOST_FIELDS: Final = 16
+# Parts of the form, headers of a part, and bytes of a field and of a header. A header takes time
+# that grows with the square of its length.
+_MOST_PARTS: Final = 16
+_MOST_HEADERS: Final = 16
 _MOST_VALUE: Final = 1024
-_MOST_HEADER: Final = 4096
+_MOST_HEADER: Final = 2048
 MAX_NAME: Final = 255
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ class _Form:
         self.unwritten = bytearray()
         self.ended = False
         self._most = most
+        self._parts = 0
         self._headers: dict[bytes, bytes] = {}
+        self._header_count = 0
         self._header = b""
         self._text = b""
         self._field = ""
@@ -57,7 +61,9 @@ class _Form:
         return cast("MultipartCallbacks", found)
 
     def _on_part_begin(self) -> None:
-        self._headers, self._value = {}, b""
+        self._headers, self._header_count, self._value = {}, 0, b""
+        self._parts += 1
+        self._check(self._parts <= _MOST_PARTS)
 
     def _on_header_field(self, data: bytes, start: int, end: int) -> None:
         self._header += data[start:end]
@@ -69,7 +75,8 @@ class _Form:
 
     def _on_header_end(self) -> None:
         self._headers[self._header.lower()] = self._text
-        self._check(len(self._headers) <= _MOST_FIELDS)
+        self._header_count += 1
+        self._check(self._header_count <= _MOST_HEADERS)
         self._header = self._text = b""
 
     def _on_headers_finished(self) -> None:
@@ -97,7 +104,6 @@ class _Form:
     def _on_part_end(self) -> None:
         if not self._in_file:
             self.values[self._field] = self._value.decode("utf-8", "replace")
-            self._check(len(self.values) <= _MOST_FIELDS)
 
     def _on_end(self) -> None:
         self.ended = True

@@ -96,6 +96,8 @@ class Engines:
         """The answer is complete. A replica is not at fault for an unimplemented endpoint (501)."""
         if call.status < 500 or call.status == 501:
             self.registry.succeeded(call.replica, call.caller.tenant)
+            if call.status == 404:
+                self.registry.doubt(call.replica)
         else:
             fault = ReplicaFault(f"The replica answered {call.status}.")
             self.registry.failed(call.replica, fault, call.caller.tenant)

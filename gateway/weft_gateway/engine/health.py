@@ -96,7 +96,9 @@ class HealthLoop:
             replica.upstream.seems_gone(asyncio.get_running_loop().time())
         else:
             replica.upstream.is_there()
-        if good and (learn or not before.healthy or replica.name in self._unsure):
+        unsure = replica.doubted or replica.name in self._unsure
+        if good and (learn or not before.healthy or unsure):
+            replica.doubted = False
             await self._learn(replica)
         elif good and replica.kind is ReplicaKind.WEFT and (self.costs or replica.costs is None):
             with contextlib.suppress(httpx.HTTPError, ValueError):

@@ -35,7 +35,7 @@ class Replica:
     plugin, which admits programs by itself; otherwise 0. slots: calls that it runs at once, 0 if it
     does not report them. costs: of its steps, None if it does not report them. homes_until: None if
     it serves; if it drains, the time until which programs keep it as their home, on the monotonic
-    clock. removed_at: on the same clock.
+    clock. removed_at: on the same clock. doubted: its models are learned again with the next check.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Replica:
     costs: EngineCosts | None = None
     homes_until: float | None = None
     removed_at: float = 0.0
+    doubted: bool = False
     _view: ReplicaView | None = None
 
     def learn(self, cards: Sequence[Mapping[str, object]]) -> None:
@@ -264,6 +265,13 @@ class Registry:
             log.warning("replica %s is out: %s (%s)", name, error, error.code)
             self.prefixes.forget(name)
         self.suspicion.set()
+
+    def doubt(self, name: str) -> None:
+        """A replica answered that it does not have what a call names: its models may be others."""
+        replica = self._replicas.get(name)
+        if replica is not None:
+            replica.doubted = True
+            self.suspicion.set()
 
     def succeeded(self, name: str, tenant: str = "") -> None:
         """Record that a replica answered a call of `tenant`."""

@@ -142,12 +142,11 @@ class Active:
         """Write the result of a request and its copies, or note that it must be sent again. Returns
         the number of results. Raises OSError; a repetition then writes the rest.
         """
-        answer = found.answer
+        answer = checked(found.answer)
         self._service.add(found)
         repeats = self._part_of[request].repeats
-        if repeats.repeat(request, found, now_s, _ATTEMPTS):
+        if repeats.repeat(request, found._replace(answer=answer), now_s, _ATTEMPTS):
             return 0
-        answer = checked(answer)
         batch = self.batch
         targets = (request, *self.index.copies.get(request, ()))
         for target in targets:

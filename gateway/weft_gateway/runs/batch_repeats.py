@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from weft_gateway.runs.batch_calls import Answered
+from weft_gateway.runs.retry import model_is_away
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0
@@ -55,12 +56,12 @@ class Repeats:
         """Plan the repetition of a failed request. False if it has ended. most: attempts of a
         request that may itself cause the failure; other failures do not count.
         """
-        if found.answer.status not in _TRY_AGAIN:
+        answer, error = found.answer, found.error
+        away = model_is_away(answer.status, answer.body)
+        if answer.status not in _TRY_AGAIN and not away:
             return False
-        error = found.error
-        if error is not None and error.code in _NOT_ITS_FAULT:
-            headers = dict(error.headers)
-            after = headers.get(b"retry-after", b"")
+        if away or (error is not None and error.code in _NOT_ITS_FAULT):
+            after = b"" if error is None else dict(error.headers).get(b"retry-after", b"")
             pause_s = float(after) if after.isdigit() else _FIRST_PAUSE_S
             self.paused_s = max(self.paused_s, now_s + min(pause_s, _LONGEST_PAUSE_S))
             self.add(request, self.paused_s)

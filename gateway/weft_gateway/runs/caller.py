@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from itertools import cycle
 from random import Random
-from time import time
+from time import monotonic, time
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ from weft_gateway.marks import nearest
 from weft_gateway.policies.costs import EngineCosts
 from weft_gateway.runs.clients import new_client
 from weft_gateway.runs.errors import CallFailed, JobError
-from weft_gateway.runs.retry import may_pass, pause
+from weft_gateway.runs.retry import may_pass, model_is_away, pause
 from weft_gateway.workflows.commands import Failure, Usage, Work
 from weft_gateway.workflows.requests import ChatRequest, LlmRequest
 
@@ -34,6 +34,7 @@ _CONNECT_S: Final = 10.0
 # A server that is away, or a URL that has none.
 _NO_ANSWER: Final = (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ExceptionGroup)
 _MOST_PORT: Final = 65_535
+_BAD_ANSWER: Final = "bad_answer"
 _MESSAGE: Final = 500
 _POOLS: Final = 8
 _REFUSED_FOR_S: Final = 1800.0
@@ -115,7 +116,10 @@ class HttpCaller:
         self._servers = {program: Server(program)}
         self._random = Random()
         self._away = False
+        # Whether the server lists the models of the run.
+        self._has_models = False
         headers = [(b"content-type", b"application/json")]
+        self._wrong_key = any(one <= " " or one == "\x7f" for one in api_key)
         if api_key:
             # Other text than ASCII is no key: the server refuses it.
             key = api_key.encode(errors="surrogateescape")
@@ -133,6 +137,7 @@ class HttpCaller:
         Raises JobError.
         """
         names = await self._models()
+        self._has_models = True
         if len(names) != 1:
             known = ", ".join(names) or "none"
             raise JobError(f"{place}: no model is named, and {self._base} serves: {known}")
@@ -143,6 +148,7 @@ class HttpCaller:
         call to it would fail. wanted: the place of an operator by model.
         """
         names = await self._models()
+        self._has_models = bool(names)
         unknown = [name for name in wanted if name not in names]
         if names and unknown:
             raise JobError(
@@ -173,6 +179,8 @@ class HttpCaller:
         return f"{self._program}-{number + 1}" if number else self._program
 
     async def _get(self, path: str) -> dict[str, Any]:
+        if self._wrong_key:
+            raise JobError("OPENAI_API_KEY contains a space or a line break, which no key has")
         try:
             url = httpx.URL(f"{self._base}{path}")
             if (url.port or 0) > _MOST_PORT:
@@ -197,7 +205,7 @@ class HttpCaller:
         hour. Raises CallFailed.
         """
         assert isinstance(work.request, LlmRequest)
-        raw, made, tries, begun_s = encoded(work.request), 0, 0, time()
+        raw, made, tries, begun_s = encoded(work.request), 0, 0, monotonic()
         while True:
             made, tries = made + 1, tries + 1
             try:
@@ -208,7 +216,7 @@ class HttpCaller:
                 if error.unread:
                     refused()
                     self._log_outage(error)
-                    made -= time() - begun_s < _REFUSED_FOR_S
+                    made -= monotonic() - begun_s < _REFUSED_FOR_S
                 if not error.passes or made >= work.attempts:
                     failure = Failure(error.code, str(error), made)
                     raise CallFailed(failure) from None
@@ -229,15 +237,20 @@ class HttpCaller:
             headers["x-weft-replica"] = server.replica
         try:
             async with next(self._next).stream("POST", url, content=raw, headers=headers) as answer:
-                body = await _body(answer)
-                if answer.status_code == 200:
+                body, status = await _body(answer), answer.status_code
+                if status == 200:
                     return read_answer(body, whole=isinstance(work.request, ChatRequest))
+                why = _message(body) or answer.reason_phrase
+                if status == 401:
+                    # No call can succeed. The journal keeps the finished work.
+                    raise JobError(f"{self._base} refuses the key in OPENAI_API_KEY: {why}")
+                away = self._has_models and model_is_away(status, body)
                 raise _Refused(
-                    f"http_{answer.status_code}",
-                    _message(body) or answer.reason_phrase,
-                    may_pass(answer.status_code),
+                    f"http_{status}",
+                    why,
+                    may_pass(status) or away,
                     answer.headers.get("retry-after"),
-                    unread=answer.status_code in (429, 503),
+                    unread=away or status in (429, 503),
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise _Refused("connection", _reason(error), passes=True, unread=True) from None
@@ -245,6 +258,10 @@ class HttpCaller:
             raise _Refused("timeout", _reason(error), passes=True) from None
         except httpx.HTTPError as error:
             raise _Refused("connection", _reason(error), passes=True) from None
+        except CallFailed as error:
+            if error.failure.code != _BAD_ANSWER:
+                raise
+            raise _Refused(_BAD_ANSWER, error.failure.message, passes=True) from None
 
     def _log_outage(self, error: _Refused) -> None:
         """Log the begin of an outage, once."""
@@ -318,7 +335,7 @@ def read_answer(body: bytes, *, whole: bool = False) -> Answer:
         return Answer(str(text), usage, parsed if whole else None)
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         what = "the answer is not a chat completion"
-        raise CallFailed(Failure("bad_answer", what)) from None
+        raise CallFailed(Failure(_BAD_ANSWER, what)) from None
 
 
 def _usage(found: dict[str, Any]) -> Usage:

@@ -17,6 +17,7 @@ from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.registry import Replica
 from weft_gateway.runs.batch_calls import Answered, MeanService, Request, Submit, report_tokens
 from weft_gateway.runs.batch_repeats import Repeats
+from weft_gateway.runs.batch_results import checked
 from weft_gateway.runs.flow_wire import Ask, CallEnded
 from weft_gateway.runs.sender import abort, end, serves
 
@@ -123,6 +124,7 @@ class RunCalls:
             found = await self.submit(request, client)
         except ClientGone:
             return 0
+        found = found._replace(answer=checked(found.answer))
         self._service.add(found)
         if number in self._asked and not self._repeats.repeat(
             number, found, monotonic(), asked.attempts

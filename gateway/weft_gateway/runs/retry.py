@@ -13,11 +13,20 @@ _FIRST_S: Final = 0.5
 _LONGEST_S: Final = 30.0
 # A server that asks for a longer pause is treated as one that asks for this one.
 _LONGEST_ASKED_S: Final = 120.0
+# The start of an error that has its message.
+_ERROR_BYTES: Final = 4096
 
 
 def may_pass(status: int) -> bool:
     """Whether an error status may pass."""
     return status >= 500 or status in _PASSES
+
+
+def model_is_away(status: int, body: bytes) -> bool:
+    """Whether an error says that a server does not serve the model. A job checks its models before
+    it begins, so another server or a later attempt may serve it. Servers give it no common code.
+    """
+    return status == 404 and b"model" in body[:_ERROR_BYTES].lower()
 
 
 def pause(attempt: int, retry_after: str | None, now_s: float, random: Random) -> float:
@@ -41,7 +50,7 @@ def _asked(retry_after: str | None, now_s: float) -> float | None:
     else:
         try:
             date = parsedate_to_datetime(text)
-        except ValueError:
+            seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
+        except (ValueError, OverflowError):
             return None
-        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
     return min(max(0.0, seconds), _LONGEST_ASKED_S)

@@ -147,7 +147,13 @@ async def test_wrong_forms_are_refused(engine: Any, weft: Any) -> None:
         for body in (b"", b"x", b"--b", part % (b"file", b"x"), b"--b\r\n" + b"x" * 9000):
             assert (await code(content=body, headers=form))[0] == 400
         many = b"".join(part % (b"f%d" % number, b"x") for number in range(50))
-        for body in (many, part % (b"purpose", b"x" * 2000), (part % (b"file", b"x")) * 2):
+        same, nameless = part % (b"purpose", b"batch"), b"--b\r\nx: y\r\n\r\n\r\n"
+        headers = b"--b\r\n" + b"x: y\r\n" * 50 + b"\r\n\r\n"
+        long = b"--b\r\ncontent-disposition: form-data" + b";" * 3000 + b"\r\n\r\n\r\n"
+        for body in (
+            many, same * 50, nameless * 50, headers, long, part % (b"purpose", b"x" * 2000),
+            (part % (b"file", b"x")) * 2,
+        ):  # fmt: skip
             assert (await code(content=body + b"--b--\r\n", headers=form))[0] == 400
         large = {"file": ("a", b"x" * 5000), "purpose": (None, "batch")}
         assert await code(files=large) == (413, "file_too_large")

@@ -311,3 +311,16 @@ async def test_concurrent_failing_calls_leave_no_call_open(engine: Any, weft: An
             *(gateway.call(headers={"x-weft-program": f"p{n % 5}"}) for n in range(40))
         )
         assert {answer.status_code for answer in answers} <= {502, 503}
+
+
+@pytest.mark.parametrize("status", [b"404", b"400"])
+async def test_an_engine_without_the_model_is_asked_for_its_models(
+    status: bytes, engine: Any, weft: Any
+) -> None:
+    async def refuse(wire: Any, request: Any) -> None:
+        await wire.send(b"HTTP/1.1 " + status + b" No\r\ncontent-length: 2\r\n\r\n{}")
+
+    async with engine(script=refuse) as stub, weft(stub) as gateway:
+        assert (await gateway.call()).status_code == int(status)
+        assert gateway.parts.registry["r0"].doubted is (status == b"404")
+        assert circuit_failures(gateway) == (0, "")

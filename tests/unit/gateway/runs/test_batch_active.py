@@ -18,6 +18,7 @@ from weft_gateway.runs.batch_calls import Answered
 from weft_gateway.runs.batch_input import Index
 from weft_gateway.runs.batch_requests import MAX_MODELS, write_lines
 from weft_gateway.runs.batch_results import Answer
+from weft_gateway.runs.batch_store import Api
 
 SERVED = {"one": {"a"}, "two": {"b", "c"}, "three": {"a", "b", "c"}}
 
@@ -37,13 +38,14 @@ def batch(counts: dict[str, int]) -> tuple[Active, dict[int, str]]:
     order = Random(3).sample(range(total), total)
     models = [model for model, count in counts.items() for _ in range(count)]
     index = Index(order=array("I", order), counts=counts)
-    parts: Any = SimpleNamespace(id="b"), SimpleNamespace(write=lambda *_, **__: None)
+    stored = SimpleNamespace(id="b", api=Api.OPENAI, completed=0, failed=0)
+    parts: Any = stored, SimpleNamespace(write=lambda *_, **__: None)
     active = Active(parts[0], index, 0, parts[1], bytearray(total))
     return active, dict(zip(order, models, strict=True))
 
 
 def failed(code: str, status: int = 503) -> Answered:
-    answer = Answer(status, "id", b"{}")
+    answer = Answer(status, b"{}", "id")
     return Answered(answer, ApiError(status, code, "failed"))
 
 
@@ -102,6 +104,37 @@ def test_a_model_without_replicas_does_not_pause_the_others() -> None:
     assert other is not None
     assert models[other] == "b"
     assert take(active, "one", 2.0) == request
+
+
+MISSING = b'{"error":{"message":"The model `a` does not exist.","code":404}}'
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        Answered(Answer(404, MISSING), None),
+        Answered(Answer(404, MISSING), ApiError(404, "model_not_found", "The model")),
+    ],
+)
+def test_requests_of_a_model_that_goes_away_wait(found: Answered) -> None:
+    active, _ = batch({"a": 1})
+    request = take(active, "one", 0.0)
+    assert request is not None
+    for now_s in range(0, 90, 3):
+        # More often than a request may fail.
+        assert active.answered(request, "x", found, float(now_s)) == 0
+        assert take(active, "one", now_s + 0.5) is None
+        assert take(active, "one", now_s + 1.5) == request
+
+
+@pytest.mark.parametrize("body", [b'{"id":"c","choices":[{', b"<html>"])
+def test_answers_that_are_no_json_are_repeated(body: bytes) -> None:
+    active, _ = batch({"a": 1})
+    request = take(active, "one", 0.0)
+    assert request is not None
+    broken = Answered(Answer(200, body), None)
+    assert [active.answered(request, "x", broken, 0.0) for _ in range(4)] == [0, 0, 0, 1]
+    assert active.batch.failed == 1
 
 
 def test_models_of_a_batch_are_limited(tmp_path: Path) -> None:

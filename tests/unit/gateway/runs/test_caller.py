@@ -111,6 +111,57 @@ async def test_an_error_of_the_request_is_not_repeated() -> None:
     assert failure == ("http_400", "no", 1)
 
 
+async def test_a_call_waits_for_a_model_that_is_away() -> None:
+    gone = (404, {"error": {"message": "The model `m` does not exist.", "code": 404}})
+    answers = [gone, gone, (200, ANSWER), gone]
+
+    def script(asked: Asked) -> tuple[int, Any]:
+        return answers.pop(0) if asked.method == "POST" else (200, {"data": [{"id": "m"}]})
+
+    with scripted(script) as server:
+        caller = HttpCaller(server.url, "run-1")
+        await caller.check_models({"m": "w.yaml:3"})
+        assert (await caller.call(work(0, attempts=1), lambda: None)).text == "hi"
+        await caller.aclose()
+        # A server that lists no models may not have it at all.
+        caller = HttpCaller(server.url, "run-1")
+        with pytest.raises(CallFailed, match="does not exist"):
+            await caller.call(work(0, attempts=1), lambda: None)
+        await caller.aclose()
+
+
+async def test_a_clock_that_is_set_does_not_end_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [1e9]
+    monkeypatch.setattr("weft_gateway.runs.caller.time", lambda: now_s[0])
+
+    def script(asked: Asked) -> tuple[int, Any]:
+        now_s[0] += 3600
+        return failed(asked)
+
+    failed = failing(429, 3)
+    answer, _ = await call(script, attempts=1)
+    assert answer.text == "hi"
+
+
+async def test_an_answer_that_is_none_is_repeated() -> None:
+    answers: list[tuple[int, Any]] = [(200, "<html>"), (200, {"choices": []})]
+    answer, _ = await call(lambda _: answers.pop(0) if answers else (200, ANSWER))
+    assert answer.text == "hi"
+
+
+async def test_a_key_that_is_refused_ends_the_run() -> None:
+    with pytest.raises(JobError, match=r"refuses the key in OPENAI_API_KEY: no"):
+        await call(failing(401, 1))
+
+
+@pytest.mark.parametrize("key", ["sk-a\n", "sk a", " ", "\x7f"])
+async def test_a_key_with_a_space_is_an_error_that_does_not_show_it(key: str) -> None:
+    caller = HttpCaller("http://127.0.0.1:9", "run-1", api_key=key)
+    with pytest.raises(JobError, match=r"^OPENAI_API_KEY contains a space or a line break"):
+        await caller.servers()
+    await caller.aclose()
+
+
 async def test_a_call_waits_for_a_server_that_is_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -125,6 +125,31 @@ def test_failures_that_may_pass_are_repeated() -> None:
     }
 
 
+def test_calls_wait_for_a_model_that_goes_away() -> None:
+    first, *_ = both = replicas()
+    missing = Answered(Answer(404, b'{"error":{"message":"The model `m` does not exist."}}'), None)
+    calls = Calls(missing, missing, missing, GOOD)
+    calls.add(0, attempts=1)
+    assert calls.take(first, both, (), 0.0) == 0
+    for _ in range(3):
+        calls.sent(0)
+        assert not calls.replies
+        assert calls.take(first, both, (), float("inf")) == 0
+    calls.sent(0)
+    assert calls.replies == [CallEnded(0, b'{"a":1}')]
+
+
+def test_an_answer_that_is_no_json_is_repeated() -> None:
+    first, *_ = both = replicas()
+    calls = Calls(Answered(Answer(200, b'{"choices":[{'), None), GOOD)
+    calls.add(0, attempts=2)
+    assert calls.take(first, both, (), 0.0) == 0
+    calls.sent(0)
+    assert calls.take(first, both, (), float("inf")) == 0
+    calls.sent(0)
+    assert calls.replies == [CallEnded(0, b'{"a":1}')]
+
+
 def test_a_wrong_request_is_not_repeated() -> None:
     calls = Calls(Answered(Answer(400, b'{"error":{"message":"too long"}}'), None), GOOD)
     first, *_ = both = replicas()
