@@ -29,8 +29,9 @@ SHARED: Final = -1
 SPENT: Final = ""
 # Files of a journal, by what is added to the name.
 ENDINGS: Final = ("-wal", "-shm", "", "-lock")
-# Records of one transaction: a large one would delay the first of its results.
+# Records and bytes of one transaction: a large one would delay the first of its results.
 _MOST: Final = 512
+_MOST_BYTES: Final = 8 << 20
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS results (
@@ -125,6 +126,8 @@ class Journal:
             os.close(self._lock)
             text = str(error)
             raise JournalError(text if str(path) in text else f"{path}: {text}") from None
+        # Bytes of the entries that are not durable yet.
+        self.waiting = 0
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
@@ -195,7 +198,11 @@ class Journal:
             self._writer.start()
         entry = _Entry(work, json, self._loop.create_future())
         self._queue.put(entry)
-        await entry.committed
+        self.waiting += len(json)
+        try:
+            await entry.committed
+        finally:
+            self.waiting -= len(json)
 
     def finished(self, number: int) -> bool:
         """Whether a row has ended."""
@@ -234,12 +241,16 @@ class Journal:
         ends = False
         while not ends:
             batch: list[_Entry] = []
-            while len(batch) < _MOST and (not batch or not self._queue.empty()):
+            size = 0
+            while len(batch) < _MOST and size < _MOST_BYTES:
+                if batch and self._queue.empty():
+                    break
                 entry = self._queue.get()
                 if entry is None:
                     ends = True
                     break
                 batch.append(entry)
+                size += len(entry.json)
             if batch:
                 self._commit(batch)
 

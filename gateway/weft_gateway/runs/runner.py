@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -38,8 +38,9 @@ from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.evaluate import Row
 from weft_gateway.workflows.requests import ChatRequest, LlmRequest
 
-# Finished rows that may wait for the journal.
+# Finished rows, and bytes of results, that may wait for the journal.
 _MOST_WRITES: Final = 4096
+_MOST_BYTES: Final = 16 << 20
 _UNKNOWN: Final = Failure(
     "unknown",
     "the run was interrupted while this tool ran; it may have had its effect, and is not repeated",
@@ -209,10 +210,31 @@ class Runner:
             self._over.set_exception(error)
 
     async def _read(self, count: int) -> None:
-        while len(self._others) > _MOST_WRITES:
-            await asyncio.wait(self._others, return_when=asyncio.FIRST_COMPLETED)
-        found = list(islice(self._rows, count))
-        self._carry_out(self._machine.rows(found, last=len(found) < count))
+        """Give rows to the machine. Rows without calls may end faster than the journal writes, so
+        that each of them waits for room.
+        """
+        last = False
+
+        def some() -> Iterator[tuple[int, Mapping[str, Any]]]:
+            """Yield rows up to the first one that ends at once."""
+            nonlocal count, last
+            opened = self._machine.open_rows
+            while count and self._machine.open_rows == opened:
+                row = next(self._rows, None)
+                if row is None:
+                    count, last = 0, True
+                    return
+                count, opened = count - 1, opened + 1
+                yield row
+
+        while count:
+            # The writes of the last rows begin.
+            await asyncio.sleep(0)
+            while len(self._others) > _MOST_WRITES or self._journal.waiting > _MOST_BYTES:
+                await asyncio.wait(self._others, return_when=asyncio.FIRST_COMPLETED)
+            self._carry_out(self._machine.rows(some(), last=False))
+        if last:
+            self._carry_out(self._machine.rows((), last=True))
 
     async def _write(self, number: int, row: Row) -> None:
         await self._journal.write(RowEnd(number, row.error is not None, output_of(number, row)))

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from weft_gateway.runs import journal as journal_module
 from weft_gateway.runs.journal import (
     SHARED,
     Journal,
@@ -73,6 +74,19 @@ async def test_concurrent_writes_share_transactions(tmp_path):
     await asyncio.gather(*writes)
     assert commits < 100
     assert journal.find(299, "a").value == 299
+    journal.close()
+
+
+async def test_large_writes_have_separate_transactions(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_module, "_MOST_BYTES", 1000)
+    journal = opened(tmp_path)
+    commits: list[str] = []
+    journal._connection.set_trace_callback(
+        lambda statement: commits.append(statement) if statement == "COMMIT" else None
+    )
+    writes = [journal.write(Record(n, "a", State.DONE, "x" * 1000)) for n in range(20)]
+    await asyncio.gather(*writes)
+    assert len(commits) == 20
     journal.close()
 
 

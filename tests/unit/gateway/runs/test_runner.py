@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from support.waiting import until
+from weft_gateway.runs import runner as runner_module
 from weft_gateway.runs.budget import Budget
 from weft_gateway.runs.caller import Answer
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.journal import SHARED, Journal, JournalError, Record, State
 from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
-from weft_gateway.workflows.commands import ANY, Failure, Usage, Work
+from weft_gateway.workflows.commands import ANY, Command, Failure, Usage, Work
 from weft_gateway.workflows.dispatch import Dispatch
 from weft_gateway.workflows.graph import (
+    Format,
     InputType,
     Llm,
     Message,
@@ -206,6 +208,58 @@ async def test_cancelling_keeps_the_results_of_tools(tmp_path: Path, tool: Any) 
     found = journal.find(0, "post")
     assert found is not None
     assert (found.state, found.value) == (State.DONE, "q0")
+    journal.close()
+
+
+async def test_rows_that_end_at_once_wait_for_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 5_000
+    monkeypatch.setattr(runner_module, "_MOST_BYTES", 2 * size)
+    text = Format(Template.parse("{{ 'a' * " + str(size) + " }}"))
+    scene = Scene(tmp_path, operator("a", text))
+    journal = scene.journal()
+    waiting: list[int] = []
+
+    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        for number in range(100):
+            waiting.append(journal.waiting)
+            yield number, {"q": ""}
+
+    machine = Dispatch(scene.workflow, {ANY: 100})
+    runner = Runner(machine, rows(), journal, scene.model, Tools(), {ANY: 100})
+    assert await runner.run() == ("done", 100, 0)
+    assert max(waiting) < 4 * size
+    assert journal.waiting == 0
+    journal.close()
+
+
+async def test_rows_with_calls_are_read_at_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, operator("a", llm("{{ q }}")))
+    scene.model.gate.clear()
+    journal = scene.journal()
+    machine = Dispatch(scene.workflow, {ANY: 2})
+    given: list[int] = []
+    read = machine.rows
+
+    def rows(found: Any, *, last: bool) -> list[Command]:
+        given.append(0)
+
+        def counted() -> Iterator[Any]:
+            for one in found:
+                given[-1] += 1
+                yield one
+
+        return read(counted(), last=last)
+
+    machine.rows = rows  # type: ignore[method-assign]
+    runner = Runner(machine, iter(scene.rows), journal, scene.model, Tools(), {ANY: 2})
+    running = asyncio.create_task(runner.run())
+    await until(lambda: len(scene.model.prompts) == 2, "two calls are in flight")
+    # The plan orders the rows that it knows, so that it needs all of them.
+    assert given == [3, 0]
+    scene.model.gate.set()
+    assert (await running).rows == 3
     journal.close()
 
 
