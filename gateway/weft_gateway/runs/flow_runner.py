@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import sqlite3
 from array import array
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from time import monotonic, time
 from typing import Any, Final
 
@@ -41,7 +44,11 @@ _ENDS_KEPT_S: Final = 60.0
 # Pause before the next attempt to store the end of a run, seconds.
 _AGAIN_S: Final = 2.0
 # Errors that another attempt may not have: of processes, memory, open files and disks.
-_PASSING: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
+_PASSING: Final = (
+    errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO,
+)  # fmt: skip
+# A run begins again once the disk takes this much: each attempt makes calls.
+_ROOM_BYTES: Final = 1 << 20
 _BUDGETS: Final = {
     "tokens": RunError("token_budget", "The token budget is spent."),
     "errors": RunError("error_budget", "Too many rows have failed."),
@@ -223,7 +230,10 @@ class FlowRunner:
             log.error("run %s: %s", run.id, error)
             if error.errno in _PASSING:
                 # The run begins again, and its journal stays.
-                await asyncio.sleep(_AGAIN_S)
+                room = False
+                while not room:
+                    await asyncio.sleep(_AGAIN_S)
+                    room = await asyncio.to_thread(_has_room, self.store.folder(run.id))
                 return False
             failed = RunError("storage_failed", f"The run cannot be stored: {error.strerror}.")
             run.output_file = ""
@@ -252,7 +262,10 @@ class FlowRunner:
                 most_bytes=self.limits.body_bytes,
                 finish=finish,
             )
-            return await group.work(start)
+            end = await group.work(start)
+            if isinstance(end, Wrong) and end.errno:
+                raise OSError(end.errno, end.message)
+            return end
         finally:
             del self.live[run.id]
 
@@ -334,6 +347,22 @@ class FlowRunner:
             log.error("run %s: its state cannot be stored: %s", run.id, error)
             return False
         return True
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether the disk takes new files."""
+    file = folder / "room"
+    try:
+        with file.open("wb") as probe:
+            probe.write(bytes(_ROOM_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return error.errno not in _PASSING
+    finally:
+        with suppress(OSError):
+            file.unlink()
+    return True
 
 
 def _enter(run: Run, status: RunStatus) -> None:

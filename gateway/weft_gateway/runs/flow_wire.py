@@ -79,12 +79,13 @@ class Checked(msgspec.Struct, tag=True):
 
 class Wrong(msgspec.Struct, tag=True):
     """The workflow or the run cannot be used. message: one line per error. run: "" for the check of
-    a workflow.
+    a workflow. errno: of an error of the disk, 0 for none.
     """
 
     code: str
     message: str
     run: str = ""
+    errno: int = 0
 
 
 class InputRead(msgspec.Struct, tag=True):

@@ -42,7 +42,7 @@ from weft_gateway.runs.flow_wire import (
     to_worker,
 )
 from weft_gateway.runs.job import Job, Opened
-from weft_gateway.runs.journal import JournalError, JournalLocked
+from weft_gateway.runs.journal import DiskError, JournalError, JournalLocked
 from weft_gateway.runs.rows import RowsError, write_output
 from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
@@ -100,7 +100,9 @@ class FlowRun:
             message = str(error).replace(f"{self._start.folder}/", "")
             return Wrong("invalid_input", message, run)
         except (JournalError, OSError) as error:
-            return Wrong("storage_failed", str(error).replace(f"{self._start.folder}/", ""), run)
+            message = str(error).replace(f"{self._start.folder}/", "")
+            number = error.errno or 0 if isinstance(error, DiskError | OSError) else 0
+            return Wrong("storage_failed", message, run, number)
         finally:
             self.report()
 

@@ -8,12 +8,14 @@ tool that must not run twice writes an intent first. An intent without a result 
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import queue
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -32,6 +34,10 @@ ENDINGS: Final = ("-wal", "-shm", "", "-lock")
 # Records and bytes of one transaction: a large one would delay the first of its results.
 _MOST: Final = 512
 _MOST_BYTES: Final = 8 << 20
+# Codes of SQLite; the bits above `_PRIMARY` have details.
+_PRIMARY: Final = 0xFF
+_DISK: Final = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS results (
@@ -49,6 +55,15 @@ class JournalError(Exception):
 
 class JournalLocked(JournalError):
     """Another process uses the journal."""
+
+
+class DiskError(JournalError):
+    """The disk is full or does not work. The same attempt may succeed later."""
+
+    def __init__(self, message: str, number: int) -> None:
+        """number: an `errno`."""
+        super().__init__(message)
+        self.errno = number
 
 
 class State(IntEnum):
@@ -112,25 +127,35 @@ class Journal:
                     f"{path}: a run was interrupted here; continue it with --resume, or delete the "
                     "file"
                 )
-            self._reader = self._open()
-            self._connection = self._open()
-            if resume:
-                self._check(about)
-            else:
-                rows = [("version", VERSION), ("program", program), *about.items()]
-                self._reader.executemany("INSERT INTO about VALUES (?, ?)", rows)
-                self._reader.commit()
-        except (sqlite3.Error, JournalError) as error:
+            with _errors_of(path):
+                self._connect(about, program, resume=resume)
+        except JournalError:
             if not path.exists():
                 _lock_of(path).unlink(missing_ok=True)
             os.close(self._lock)
-            text = str(error)
-            raise JournalError(text if str(path) in text else f"{path}: {text}") from None
+            raise
         # Bytes of the entries that are not durable yet.
         self.waiting = 0
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
+
+    def _connect(self, about: dict[str, str], program: str, *, resume: bool) -> None:
+        if resume:
+            self._reader, self._connection = self._open(), self._open()
+            self._check(about)
+            return
+        try:
+            # Answers may be private. SQLite gives its other files the same mode.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._reader, self._connection = self._open(), self._open()
+            rows = [("version", VERSION), ("program", program), *about.items()]
+            self._reader.executemany("INSERT INTO about VALUES (?, ?)", rows)
+            self._reader.commit()
+        except (sqlite3.Error, OSError):
+            # A later attempt must not find a journal without its parts.
+            self._delete()
+            raise
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False)
@@ -141,7 +166,7 @@ class Journal:
         return connection
 
     def _check(self, about: dict[str, str]) -> None:
-        found = dict(self._reader.execute("SELECT name, value FROM about").fetchall())
+        found = dict(self._read("SELECT name, value FROM about"))
         if found.get("version") != VERSION:
             raise JournalError(f"{self.path}: written by another version of Weft")
         for name, value in about.items():
@@ -154,8 +179,8 @@ class Journal:
     @property
     def program(self) -> str:
         """The program of the run's calls, the same after a resume."""
-        row = self._reader.execute("SELECT value FROM about WHERE name = 'program'").fetchone()
-        return str(row[0]) if row else ""
+        found = self._read("SELECT value FROM about WHERE name = 'program'")
+        return str(found[0][0]) if found else ""
 
     def pin(self, name: str, value: str) -> None:
         """Record a choice that a resumed run must repeat. Raises JournalError if it differs."""
@@ -164,25 +189,28 @@ class Journal:
 
     def recorded(self, name: str, value: str) -> str:
         """Record a value unless the run has one of this name. Returns the recorded one."""
-        self._reader.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
-        self._reader.commit()
-        found = self._reader.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
-        return str(found[0])
+        with _errors_of(self.path):
+            self._reader.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
+            self._reader.commit()
+        ((found,),) = self._read("SELECT value FROM about WHERE name = ?", name)
+        return str(found)
 
     @property
     def begun(self) -> bool:
-        """Whether the journal contains any work."""
-        found = self._reader.execute(
-            "SELECT EXISTS (SELECT 1 FROM results) OR EXISTS (SELECT 1 FROM rows)"
-        ).fetchone()
-        return bool(found[0])
+        """Whether the journal contains any work. A damaged one may contain some."""
+        try:
+            found = self._read("SELECT 1 FROM results UNION ALL SELECT 1 FROM rows LIMIT 1")
+        except JournalError:
+            return True
+        return bool(found)
 
     def find(self, row: int, key: str) -> Record | None:
         """Return what is known about a call or tool, None if nothing."""
-        found = self._reader.execute(
-            "SELECT state, value FROM results WHERE row = ? AND key = ?", (row, key)
-        ).fetchone()
-        return None if found is None else Record(row, key, State(found[0]), orjson.loads(found[1]))
+        query = "SELECT state, value FROM results WHERE row = ? AND key = ?"
+        for state, value in self._read(query, row, key):
+            with _errors_of(self.path):
+                return Record(row, key, State(state), orjson.loads(value))
+        return None
 
     def knows(self, work: Work) -> bool:
         """Whether the end of a call is known, so that it costs no tokens."""
@@ -206,23 +234,21 @@ class Journal:
 
     def finished(self, number: int) -> bool:
         """Whether a row has ended."""
-        found = self._reader.execute("SELECT 1 FROM rows WHERE number = ?", (number,)).fetchone()
-        return found is not None
+        return bool(self._read("SELECT 1 FROM rows WHERE number = ?", number))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the outputs of all finished rows in the order of the input, also if the file was
         deleted meanwhile.
         """
-        for (line,) in self._reader.execute("SELECT line FROM rows ORDER BY number"):
-            yield orjson.loads(line)
+        with _errors_of(self.path):
+            for (line,) in self._reader.execute("SELECT line FROM rows ORDER BY number"):
+                yield orjson.loads(line)
 
     def counts(self) -> tuple[int, int, int]:
         """Return the finished rows, those of them that failed, and the tokens spent."""
-        done, failed = self._reader.execute(
-            "SELECT count(*), coalesce(sum(failed), 0) FROM rows"
-        ).fetchone()
-        found = self._reader.execute("SELECT value FROM totals WHERE name = 'tokens'").fetchone()
-        return int(done), int(failed), int(found[0]) if found else 0
+        ((done, failed),) = self._read("SELECT count(*), coalesce(sum(failed), 0) FROM rows")
+        found = self._read("SELECT value FROM totals WHERE name = 'tokens'")
+        return int(done), int(failed), int(found[0][0]) if found else 0
 
     def close(self, *, delete: bool = False) -> None:
         """Commit all entries and close. delete: the work is complete; remove the file."""
@@ -232,9 +258,17 @@ class Journal:
         self._connection.close()
         self._reader.close()
         if delete:
-            for ending in ENDINGS:
-                self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
+            self._delete()
         os.close(self._lock)
+
+    def _delete(self) -> None:
+        for ending in ENDINGS:
+            self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
+
+    def _read(self, query: str, *values: int | str) -> list[Any]:
+        """Return the rows of a query. Raises JournalError."""
+        with _errors_of(self.path):
+            return self._reader.execute(query, values).fetchall()
 
     def _write(self) -> None:
         """Write entries until None: each transaction takes all entries that wait."""
@@ -255,14 +289,13 @@ class Journal:
                 self._commit(batch)
 
     def _commit(self, batch: list[_Entry]) -> None:
-        failure: Exception | None = None
+        failure: JournalError | None = None
         try:
-            with self._connection:
+            with _errors_of(self.path), self._connection:
                 for entry in batch:
                     _apply(self._connection, entry.work, entry.json)
-        # Such as OverflowError: the run would wait for ever for a thread that has died.
-        except Exception as error:
-            failure = JournalError(f"{self.path}: {error}")
+        except JournalError as error:
+            failure = error
         assert self._loop is not None
         for entry in batch:
             self._loop.call_soon_threadsafe(_settle, entry.committed, failure)
@@ -271,6 +304,28 @@ class Journal:
 def row_of(work: Work) -> int:
     """Return the row of the record of a call or tool."""
     return SHARED if work.shared else work.row
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Raise all errors of a journal's file or contents as JournalError."""
+    try:
+        yield
+    except JournalError:
+        raise
+    except Exception as error:
+        number = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & _PRIMARY
+        text = getattr(error, "strerror", None) or str(error)
+        if number in _DISK:
+            what = "free space or repair the disk, then the run can continue (weft run --resume)"
+            raise DiskError(f"{path}: {text}; {what}", _DISK[number]) from None
+        if isinstance(error, OSError):
+            raise DiskError(f"{path}: {text}", error.errno or errno.EIO) from None
+        if number in _DAMAGED or isinstance(error, ValueError):
+            what = f"{path}: the journal is damaged ({text}); delete it, and start a new run"
+            raise JournalError(what) from None
+        # Such as OverflowError: the run would wait for ever for a thread that has died.
+        raise JournalError(f"{path}: {text}") from None
 
 
 def _lock_of(path: Path) -> Path:
@@ -313,7 +368,7 @@ def _apply(connection: sqlite3.Connection, work: Record | RowEnd, json: bytes) -
         )
 
 
-def _settle(future: asyncio.Future[None], failure: Exception | None) -> None:
+def _settle(future: asyncio.Future[None], failure: JournalError | None) -> None:
     if not future.done():
         if failure is None:
             future.set_result(None)

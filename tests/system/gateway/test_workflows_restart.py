@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import pytest
 from support.batches import CALLS, served
 from support.stack import free_port
 from support.workflow_runs import begin, chat, created, ended, output, texts
+from weft_gateway.runs import flow_runner
+from weft_gateway.runs.flow_group import Group
+from weft_gateway.runs.flow_wire import Start, Wrong
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -125,3 +129,29 @@ async def test_a_cancelled_run_ends_after_a_restart(
     assert len(rows) <= 5
     assert all(row["error"] is None for row in rows)
     assert len(sent) <= 5 + CALLS
+
+
+async def test_a_full_disk_does_not_end_a_run(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first process of the run reports a full disk in place of its end."""
+    monkeypatch.setattr(flow_runner, "_AGAIN_S", 0.01)
+    work, ends = Group.work, []
+    sent: list[str] = []
+
+    async def full(group: Group, start: Start) -> Any:
+        end = await work(group, start)
+        ends.append(end)
+        if len(ends) == 1:
+            return Wrong("storage_failed", "database or disk is full", start.run, errno.ENOSPC)
+        return end
+
+    monkeypatch.setattr(Group, "work", full)
+    gate = asyncio.Event()
+    async with engine(script=holding(sent, 20, gate)) as stub, weft(stub) as gateway:
+        begun = await begin(gateway.client, await created(gateway.client), rows=texts(20))
+        run = await ended(gateway.client, begun["id"])
+        assert (run["status"], run["error"]) == ("completed", None)
+        assert len(await output(gateway.client, begun["id"])) == 20
+    # The second process had the rows from the journal.
+    assert (len(ends), len(sent)) == (2, 20)

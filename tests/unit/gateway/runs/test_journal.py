@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sqlite3
 from pathlib import Path
 
 import pytest
 from weft_gateway.runs import journal as journal_module
 from weft_gateway.runs.journal import (
+    ENDINGS,
     SHARED,
+    DiskError,
     Journal,
     JournalError,
     JournalLocked,
@@ -162,4 +165,51 @@ async def test_an_error_of_the_file_reaches_the_writer(tmp_path):
     with pytest.raises(JournalError, match="no such table"):
         await journal.write(Record(1, "a", State.DONE, 1))
     other.close()
+    journal.close()
+
+
+@pytest.mark.parametrize("beyond", [0, 4096])
+async def test_a_damaged_journal_says_what_to_do(tmp_path, beyond):
+    journal = opened(tmp_path)
+    await asyncio.gather(*(journal.write(RowEnd(n, False, {"row": n})) for n in range(200)))
+    journal.close()
+    file = tmp_path / "out.journal"
+    with file.open("r+b") as raw:
+        raw.seek(beyond)
+        raw.write(b"\xff" * (file.stat().st_size - beyond))
+    with pytest.raises(JournalError, match=r"out\.journal: the journal is damaged .* start a new run"):
+        opened(tmp_path, resume=True).counts()
+
+
+async def test_each_read_reports_damage(tmp_path):
+    journal = opened(tmp_path)
+    await journal.write(RowEnd(0, False, {"row": 0}))
+    await journal.write(Record(1, "a", State.DONE, "x"))
+    for table, column in (("rows", "line"), ("results", "value")):
+        journal._reader.execute(f"UPDATE {table} SET {column} = x'ff'")
+    journal._reader.commit()
+    with pytest.raises(JournalError, match="is damaged"):
+        list(journal.rows())
+    with pytest.raises(JournalError, match="is damaged"):
+        journal.find(1, "a")
+    journal.close()
+
+
+async def test_a_full_disk_is_told_from_other_errors(tmp_path):
+    journal = opened(tmp_path)
+    journal._connection.execute("PRAGMA max_page_count = 12")
+    with pytest.raises(DiskError, match="is full; free space") as found:
+        await asyncio.gather(
+            *(journal.write(Record(n, "a", State.DONE, "x" * 2000)) for n in range(50))
+        )
+    assert found.value.errno == errno.ENOSPC
+    journal.close()
+
+
+async def test_only_the_owner_can_read_a_journal(tmp_path):
+    journal = opened(tmp_path)
+    await journal.write(Record(0, "a", State.DONE, "private"))
+    modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert len(modes) == len(ENDINGS)
     journal.close()
