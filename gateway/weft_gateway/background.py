@@ -95,7 +95,7 @@ def build_background(
     rules = Rules(s.connection_files, frozenset(s.workflow_writable), s.allowed_hosts)
     limits = Limits(
         s.workflow_runs, s.workflow_memory_bytes, s.workflow_stall_s, s.workflow_rows,
-        s.read_body_bytes, s.file_keep_s,
+        s.read_body_bytes, s.file_keep_s, s.file_bytes_per_tenant,
     )  # fmt: skip
 
     def flow_runner(store: FlowStore, stored: BatchStore) -> FlowRunner:

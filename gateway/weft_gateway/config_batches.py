@@ -45,8 +45,8 @@ class BatchSettings(BaseSettings):
     file_bytes_per_tenant: int = Field(
         10_737_418_240,
         ge=0,
-        description="files of one tenant, with the results of its batches; beyond it, uploads and "
-        "new batches are refused; bytes",
+        description="files of one tenant, with the results of its batches and runs; beyond it, "
+        "uploads, new batches and new runs are refused, and runs stop; bytes",
     )
     files_per_tenant: int = Field(
         10_000, ge=1, le=1_000_000, description="maximum files of one tenant"

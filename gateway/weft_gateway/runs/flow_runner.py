@@ -49,16 +49,21 @@ _PASSING: Final = (
 )  # fmt: skip
 # A run begins again once the disk takes this much: each attempt makes calls.
 _ROOM_BYTES: Final = 1 << 20
-_BUDGETS: Final = {
+_STOPS: Final = {
     "tokens": RunError("token_budget", "The token budget is spent."),
     "errors": RunError("error_budget", "Too many rows have failed."),
+    "storage": RunError(
+        "storage_limit_reached",
+        "The stored files and the results of this run have reached the limit of bytes per API key. "
+        "Delete files, and run the rows that are left.",
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """running: processes at once. memory_bytes, stall_s: of a process. rows: of an input.
-    body_bytes: of a call. keep_s: lifetime of outputs, seconds.
+    body_bytes: of a call. keep_s: lifetime of outputs, seconds. stored_bytes: of a tenant.
     """
 
     running: int
@@ -67,6 +72,7 @@ class Limits:
     rows: int
     body_bytes: int
     keep_s: float
+    stored_bytes: int
 
 
 @dataclass(slots=True, eq=False)
@@ -260,6 +266,7 @@ class FlowRunner:
                 errors=run.max_errors,
                 most_rows=self.limits.rows,
                 most_bytes=self.limits.body_bytes,
+                storage=self.limits.stored_bytes - self.files.usage(run.tenant)[1],
                 finish=finish,
             )
             end = await group.work(start)
@@ -294,7 +301,7 @@ class FlowRunner:
         if isinstance(end, Wrong):
             error: RunError | None = RunError(end.code, end.message)
         else:
-            error = _BUDGETS.get(end.reason)
+            error = _STOPS.get(end.reason)
         if cancelled:
             await self._ended(run, RunStatus.CANCELLED, None)
         elif isinstance(end, Over):

@@ -40,7 +40,7 @@ _CREATING_S: Final = 3600.0
 
 
 class RunStatus(StrEnum):
-    """The states of a run. STOPPED: a budget is spent."""
+    """The states of a run. STOPPED: a budget is spent, or the storage is full."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"

@@ -28,8 +28,9 @@ class Check(msgspec.Struct, tag=True):
 class Start(msgspec.Struct, tag=True):
     """Begin or continue a run, also beside others in one process. run: its id. file: name of the
     workflow in messages. model: of operators without one. calls: that may wait and be in flight.
-    tokens, errors: the budget. most_rows: of the input. most_bytes: of the body of a call. finish:
-    make no more calls, and write the rows that have ended.
+    tokens, errors: the budget. most_rows: of the input. most_bytes: of the body of a call. storage:
+    bytes that the journal and the output may have. finish: make no more calls, and write the rows
+    that have ended.
     """
 
     run: str
@@ -42,6 +43,7 @@ class Start(msgspec.Struct, tag=True):
     errors: int | None
     most_rows: int
     most_bytes: int
+    storage: int
     finish: bool
 
 
@@ -129,7 +131,9 @@ class Progress(msgspec.Struct, tag=True):
 
 
 class Over(msgspec.Struct, tag=True):
-    """A run has ended, and its output is written. reason: see `commands.Finish`."""
+    """A run has ended, and its output is written. reason: see `commands.Finish`, and "storage" if
+    the results have reached their limit.
+    """
 
     run: str
     reason: str

@@ -15,6 +15,7 @@ import threading
 import traceback
 from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +43,7 @@ from weft_gateway.runs.flow_wire import (
     to_worker,
 )
 from weft_gateway.runs.job import Job, Opened
-from weft_gateway.runs.journal import DiskError, JournalError, JournalLocked
+from weft_gateway.runs.journal import DiskError, Journal, JournalError, JournalLocked
 from weft_gateway.runs.rows import RowsError, write_output
 from weft_gateway.runs.runner import Runner
 from weft_gateway.runs.tools import Tools
@@ -81,6 +82,7 @@ class FlowRun:
         self._shared = shared
         self._runner: Runner | None = None
         self._cancelled = start.finish
+        self._full = False
         self._ends: list[int] = []
         self._counts: dict[str, Counts] = {}
         self._before = (0, 0, 0)
@@ -151,10 +153,29 @@ class FlowRun:
         gate = Budget(start.tokens, start.errors, used, failed, is_free=journal.knows)
         machine = Dispatch(workflow, windows, plan=caller, gate=gate, cache_bytes=_CACHE_BYTES)
         self._counts = machine.counts
-        self._runner = Runner(
-            machine, opened.rows(), journal, caller, shared.tools, windows, self._ended
-        )
-        return (await self._runner.run()).reason
+        rows = takewhile(lambda _: not self._is_full(journal), opened.rows())
+        self._runner = Runner(machine, rows, journal, caller, shared.tools, windows, self._ended)
+        watching = asyncio.create_task(self._watch(journal, self._runner))
+        try:
+            outcome = await self._runner.run()
+        finally:
+            watching.cancel()
+        return "storage" if self._full and outcome.rows < opened.total else outcome.reason
+
+    def _is_full(self, journal: Journal) -> bool:
+        """Whether the results have reached their limit."""
+        self._full = self._full or journal.size() > self._start.storage
+        return self._full
+
+    async def _watch(self, journal: Journal, runner: Runner) -> None:
+        """Stop the rows in progress, too, when the results have reached their limit."""
+        full = False
+        # The run meets an error of the journal, too.
+        with suppress(JournalError):
+            while not full:
+                await asyncio.sleep(_REPORT_S)
+                full = self._is_full(journal)
+            runner.cancel()
 
     def _ended(self, row: int, failed: bool) -> None:
         self._ends.append(2 * row + failed)

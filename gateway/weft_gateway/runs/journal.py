@@ -129,6 +129,7 @@ class Journal:
                 )
             with _errors_of(path):
                 self._connect(about, program, resume=resume)
+            ((self._lines,),) = self._read("SELECT coalesce(sum(length(line)), 0) FROM rows")
         except JournalError:
             if not path.exists():
                 _lock_of(path).unlink(missing_ok=True)
@@ -226,6 +227,7 @@ class Journal:
             self._writer.start()
         entry = _Entry(work, json, self._loop.create_future())
         self._queue.put(entry)
+        self._lines += len(json) if isinstance(work, RowEnd) else 0
         self.waiting += len(json)
         try:
             await entry.committed
@@ -249,6 +251,12 @@ class Journal:
         ((done, failed),) = self._read("SELECT count(*), coalesce(sum(failed), 0) FROM rows")
         found = self._read("SELECT value FROM totals WHERE name = 'tokens'")
         return int(done), int(failed), int(found[0][0]) if found else 0
+
+    def size(self) -> int:
+        """Return the bytes of the file and of the output of its rows, also of what waits."""
+        query = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+        ((file,),) = self._read(query)
+        return int(file) + self.waiting + int(self._lines)
 
     def close(self, *, delete: bool = False) -> None:
         """Commit all entries and close. delete: the work is complete; remove the file."""

@@ -41,7 +41,8 @@ class Scene:
         """Run to the end, and return the last message."""
         start = Start(
             run="run-1", folder=str(self.folder), file="w.yaml", rules=Rules(), model="", calls=4,
-            tokens=None, errors=None, most_rows=ROWS, most_bytes=1 << 20, finish=False,
+            tokens=None, errors=None, most_rows=ROWS, most_bytes=1 << 20, storage=1 << 30,
+            finish=False,
         )  # fmt: skip
         for name, value in options.items():
             setattr(start, name, value)
@@ -114,3 +115,33 @@ async def test_a_damaged_journal_is_an_error_of_the_run(tmp_path: Path) -> None:
     assert isinstance(end, Wrong)
     assert (end.code, end.errno) == ("storage_failed", 0)
     assert "output.jsonl.journal: the journal is damaged" in end.message
+
+
+async def test_a_run_stops_at_the_limit_of_storage(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    most = 200_000
+    assert await scene.run(storage=most) == Over("run-1", "storage")
+    files = (tmp_path / OUTPUT, tmp_path / f"{OUTPUT}.journal")
+    for _ in range(2):
+        assert most * 0.8 < sum(file.stat().st_size for file in files) < most * 1.1
+        rows = [row["row"] for row in scene.output]
+        assert 0 < len(rows) < ROWS
+        assert rows == list(range(len(rows)))
+        # A run that continues has no more storage than before.
+        assert await scene.run(storage=most) == Over("run-1", "storage")
+
+
+async def test_a_run_whose_results_fit_completes(tmp_path: Path) -> None:
+    assert await Scene(tmp_path).run(storage=2_000_000) == Over("run-1", "done")
+
+
+async def test_rows_in_progress_stop_at_the_limit_of_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    (tmp_path / WORKFLOW).write_text(TEXT.replace("{format:", "{llm: {user: a}}\n  b: {format:"))
+    sizes = iter([0] * 20)
+    # The calls have no answer, so that only a stop ends the run.
+    monkeypatch.setattr(Journal, "size", lambda _: next(sizes, 1 << 31))
+    assert await scene.run(storage=1 << 30) == Over("run-1", "storage")
+    assert scene.output == []

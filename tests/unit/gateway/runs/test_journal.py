@@ -177,7 +177,9 @@ async def test_a_damaged_journal_says_what_to_do(tmp_path, beyond):
     with file.open("r+b") as raw:
         raw.seek(beyond)
         raw.write(b"\xff" * (file.stat().st_size - beyond))
-    with pytest.raises(JournalError, match=r"out\.journal: the journal is damaged .* start a new run"):
+    with pytest.raises(
+        JournalError, match=r"out\.journal: the journal is damaged .* start a new run"
+    ):
         opened(tmp_path, resume=True).counts()
 
 
