@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import Final, Self
@@ -12,11 +14,17 @@ import msgspec
 
 from weft_gateway.runs.flow_wire import LENGTH, FromWorker, ToWorker, frame, from_worker
 
+log = logging.getLogger(__name__)
+
 # Settings may contain secrets, and a worker runs the expressions of clients.
 _PASSED: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ")
 # A process loads its modules on a machine that may be busy.
 _START_S: Final = 120.0
 _MOST_BYTES: Final = 128 << 20
+# How long a process takes to end after it has closed its output, seconds.
+_END_S: Final = 5.0
+# Bytes of a lost process's errors that the log shows.
+_SHOWN: Final = 4096
 
 
 class ChildLost(Exception):
@@ -32,6 +40,8 @@ class Child:
         self._stall_s = stall_s
         self._process: asyncio.subprocess.Process | None = None
         self._ready = False
+        self._errors = b""
+        self._reading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -51,15 +61,37 @@ class Child:
             str(self._memory_bytes),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
             env=environment,
         )
+        self._reading = asyncio.create_task(self._read_errors(self._process.stderr))
 
     async def stop(self) -> None:
         """Stop the process, and wait for its end."""
         self.kill()
-        if self._process is not None:
+        if self._process is not None and self._reading is not None:
             await self._process.wait()
+            await self._reading
+
+    async def _read_errors(self, stream: asyncio.StreamReader | None) -> None:
+        """Keep the last errors of the process."""
+        while stream is not None and (piece := await stream.read(_SHOWN)):
+            self._errors = (self._errors + piece)[-_SHOWN:]
+
+    async def _how_ended(self) -> str:
+        """Return how the process has ended, and log its last errors. Only the gateway's log has
+        them, since they may contain paths.
+        """
+        assert self._process is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await self._process.wait()
+        await self.stop()
+        code = self._process.returncode or 0
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        text = self._errors.decode("utf-8", "replace").strip()
+        log.warning("a process of runs has ended (%s): %s", how, text or "no errors")
+        return how
 
     def kill(self) -> None:
         """Stop the process at once."""
@@ -95,5 +127,6 @@ class Child:
             what = f"its process did not react for {within_s:g} s: a template takes too long"
             raise ChildLost(what) from None
         except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError):
-            what = "its process has ended: the rows or templates may need too much memory"
-            raise ChildLost(what) from None
+            what = f"its process has ended ({await self._how_ended()})"
+            reason = "a frequent reason is that rows or templates need too much memory"
+            raise ChildLost(f"{what}; {reason}") from None

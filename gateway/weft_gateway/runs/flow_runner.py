@@ -30,7 +30,7 @@ from weft_gateway.runs.flow_child import Child, ChildLost
 from weft_gateway.runs.flow_group import End, Group, Member
 from weft_gateway.runs.flow_rules import Rules
 from weft_gateway.runs.flow_store import FlowStore, Run, RunError, RunStatus
-from weft_gateway.runs.flow_wire import OUTPUT, InputRead, Over, Progress, Start, Wrong
+from weft_gateway.runs.flow_wire import JOURNAL, OUTPUT, InputRead, Over, Progress, Start, Wrong
 from weft_gateway.runs.sender import Sender
 from weft_gateway.telemetry.metrics import Metrics
 
@@ -128,7 +128,7 @@ class FlowRunner:
         cancelled when it begins: the store knows it.
         """
         run = self.known(run_id)
-        if run is None or run.ended or run.status is RunStatus.CANCELLING:
+        if run is None or run.ended or _cancelling(run):
             return
         _enter(run, RunStatus.CANCELLING)
         self._save(run)
@@ -138,6 +138,7 @@ class FlowRunner:
             loop = asyncio.get_running_loop()
             loop.call_later(_CANCEL_S, self._replace, run, group)
         self.changed(run)
+        self._next()
 
     async def aclose(self) -> None:
         """End all workers. Their runs continue after the next start."""
@@ -153,20 +154,25 @@ class FlowRunner:
             group.child.kill()
 
     def _next(self) -> None:
-        """Begin with queued runs: those that can join, and then those of tenants with the fewest
-        processes.
+        """Begin with queued runs: those that can join, cancelled ones, and then those of tenants
+        with the fewest processes.
         """
         for run in () if self._closed else tuple(self._queue.values()):
             group = self._open_group(run)
             if group is not None:
                 group.join(run)
                 self._begin(run, group)
+            elif _cancelling(run) and not self._has_journal(run):
+                self._begin(run, None)
         while self._queue and not self._closed:
             held = Counter(group.first.tenant for group in self._groups)
-            run = min(self._queue.values(), key=lambda one: held[one.tenant])
-            free = self.limits.running - len(self._groups)
+            run = min(
+                self._queue.values(), key=lambda one: (not _cancelling(one), held[one.tenant])
+            )
+            # One more place is for cancelled runs, which write the rows of their journals.
+            free = self.limits.running - len(self._groups) + _cancelling(run)
             # The last place is for a tenant without a process: others may hold theirs for days.
-            if free < 1 or (free == 1 and held[run.tenant]):
+            if free < 1 or (free == 1 and held[run.tenant] and not _cancelling(run)):
                 # A process that only waits for runs to join it has no more time.
                 for group in self._groups:
                     if not group.members:
@@ -190,7 +196,8 @@ class FlowRunner:
         child = Child(self.limits.memory_bytes, self.limits.stall_s)
         calls = RunCalls(run.tenant, run.id, self.submit, child.send)
         group = Group(run, child, calls, self.sender, self.lifecycle, self._news)
-        if run.id in self._alone:
+        # The place of a cancelled run is for this run only.
+        if run.id in self._alone or _cancelling(run):
             group.close()
         task = asyncio.get_running_loop().create_task(group.serve())
         self._groups[group] = task
@@ -201,12 +208,18 @@ class FlowRunner:
         del self._groups[group]
         self._next()
 
-    def _begin(self, run: Run, group: Group) -> None:
-        """Begin with a queued run in a process."""
+    def _has_journal(self, run: Run) -> bool:
+        """Whether a run has begun before."""
+        return (self.store.folder(run.id) / JOURNAL).exists()
+
+    def _begin(self, run: Run, group: Group | None) -> None:
+        """Begin with a queued run in a process, or end a cancelled one that needs none."""
         del self._queue[run.id]
         self._serving[run.id] = run
-        self.live[run.id] = group
-        task = asyncio.get_running_loop().create_task(self._serve(run, group))
+        if group is not None:
+            self.live[run.id] = group
+        work = self._cancelled(run) if group is None else self._serve(run, group)
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks[run.id] = task
         task.add_done_callback(partial(self._done, run))
 
@@ -217,6 +230,11 @@ class FlowRunner:
             self._queue[run.id] = run
         self._next()
 
+    async def _cancelled(self, run: Run) -> bool:
+        """End a cancelled run that has no rows."""
+        await self._ended(run, RunStatus.CANCELLED, None)
+        return True
+
     async def _serve(self, run: Run, group: Group) -> bool:
         """Run to the end. Never raises. Returns False if the run must begin again, alone."""
         try:
@@ -225,7 +243,7 @@ class FlowRunner:
                 log.warning("run %s: %s", run.id, end)
                 if group.crowded:
                     return False
-                if run.status is not RunStatus.CANCELLING:
+                if not _cancelling(run):
                     # The rows that have ended are in the journal.
                     self._alone.add(run.id)
                     self.live[run.id] = rest = self._group(run)
@@ -250,7 +268,7 @@ class FlowRunner:
         """Serve a run in a process until its end there. Raises OSError."""
         try:
             await self.sender.look()
-            finish = finish or run.status is RunStatus.CANCELLING
+            finish = finish or _cancelling(run)
             if not finish:
                 _enter(run, RunStatus.IN_PROGRESS)
             self._save(run)
@@ -296,7 +314,7 @@ class FlowRunner:
 
     async def _end(self, run: Run, end: Over | Wrong) -> None:
         """Publish the output, and store the end. Raises OSError."""
-        cancelled = run.status is RunStatus.CANCELLING
+        cancelled = _cancelling(run)
         await asyncio.to_thread(self._publish, run)
         if isinstance(end, Wrong):
             error: RunError | None = RunError(end.code, end.message)
@@ -370,6 +388,10 @@ def _has_room(folder: Path) -> bool:
         with suppress(OSError):
             file.unlink()
     return True
+
+
+def _cancelling(run: Run) -> bool:
+    return run.status is RunStatus.CANCELLING
 
 
 def _enter(run: Run, status: RunStatus) -> None:

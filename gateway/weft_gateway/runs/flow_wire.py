@@ -15,6 +15,7 @@ LENGTH: Final = 4
 WORKFLOW: Final = "workflow.yaml"
 INPUT: Final = "input.jsonl"
 OUTPUT: Final = "output.jsonl"
+JOURNAL: Final = "output.jsonl.journal"
 
 
 class Check(msgspec.Struct, tag=True):

@@ -13,10 +13,13 @@ import httpx
 import pytest
 from support.batches import CALLS, served
 from support.stack import free_port
-from support.workflow_runs import begin, chat, created, ended, output, texts
+from support.workflow_runs import SAY, begin, chat, created, ended, headers_of, output, texts
 from weft_gateway.runs import flow_runner
 from weft_gateway.runs.flow_group import Group
-from weft_gateway.runs.flow_wire import Start, Wrong
+from weft_gateway.runs.flow_wire import INPUT, OUTPUT, Start, Wrong
+from weft_gateway.runs.job import Job, Opened
+from weft_gateway.runs.journal import RowEnd
+from weft_gateway.workflows.spec import load
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -129,6 +132,35 @@ async def test_a_cancelled_run_ends_after_a_restart(
     assert len(rows) <= 5
     assert all(row["error"] is None for row in rows)
     assert len(sent) <= 5 + CALLS
+
+
+async def test_a_cancelled_run_does_not_wait_for_a_place(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    sent: list[str] = []
+    gate = asyncio.Event()
+    holds = holding(sent, 0, gate)
+    async with engine(script=holds) as stub, weft(stub, workflow_runs=1) as gateway:
+        client, store = gateway.client, gateway.parts.offline.flows.store
+        workflow = await created(client)
+        first = await begin(client, workflow, rows=texts(1))
+        await until(lambda: sent)
+        fresh, begun = [await begin(client, workflow, rows=texts(3)) for _ in range(2)]
+        # An earlier process has finished a row of this run.
+        folder = store.folder(begun["id"])
+        opened = Opened(Job(load(SAY), folder / INPUT, folder / OUTPUT), resume=False)
+        row = {"row": 1, "said": "before", "error": None}
+        await opened.journal.write(RowEnd(1, failed=False, value=row))
+        opened.journal.close()
+        for one in (fresh, begun):
+            path = f"/v1/runs/{one['id']}"
+            assert (await client.get(path, headers=headers_of("sk-a"))).json()["status"] == "queued"
+            await client.post(f"{path}/cancel", headers=headers_of("sk-a"))
+            assert (await ended(client, one["id"]))["status"] == "cancelled"
+        assert await output(client, begun["id"]) == [row]
+        gate.set()
+        assert (await ended(client, first["id"]))["status"] == "completed"
+    assert sent == ["text 0"]
 
 
 async def test_a_full_disk_does_not_end_a_run(
