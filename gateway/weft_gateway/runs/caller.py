@@ -145,7 +145,7 @@ class HttpCaller:
 
     async def check_models(self, wanted: Mapping[str, str]) -> None:
         """Raise JobError if the server lists its models, and one of these is not among them: each
-        call to it would fail. wanted: the place of an operator by model.
+        call to it would fail. wanted: the place of its text by model.
         """
         names = await self._models()
         self._has_models = bool(names)

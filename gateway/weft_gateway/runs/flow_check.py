@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft_gateway.runs.flow_rules import MOST_OPERATORS, Rules, models, refusals
+from weft_gateway.runs.flow_rules import MOST_OPERATORS, Rules, refusals
 from weft_gateway.runs.flow_wire import Check, Checked, Wrong
-from weft_gateway.runs.job import needs_model
+from weft_gateway.runs.job import models_of
 from weft_gateway.workflows.check import WorkflowError
 from weft_gateway.workflows.graph import Llm, Workflow, bodies
 from weft_gateway.workflows.rewrite import Rewritten, rewrite
@@ -21,12 +21,10 @@ def check(asked: Check) -> Checked | Wrong:
         return Wrong("invalid_workflow", str(error))
     done = rewrite(workflow)
     calls = sum(isinstance(body, Llm) for _, body in bodies(done.workflow.operators))
-    named = [
-        (name, "" if one is None else one.name, 1 if one is None else one.line)
-        for name, one in models(done.workflow)
-    ]
+    models = models_of(done.workflow)
+    named = [(name, one.operator, one.line) for name, one in models.items()]
     inputs = {name: str(kind) for name, kind in workflow.inputs.items()}
-    return Checked(_plan(workflow, done), inputs, named, calls, needs_model(done.workflow))
+    return Checked(_plan(workflow, done), inputs, named, calls, "" in models)
 
 
 def load_allowed(text: str, file: str, rules: Rules) -> Workflow:

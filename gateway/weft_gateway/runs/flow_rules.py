@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from weft_gateway.runs.reach import no_connection, no_host
-from weft_gateway.workflows.graph import Body, Http, Llm, Operator, Python, Sql, Workflow, bodies
+from weft_gateway.workflows.graph import Body, Http, Python, Sql, Workflow, bodies
 
 # They decide which server reads a request, and where it ends.
 _HEADERS: Final = frozenset(
@@ -38,21 +38,6 @@ def refusals(workflow: Workflow, rules: Rules, file: str) -> list[str]:
         for one, body in bodies(workflow.operators)
         for reason in _reasons(body, rules)
     ]
-
-
-def models(workflow: Workflow) -> Iterator[tuple[str, Operator | None]]:
-    """Yield each model that the workflow names, with the first operator that names it, None for the
-    workflow's own, and "" with the first operator that has no model.
-    """
-    seen = set()
-    if workflow.model:
-        seen.add(workflow.model)
-        yield workflow.model, None
-    for one, body in bodies(workflow.operators):
-        name = body.model or workflow.model if isinstance(body, Llm) else None
-        if name is not None and name not in seen:
-            seen.add(name)
-            yield name, one
 
 
 def _reasons(body: Body, rules: Rules) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft_gateway.runs import graphs
 from weft_gateway.runs.errors import JobError
@@ -22,7 +22,6 @@ from weft_gateway.workflows.graph import (
     Http,
     LangGraph,
     Llm,
-    Operator,
     Python,
     Sql,
     Workflow,
@@ -156,17 +155,24 @@ def makes_calls(workflow: Workflow) -> bool:
     return any(isinstance(body, Llm | LangGraph) for _, body in bodies(workflow.operators))
 
 
-def models_of(workflow: Workflow) -> dict[str, Operator]:
-    """Return the models of the LLM operators, each with the first of its operators; "" for an
-    operator without a model.
+class ModelPlace(NamedTuple):
+    """The place that names a model. operator: "" for the workflow's own. text: for messages."""
+
+    operator: str
+    line: int
+    text: str
+
+
+def models_of(workflow: Workflow) -> dict[str, ModelPlace]:
+    """Return the models of the LLM operators, each with the first place that names it; "" with the
+    first operator without a model.
     """
-    found: dict[str, Operator] = {}
+    found: dict[str, ModelPlace] = {}
     for one, body in bodies(workflow.operators):
-        if isinstance(body, Llm):
-            found.setdefault(body.model or workflow.model, one)
+        if isinstance(body, Llm) and (body.model or not workflow.model):
+            found.setdefault(body.model, ModelPlace(one.name, one.line, one.place))
+        elif isinstance(body, Llm):
+            line = workflow.model_line
+            text = f"{one.file}:{line}: model" if line else one.place
+            found.setdefault(workflow.model, ModelPlace("", line, text))
     return found
-
-
-def needs_model(workflow: Workflow) -> bool:
-    """Whether an LLM operator has no model."""
-    return "" in models_of(workflow)

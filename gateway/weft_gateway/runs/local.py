@@ -106,11 +106,11 @@ async def run(
             windows, speeds = windows_of(servers, options.in_flight), speeds_of(servers)
             serves = {one.program: one.models for one in servers if one.models is not None}
             if nameless := models_of(workflow).get(""):
-                model = await caller.only_model(nameless.place)
+                model = await caller.only_model(nameless.text)
                 workflow = replace(workflow, model=model)
                 journal.pin("model", workflow.model)
             if named := models_of(workflow):
-                await caller.check_models({name: one.place for name, one in named.items()})
+                await caller.check_models({name: one.text for name, one in named.items()})
         plan = Grouped(workflow, windows, serves, speeds)
         machine = Dispatch(
             workflow,

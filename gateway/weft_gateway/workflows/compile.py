@@ -52,7 +52,8 @@ class Compiler:
     def workflow(self, spec: WorkflowSpec) -> Workflow:
         """Compile. After errors, the result lacks parts and must not be used."""
         operators = self._operators(spec.ops, ("ops",), {})
-        return Workflow(spec.name, spec.model, spec.inputs, operators, spec.outputs)
+        line = self._line_of(("model",)) if spec.model else 0
+        return Workflow(spec.name, spec.model, spec.inputs, operators, spec.outputs, line)
 
     def _operators(
         self, specs: Mapping[str, OperatorSpec], path: KeyPath, around: Mapping[str, OperatorSpec]

@@ -193,7 +193,8 @@ class Operator:
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """A workflow. model: the default of its calls. inputs: types of the columns. operators: in
-    topological order. outputs: the operator of each column of the result.
+    topological order. outputs: the operator of each column of the result. model_line: of the model
+    in the file, 0 without one; not part of the identity.
     """
 
     name: str
@@ -201,6 +202,7 @@ class Workflow:
     inputs: Mapping[str, InputType]
     operators: tuple[Operator, ...]
     outputs: Mapping[str, str]
+    model_line: int = field(default=0, compare=False)
 
     @property
     def by_name(self) -> dict[str, Operator]:

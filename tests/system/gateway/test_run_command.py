@@ -310,7 +310,7 @@ async def test_a_model_without_a_replica_is_an_error_before_any_call(engine, wef
         runs.rows([{"docs": ["d"], "question": "q"}])
         status, text = await runs.run("out.jsonl")
         assert status == 2, text
-        assert text.startswith("weft run: wf.yaml:7: operator 'facts': ")
+        assert text.startswith("weft run: wf.yaml:4: model: ")
         assert "does not serve the model 'tinyy'; did you mean tiny?" in text
         assert not stub.requests
         assert {path.name for path in tmp_path.iterdir()} == {"wf.yaml", "in.jsonl"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from weft_gateway.runs.flow_check import load_allowed
-from weft_gateway.runs.flow_rules import MOST_OPERATORS, Rules, models, refusals
+from weft_gateway.runs.flow_rules import MOST_OPERATORS, Rules, refusals
 from weft_gateway.workflows.check import WorkflowError
 from weft_gateway.workflows.spec import load
 
@@ -79,17 +79,3 @@ def test_allowed_operators(operator: str) -> None:
 def test_nothing_is_allowed_without_settings() -> None:
     assert "none is configured" in found("sql: SELECT 1", Rules())[0]
     assert "no host is allowed" in found("http: '{{ u }}'", Rules())[0]
-
-
-def test_each_model_has_its_first_operator() -> None:
-    text = """
-weft: 1
-model: small
-ops:
-  a: {llm: {user: a, model: large}}
-  b: {llm: {user: b, model: large}}
-  c: {llm: {user: c}}
-outputs: {a: a, b: b, c: c}
-"""
-    named = [(name, one and (one.name, one.line)) for name, one in models(load(text))]
-    assert named == [("small", None), ("large", ("a", 5))]
