@@ -19,11 +19,12 @@ class NewRun(BaseModel, extra="forbid"):
     input_file_id: str | None = Field(
         None, description="id of a file with the purpose `workflow`: JSON lines, one row each"
     )
-    max_errors: int | None = Field(None, ge=0, description="stop the run if more rows have failed")
-    budget_tokens: int | None = Field(
-        None, ge=1, description="stop the run before its calls use more tokens"
+    max_errors: int | None = Field(
+        None, ge=0, strict=True, description="stop the run if more rows have failed"
     )
-
+    budget_tokens: int | None = Field(
+        None, ge=1, strict=True, description="stop the run before its calls use more tokens"
+    )
     batch_ms: int = Field(
         0,
         ge=0,

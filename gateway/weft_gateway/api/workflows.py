@@ -74,7 +74,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "budget_tokens": run.budget_tokens,
         "batch_ms": run.batch_ms,
         "row_counts": {
-            "total": run.rows if begun and run.rows else None,
+            "total": run.rows if begun else None,
             "completed": run.completed,
             "failed": run.failed,
         },

@@ -277,6 +277,7 @@ class FlowRunner:
                 run=run.id,
                 folder=str(self.store.folder(run.id).resolve()),
                 file=run.file,
+                input=run.input_name,
                 rules=self.rules,
                 model=run.model,
                 calls=min(_MOST_CALLS, self.sender.most()),

@@ -91,12 +91,13 @@ class RunError(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct):
-    """A run. file: name of the workflow in messages. model: of operators that name none. calls:
-    LLM operators. budget_tokens, max_errors: None for no limit. batch_ms: how long its process
-    takes further runs, from its beginning. times: Unix time by state. rows, completed, failed:
-    numbers of rows; `rows` is 0 until the input is read. tokens: of prompts and answers. operators:
-    figures of the operators since the last start of the gateway. output_file: id of the result,
-    once the run has ended and has one. starts: how often a gateway has begun.
+    """A run. file, input_name: names of the workflow and of the rows in messages. model: of
+    operators that name none. calls: LLM operators. budget_tokens, max_errors: None for no limit.
+    batch_ms: how long its process takes further runs, from its beginning. times: Unix time by
+    state. rows, completed, failed: numbers of rows; `rows` is None until the input is read. tokens:
+    of prompts and answers. operators: figures of the operators since the last start of the gateway.
+    output_file: id of the result, once the run has ended and has one. starts: how often a gateway
+    has begun.
     """
 
     id: str
@@ -105,6 +106,7 @@ class Run(msgspec.Struct):
     file: str
     created_s: int
     input_file: str = ""
+    input_name: str = ""
     model: str = ""
     calls: int = 0
     budget_tokens: int | None = None
@@ -112,7 +114,7 @@ class Run(msgspec.Struct):
     batch_ms: int = 0
     status: RunStatus = RunStatus.QUEUED
     times: dict[str, int] = {}
-    rows: int = 0
+    rows: int | None = None
     completed: int = 0
     failed: int = 0
     tokens: int = 0

@@ -27,16 +27,17 @@ class Check(msgspec.Struct, tag=True):
 
 
 class Start(msgspec.Struct, tag=True):
-    """Begin or continue a run, also beside others in one process. run: its id. file: name of the
-    workflow in messages. model: of operators without one. calls: that may wait and be in flight.
-    tokens, errors: the budget. most_rows: of the input. most_bytes: of the body of a call. storage:
-    bytes that the journal and the output may have. finish: make no more calls, and write the rows
-    that have ended.
+    """Begin or continue a run, also beside others in one process. run: its id. file, input: names
+    of the workflow and of the rows in messages. model: of operators without one. calls: that may
+    wait and be in flight. tokens, errors: the budget. most_rows: of the input. most_bytes: of the
+    body of a call. storage: bytes that the journal and the output may have. finish: make no more
+    calls, and write the rows that have ended.
     """
 
     run: str
     folder: str
     file: str
+    input: str
     rules: Rules
     model: str
     calls: int

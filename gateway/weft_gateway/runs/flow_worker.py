@@ -99,14 +99,18 @@ class FlowRun:
         try:
             return Over(run, await self._run())
         except (WorkflowError, RowsError, JobError) as error:
-            message = str(error).replace(f"{self._start.folder}/", "")
-            return Wrong("invalid_input", message, run)
+            return Wrong("invalid_input", self._shown(error), run)
         except (JournalError, OSError) as error:
-            message = str(error).replace(f"{self._start.folder}/", "")
             number = error.errno or 0 if isinstance(error, DiskError | OSError) else 0
-            return Wrong("storage_failed", message, run, number)
+            return Wrong("storage_failed", self._shown(error), run, number)
         finally:
             self.report()
+
+    def _shown(self, error: Exception) -> str:
+        """Return a message with the names that the client knows."""
+        start = self._start
+        text = str(error).replace(f"{start.folder}/{INPUT}", start.input or INPUT)
+        return text.replace(f"{start.folder}/", "")
 
     async def _run(self) -> str:
         start, folder = self._start, Path(self._start.folder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -40,6 +41,8 @@ from weft_gateway.runs.rows import Input, RowsError
 _HOUSEKEEPING_S: Final = 60.0
 _FOLLOW_S: Final = 0.2
 _SHOWN: Final = 64
+# The first bytes of a Parquet file.
+_PARQUET: Final = b"PAR1"
 _PURPOSES: Final = ("workflow", "batch", "user_data")
 
 
@@ -234,7 +237,16 @@ class Flows:
         if file.purpose not in _PURPOSES:
             what = f"The purpose of the input file must be 'workflow', not {file.purpose!r}."
             raise ApiError(400, "invalid_input_file", what, param="input_file_id")
-        os.link(self.batches.store.path(file.id), self.store.folder(run.id) / INPUT)
+        path = self.batches.store.path(file.id)
+        with path.open("rb") as content:
+            if content.read(len(_PARQUET)) == _PARQUET:
+                what = (
+                    f"{file.name[:_SHOWN]!r} is a Parquet file. The input of a run over HTTP must "
+                    "be JSON lines: one object per line."
+                )
+                raise ApiError(400, "invalid_input_file", what, param="input_file_id")
+        os.link(path, self.store.folder(run.id) / INPUT)
+        run.input_name = file.name[:_SHOWN]
 
     def _write(self, run: Run, rows: Sequence[bytes], inputs: dict[str, str]) -> None:
         """Write and check rows. Raises ApiError 400."""
@@ -243,7 +255,9 @@ class Flows:
         try:
             Input(path, inputs).scan()
         except RowsError as error:
-            message = str(error).replace(f"{path}:", "rows:")
+            # Each row is one line. The rows of a body, and of an output, have numbers from 0.
+            place = re.compile(rf"^{re.escape(str(path))}:(\d+)", re.MULTILINE)
+            message = place.sub(lambda found: f"rows.{int(found[1]) - 1}", str(error))
             raise ApiError(400, "invalid_rows", message, param="rows") from None
 
     def _model(self, workflow: StoredWorkflow) -> str:

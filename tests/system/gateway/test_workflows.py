@@ -23,6 +23,7 @@ from support.workflow_runs import (
     texts,
 )
 
+TEMPLATE = SAY.replace('llm: {user: "{{ text }}", max_tokens: 4}', 'format: "{{ text }}"')
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
@@ -222,7 +223,7 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
         workflow = await created(client)
         path = f"/v1/workflows/{workflow}/runs"
         for body, code, words in (
-            ({"rows": [{"text": "a"}, {"txt": "a"}]}, "invalid_rows", "rows:2: input 'text' is"),
+            ({"rows": [{"text": "a"}, {"txt": "a"}]}, "invalid_rows", "rows.1: input 'text' is"),
             ({"rows": [{"text": 1}]}, "invalid_rows", "must be of type str"),
             (b'{"rows": [{"text": "a",\n"text": "b"}]}', "invalid_rows", "'text' appears"),
             (b'{"rows": [], "rows": [{"text": "a"}]}', "duplicate_member", "'rows' twice"),
@@ -232,6 +233,8 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
             ({"rows": texts(1), "input_file_id": "x"}, "invalid_request", "and not both"),
             ({"input_file_id": "../../x"}, "invalid_input_file", "No file"),
             ({"rows": texts(1), "max_error": 1}, "invalid_request", "max_error"),
+            ({"rows": texts(1), "max_errors": True}, "invalid_request", "max_errors"),
+            ({"rows": texts(1), "budget_tokens": True}, "invalid_request", "budget_tokens"),
         ):
             raw = body if isinstance(body, bytes) else json.dumps(body)
             answer = await client.post(path, content=raw, headers=headers_of("sk-a"))
@@ -245,7 +248,7 @@ async def test_wrong_input(engine: Any, weft: Any) -> None:
             f"/v1/workflows/{other}/runs", json={"rows": texts(1)}, headers=headers_of("sk-a")
         )
         assert answer.json()["error"]["message"] == (
-            "workflow.yaml:1: model: no replica serves 'tinny'; did you mean tiny?"
+            "workflow.yaml:4: model: no replica serves 'tinny'; did you mean tiny?"
         )
         one, _ = await run(client, SAY, rows=texts(4))
         assert one["status"] == "failed"
@@ -263,3 +266,34 @@ async def test_a_workflow_without_a_model_needs_a_gateway_with_one(engine: Any, 
         assert answer.json()["error"]["message"] == (
             "workflow.yaml:6: said: no model is named, and the replicas serve: a, b"
         )
+
+
+async def test_input_files(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        client = gateway.client
+        workflow = await created(client, TEMPLATE)
+
+        async def uploaded(name: str, content: bytes) -> str:
+            answer = await client.post(
+                "/v1/files",
+                files={"file": (name, content)},
+                data={"purpose": "workflow"},
+                headers=headers_of("sk-a"),
+            )
+            return str(answer.json()["id"])
+
+        empty = await begin(client, workflow, input_file_id=await uploaded("a.jsonl", b""))
+        assert empty["row_counts"]["total"] is None
+        one = await ended(client, empty["id"])
+        assert (one["status"], one["row_counts"]["total"]) == ("completed", 0)
+        wrong = await begin(client, workflow, input_file_id=await uploaded("b.jsonl", b"[]"))
+        one = await ended(client, wrong["id"])
+        assert one["error"]["message"] == "b.jsonl:1: a row must be a JSON object"
+        answer = await client.post(
+            f"/v1/workflows/{workflow}/runs",
+            json={"input_file_id": await uploaded("c.parquet", b"PAR1" + bytes(100))},
+            headers=headers_of("sk-a"),
+        )
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "invalid_input_file")
+        assert error["message"].startswith("'c.parquet' is a Parquet file. ")

@@ -40,9 +40,9 @@ class Scene:
     async def run(self, **options: Any) -> FromWorker:
         """Run to the end, and return the last message."""
         start = Start(
-            run="run-1", folder=str(self.folder), file="w.yaml", rules=Rules(), model="", calls=4,
-            tokens=None, errors=None, most_rows=ROWS, most_bytes=1 << 20, storage=1 << 30,
-            finish=False,
+            run="run-1", folder=str(self.folder), file="w.yaml", input="my.jsonl",
+            rules=Rules(), model="", calls=4, tokens=None, errors=None, most_rows=ROWS,
+            most_bytes=1 << 20, storage=1 << 30, finish=False,
         )  # fmt: skip
         for name, value in options.items():
             setattr(start, name, value)
@@ -145,3 +145,12 @@ async def test_rows_in_progress_stop_at_the_limit_of_storage(
     monkeypatch.setattr(Journal, "size", lambda _: next(sizes, 1 << 31))
     assert await scene.run(storage=1 << 30) == Over("run-1", "storage")
     assert scene.output == []
+
+
+async def test_errors_of_the_input_have_the_name_of_its_file(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    (tmp_path / INPUT).write_text('{"x": 1}\n{"x": "a"}\n')
+    end = await scene.run()
+    assert end == Wrong(
+        "invalid_input", "my.jsonl:2: input 'x' must be of type int, is str", "run-1"
+    )

@@ -1,4 +1,4 @@
-"""What the gateway does with the ends of runs."""
+"""The gateway waits for a disk that is full."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ async def test_a_cancellation_right_after_the_start_is_kept(monkeypatch: Any) ->
     try:
         worker = flow_worker._Main(-1, writing)
         rules = Rules({}, frozenset(), ())
-        start = Start("run-1", "", "w.yaml", rules, "m", 1, None, None, 1, 1, 1, finish=False)
+        start = Start("run-1", "", "w.yaml", "", rules, "m", 1, None, None, 1, 1, 1, finish=False)
         # Both arrive in one turn of the loop.
         worker._came(start)
         worker._came(Cancel("run-1"))

@@ -197,7 +197,7 @@ async def test_each_read_reports_damage(tmp_path):
     journal.close()
 
 
-async def test_a_full_disk_is_told_from_other_errors(tmp_path):
+async def test_a_full_disk_is_an_error_of_its_kind(tmp_path):
     journal = opened(tmp_path)
     journal._connection.execute("PRAGMA max_page_count = 12")
     with pytest.raises(DiskError, match="is full; free space") as found:
