@@ -11,24 +11,13 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from weft_gateway.runs.sql_rules import VOLATILE, refusal
 from weft_gateway.workflows.requests import SqlRequest
 
 # A query with more rows needs a LIMIT: its value would not fit into a prompt either.
 MAX_ROWS: Final = 10_000
 # Of a value, and of all values of a result. A larger one could end the process of the run.
 MAX_BYTES: Final = 16_777_216
-_READS: Final = frozenset(
-    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-)
-_NEVER: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA})
-# Their values depend on the time, on chance, or on the connection.
-_VOLATILE: Final = frozenset(
-    {
-        "random", "randomblob", "date", "time", "datetime", "julianday", "strftime", "unixepoch",
-        "timediff", "current_date", "current_time", "current_timestamp", "changes",
-        "total_changes", "last_insert_rowid",
-    }
-)  # fmt: skip
 _STEPS: Final = 10_000
 
 
@@ -67,12 +56,12 @@ class _Connection:
         self._write = write
         self._timeout_s = timeout_s
         self._end = 0.0
-        self._refused = self._volatile = False
+        self._refused, self._volatile = "", False
 
     def query(self, request: SqlRequest) -> Found:
         """Execute a statement. Raises sqlite3.Error and SqlFailed."""
         self._end = monotonic() + self._timeout_s
-        self._refused = self._volatile = False
+        self._refused, self._volatile = "", False
         try:
             cursor = self._sqlite.execute(request.query, dict(request.parameters))
             names = [column[0] for column in cursor.description or ()]
@@ -80,12 +69,7 @@ class _Connection:
             cursor.close()
         except sqlite3.Error as error:
             if self._refused:
-                raise SqlFailed(
-                    "the statement is not a read: only operators with 'write: true' may change "
-                    "the database"
-                    if not self._write
-                    else "ATTACH, DETACH and PRAGMA are not allowed"
-                ) from None
+                raise SqlFailed(self._refused) from None
             if monotonic() > self._end:
                 raise SqlFailed(f"no result within {self._timeout_s:g} s") from None
             if _code(error) == sqlite3.SQLITE_TOOBIG:
@@ -99,10 +83,8 @@ class _Connection:
 
     def _authorize(self, action: int, first: Any, second: Any, *_: Any) -> int:
         if action == sqlite3.SQLITE_FUNCTION:
-            name = str(second).lower()
-            self._volatile |= name in _VOLATILE
-            self._refused |= name == "load_extension"
-        self._refused |= action in _NEVER or (not self._write and action not in _READS)
+            self._volatile |= str(second).lower() in VOLATILE
+        self._refused = self._refused or refusal(action, first, second, write=self._write)
         return sqlite3.SQLITE_DENY if self._refused else sqlite3.SQLITE_OK
 
     def _over(self) -> bool:
