@@ -16,8 +16,10 @@ from weft_gateway.workflows.requests import SqlRequest
 
 # A query with more rows needs a LIMIT: its value would not fit into a prompt either.
 MAX_ROWS: Final = 10_000
-# Of a value, and of all values of a result. A larger one could end the process of the run.
+# Of a value, and of a result. A larger one could end the process of the run.
 MAX_BYTES: Final = 16_777_216
+# Of a value in a result, beside its name and text: a number, quotes, a colon and a comma.
+_VALUE_BYTES: Final = 8
 _STEPS: Final = 10_000
 
 
@@ -65,7 +67,7 @@ class _Connection:
         try:
             cursor = self._sqlite.execute(request.query, dict(request.parameters))
             names = [column[0] for column in cursor.description or ()]
-            rows = list(islice(_within(cursor), MAX_ROWS + 1))
+            rows = list(islice(_within(cursor, names), MAX_ROWS + 1))
             cursor.close()
         except sqlite3.Error as error:
             if self._refused:
@@ -95,11 +97,12 @@ class _Connection:
         self._sqlite.close()
 
 
-def _within(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows. Raises SqlFailed once they are too large together."""
+def _within(cursor: sqlite3.Cursor, names: Collection[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows. Raises SqlFailed once they are too large together: each has the names."""
+    empty = sum(len(name.encode()) + _VALUE_BYTES for name in names)
     size = 0
     for row in cursor:
-        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        size += empty + sum(len(value) for value in row if isinstance(value, str | bytes))
         if size > MAX_BYTES:
             raise SqlFailed(f"the result has more than {MAX_BYTES} bytes; select less")
         yield row

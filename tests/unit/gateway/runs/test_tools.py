@@ -125,6 +125,8 @@ async def test_no_column_is_lost(database: Path) -> None:
     [
         ("SELECT length(hex(zeroblob(400000000)))", "a value or row has more than 16777216 bytes"),
         (f"SELECT hex(zeroblob(1000)) FROM ({_COUNTED} 9000)", "the result has more than 16777216"),
+        (f"SELECT i AS {'n' * 50_000} FROM ({_COUNTED} 400)", "the result has more than 16777216"),
+        (f"SELECT {', '.join(f'i AS a{n}' for n in range(1000))} FROM ({_COUNTED} 2000)", "the r"),
     ],
 )
 async def test_large_values_are_errors(database: Path, query: str, message: str) -> None:
