@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
+from contextlib import closing, contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -16,11 +17,15 @@ from weft_gateway.workflows.requests import SqlRequest
 
 # A query with more rows needs a LIMIT: its value would not fit into a prompt either.
 MAX_ROWS: Final = 10_000
-# Of a value, and of a result. A larger one could end the process of the run.
+# Of a result. A larger one could end the process of the run.
 MAX_BYTES: Final = 16_777_216
+# Of a value, a row that SQLite sorts, and a statement. The time of one operation, which SQLite does
+# not interrupt, grows with the square of it.
+MAX_VALUE_BYTES: Final = 1_048_576
+_PATTERN_BYTES: Final = 1_000
 # Of a value in a result, beside its name and text: a number, quotes, a colon and a comma.
 _VALUE_BYTES: Final = 8
-_STEPS: Final = 10_000
+_STEPS: Final = 1_000
 
 
 class Found(NamedTuple):
@@ -38,8 +43,8 @@ class SqlFailed(Exception):
         self.passes = passes
 
 
-class _Connection:
-    """A connection of one thread, for reads or for writes."""
+class Connection:
+    """A connection for one query at a time, for reads or for writes."""
 
     def __init__(self, path: Path, write: bool, timeout_s: float) -> None:
         mode = "rw" if write else "ro"
@@ -52,7 +57,9 @@ class _Connection:
             cached_statements=0,
             check_same_thread=False,
         )
-        self._sqlite.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
+        self._sqlite.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+        self._sqlite.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_VALUE_BYTES)
+        self._sqlite.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _PATTERN_BYTES)
         self._sqlite.set_authorizer(self._authorize)
         self._sqlite.set_progress_handler(self._over, _STEPS)
         self._write = write
@@ -61,21 +68,25 @@ class _Connection:
         self._refused, self._volatile = "", False
 
     def query(self, request: SqlRequest) -> Found:
-        """Execute a statement. Raises sqlite3.Error and SqlFailed."""
+        """Execute a statement, in any thread. Raises SqlFailed."""
+        with _failures():
+            return self._query(request)
+
+    def _query(self, request: SqlRequest) -> Found:
         self._end = monotonic() + self._timeout_s
         self._refused, self._volatile = "", False
         try:
-            cursor = self._sqlite.execute(request.query, dict(request.parameters))
-            names = [column[0] for column in cursor.description or ()]
-            rows = list(islice(_within(cursor, names), MAX_ROWS + 1))
-            cursor.close()
+            with closing(self._sqlite.execute(request.query, dict(request.parameters))) as cursor:
+                names = [column[0] for column in cursor.description or ()]
+                rows = list(islice(_within(cursor, names), MAX_ROWS + 1))
         except sqlite3.Error as error:
             if self._refused:
                 raise SqlFailed(self._refused) from None
             if monotonic() > self._end:
                 raise SqlFailed(f"no result within {self._timeout_s:g} s") from None
             if _code(error) == sqlite3.SQLITE_TOOBIG:
-                raise SqlFailed(f"a value or row has more than {MAX_BYTES} bytes") from None
+                what = f"a value or row has more than {MAX_VALUE_BYTES} bytes"
+                raise SqlFailed(what) from None
             raise error
         if repeated := next((one for one in names if names.count(one) > 1), None):
             raise SqlFailed(f"two columns are named {repeated!r}; name them with AS")
@@ -92,8 +103,13 @@ class _Connection:
     def _over(self) -> bool:
         return monotonic() > self._end
 
+    def stop(self) -> None:
+        """End the query that another thread runs, after its current operation."""
+        self._end = 0.0
+        self._sqlite.interrupt()
+
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. No query may be running."""
         self._sqlite.close()
 
 
@@ -113,42 +129,54 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0)
 
 
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise SqlFailed for an error of SQLite, of its module, or of memory."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        busy = _code(error) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+        raise SqlFailed(str(error), busy) from None
+    except MemoryError:
+        raise SqlFailed("the query needs too much memory") from None
+    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+        raise SqlFailed(str(error)) from None
+
+
 class Databases:
-    """Queries SQLite files by connection name, from any thread. timeout_s: of a query."""
+    """Connections to SQLite files by name, for one thread. timeout_s: of a query."""
 
     def __init__(self, files: Mapping[str, Path], timeout_s: float) -> None:
         self._files = dict(files)
         self._timeout_s = timeout_s
-        self._local = threading.local()
-        self._all: list[_Connection] = []
+        self._idle: defaultdict[tuple[str, bool], list[Connection]] = defaultdict(list)
+        self._closed = False
 
     @property
     def names(self) -> Collection[str]:
         """The names of the connections."""
         return self._files.keys()
 
-    def query(self, request: SqlRequest) -> Found:
-        """Execute a statement. Raises SqlFailed."""
-        try:
-            return self._connection(request.connection, request.write).query(request)
-        except sqlite3.OperationalError as error:
-            busy = _code(error) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            raise SqlFailed(str(error), busy) from None
-        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
-            raise SqlFailed(str(error)) from None
-
-    def _connection(self, name: str, write: bool) -> _Connection:
+    def take(self, request: SqlRequest) -> Connection:
+        """Return a connection for a request until `give`. Raises SqlFailed."""
+        name, write = request.connection, request.write
         if name not in self._files:
             known = ", ".join(sorted(self._files)) or "none"
             raise SqlFailed(f"no connection is named {name!r}; configured: {known}")
-        held: dict[str, _Connection] = self._local.__dict__
-        key = f"{name} {write}"
-        if key not in held:
-            held[key] = _Connection(self._files[name], write, self._timeout_s)
-            self._all.append(held[key])
-        return held[key]
+        if idle := self._idle[name, write]:
+            return idle.pop()
+        with _failures():
+            return Connection(self._files[name], write, self._timeout_s)
+
+    def give(self, request: SqlRequest, connection: Connection) -> None:
+        """Return the connection of a request that has ended."""
+        if self._closed:
+            connection.close()
+        else:
+            self._idle[request.connection, request.write].append(connection)
 
     def close(self) -> None:
-        """Close all connections. No query may be running."""
-        for connection in self._all:
+        """Close all connections; those in use once they are given back."""
+        self._closed = True
+        for connection in chain(*self._idle.values()):
             connection.close()

@@ -8,9 +8,11 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from threading import Thread
 from time import time
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -24,7 +26,7 @@ from weft_gateway.runs.clients import new_client
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.redirect import MakeCall
 from weft_gateway.runs.retry import may_pass, pause
-from weft_gateway.runs.sql import Databases, SqlFailed
+from weft_gateway.runs.sql import Databases, Found, SqlFailed
 from weft_gateway.workflows.commands import Failure, ToolRequest
 from weft_gateway.workflows.requests import GraphRequest, HttpRequest, PythonRequest, SqlRequest
 
@@ -64,9 +66,9 @@ class Tools:
     """Runs tools in threads.
 
     connections: SQLite files by name. hosts: `host` or `host:port` that HTTP requests may reach;
-    IPv6 addresses in brackets. python: whether functions may run. threads: functions and queries at
-    once. timeout_s: of a query, or of an HTTP request with its answer; a Python function has no
-    limit, because a thread cannot be stopped.
+    IPv6 addresses in brackets. python: whether functions may run. threads: functions at once, and
+    queries at once. timeout_s: of a query, or of an HTTP request with its answer; a Python function
+    has no limit, because a thread cannot be stopped.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Tools:
         self._databases = Databases(connections or {}, timeout_s)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._python = python
+        self._queries = asyncio.Semaphore(threads)
         self._threads = ThreadPoolExecutor(threads, "tool")
         self._functions: dict[str, Callable[..., Any]] = {}
         self._random = Random()
@@ -124,13 +127,55 @@ class Tools:
             return Result(await self._http(request))
         if isinstance(request, SqlRequest):
             try:
-                found = await self._in_thread(self._databases.query, request)
+                found = await self._query(request)
             except SqlFailed as error:
                 raise _Refused("sql", str(error), error.passes) from None
             return Result(found.rows, found.repeatable)
         if isinstance(request, GraphRequest):
             return Result(await self._graph(request, ask))
         return Result(await self._call(request))
+
+    async def _query(self, request: SqlRequest) -> Found:
+        """Execute a statement. SQLite may not stop for a long time: then a read is left to its
+        thread, also at the end of the process; a write is waited for, because its effect counts.
+        """
+        await self._queries.acquire()
+        try:
+            connection = self._databases.take(request)
+        except SqlFailed:
+            self._queries.release()
+            raise
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        outcome: Future[Found] = Future()
+
+        def settle() -> None:
+            self._databases.give(request, connection)
+            self._queries.release()
+            ended.set()
+
+        def work() -> None:
+            try:
+                outcome.set_result(connection.query(request))
+            except BaseException as error:
+                outcome.set_exception(error)
+            # The loop may have ended before the query of an abandoned row.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(settle)
+
+        if request.write:
+            self._threads.submit(work)
+            await ended.wait()
+            return outcome.result()
+        Thread(target=work, name="read", daemon=True).start()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await ended.wait()
+        except TimeoutError:
+            raise SqlFailed(f"no result within {self._timeout_s:g} s") from None
+        finally:
+            if not ended.is_set():
+                connection.stop()
+        return outcome.result()
 
     async def _graph(self, request: GraphRequest, ask: MakeCall | None) -> Any:
         if not self._python or ask is None:
@@ -243,7 +288,7 @@ class Tools:
         return url
 
     async def aclose(self) -> None:
-        """Close connections. Functions that run finish first, because their effect counts."""
+        """Close connections. Functions and writes that run finish first: their effect counts."""
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
         self._databases.close()
         await self._client.aclose()

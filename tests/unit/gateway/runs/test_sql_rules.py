@@ -136,7 +136,12 @@ def databases(path: Path) -> Iterator[Databases]:
 
 def asked(databases: Databases, query: str, write: bool = False) -> Found:
     names = {"names": '["pen"]', "address": "AAAAAAAA"}
-    return databases.query(SqlRequest("shop", query, names, write))
+    request = SqlRequest("shop", query, names, write)
+    connection = databases.take(request)
+    try:
+        return connection.query(request)
+    finally:
+        databases.give(request, connection)
 
 
 @pytest.mark.parametrize("write", [False, True])
