@@ -236,9 +236,12 @@ class Tools:
             content = None if request.body is None else orjson.dumps(request.body)
         except TypeError as error:
             raise _Refused("not_json", f"the body is not JSON: {error}") from None
-        headers = {"content-type": "application/json"} if content is not None else {}
-        headers |= request.headers
         try:
+            # A small compressed answer could fill the memory.
+            headers = httpx.Headers({"accept-encoding": "identity"})
+            if content is not None:
+                headers["content-type"] = "application/json"
+            headers.update(request.headers)
             # Redirects are not followed: they could lead to a host that is not allowed.
             async with (
                 self._requests,
@@ -248,7 +251,7 @@ class Tools:
                 ) as answer,
             ):
                 body = bytearray()
-                async for piece in answer.aiter_bytes():
+                async for piece in answer.aiter_raw():
                     body += piece
                     if len(body) > _MAX_BYTES:
                         raise _Refused("too_large", f"more than {_MAX_BYTES} bytes")
@@ -260,13 +263,18 @@ class Tools:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _Refused("connection", str(error) or type(error).__name__, passes=True) from None
         status = answer.status_code
+        coding = answer.headers.get("content-encoding", "").strip().lower()
+        is_plain = coding in ("", "identity")
         if status >= 300:
-            text = body.decode("utf-8", "replace")
+            text = body.decode("utf-8", "replace") if is_plain else ""
             after = answer.headers.get("retry-after")
             to = answer.headers.get("location")
             if status < 400 and to:
                 text = f"redirects are not followed; this one leads to {to}"
             raise _Refused(f"http_{status}", text or answer.reason_phrase, may_pass(status), after)
+        if not is_plain:
+            what = f"the answer is compressed (content-encoding: {coding}); let the server send it"
+            raise _Refused("compressed", f"{what} without compression")
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError:
