@@ -18,7 +18,7 @@ _PARQUET: Final = ".parquet"
 _BATCH: Final = 1024
 _PIECE_BYTES: Final = 1 << 20
 # Values of templates, tools and journals are walked recursively.
-_MOST_DEPTH: Final = 100
+MOST_DEPTH: Final = 100
 _DEEP: Final = "the values are nested too deeply"
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS: Final = re.compile(rb"[\[\]{}]")
@@ -132,7 +132,7 @@ class Input:
             row = orjson.loads(text)
             if strict:
                 json.loads(text, object_pairs_hook=_unique, parse_int=str)
-                if _depth(text) > _MOST_DEPTH:
+                if depth(text) > MOST_DEPTH:
                     return _DEEP
         except _Repeated as error:
             return f"the key {error.args[0]!r} appears twice"
@@ -166,7 +166,7 @@ class Input:
             except orjson.JSONDecodeError:
                 return f"input {name!r} must be of type {kind}; the text is not JSON"
             is_text = isinstance(row[name], str) and value is not row[name]
-            if is_text and _depth(row[name].encode()) > _MOST_DEPTH:
+            if is_text and depth(row[name].encode()) > MOST_DEPTH:
                 return _DEEP
             if value is not row[name] and _is_large(row[name]):
                 return f"input {name!r} {_LARGE}"
@@ -233,14 +233,14 @@ def _is_parquet(path: Path, what: str) -> bool:
     return True
 
 
-def _depth(line: bytes) -> int:
+def depth(line: bytes) -> int:
     """Return how deeply the values of a JSON text are nested."""
-    if line.count(b"[") + line.count(b"{") <= _MOST_DEPTH:
+    if line.count(b"[") + line.count(b"{") <= MOST_DEPTH:
         return 0
-    deepest = depth = 0
+    deepest = level = 0
     for bracket in _BRACKETS.findall(_STRING.sub(b"", line)):
-        depth += 1 if bracket in b"[{" else -1
-        deepest = max(deepest, depth)
+        level += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, level)
     return deepest
 
 

@@ -10,6 +10,8 @@ import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from math import isfinite
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -26,6 +28,7 @@ from weft_gateway.runs.clients import new_client
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.redirect import MakeCall
 from weft_gateway.runs.retry import may_pass, pause
+from weft_gateway.runs.rows import MOST_DEPTH, depth
 from weft_gateway.runs.sql import Databases, Found, SqlFailed
 from weft_gateway.workflows.commands import Failure, ToolRequest
 from weft_gateway.workflows.requests import GraphRequest, HttpRequest, PythonRequest, SqlRequest
@@ -289,7 +292,9 @@ class Tools:
         host, port = url.host.lower(), url.port or _PORTS.get(url.scheme)
         # Without brackets, an address and a port may be another, longer address.
         host = f"[{host}]" if ":" in host else host
-        if url.scheme not in _PORTS or not {host, f"{host}:{port}"} & self._hosts:
+        if url.scheme not in _PORTS or not host:
+            raise _Refused("not_allowed", f"{text!r} is no absolute http or https URL")
+        if not {host, f"{host}:{port}"} & self._hosts:
             allowed = ", ".join(sorted(self._hosts)) or "none"
             what = f"{url.scheme}://{host}:{port} is not allowed; allowed hosts: {allowed}"
             raise _Refused("not_allowed", what)
@@ -313,9 +318,30 @@ def _own_functions(module: ModuleType) -> list[str]:
 
 def _checked(result: Result) -> Result:
     """Return the result as a copy that no other code can change. Raises _Refused if it is not
-    JSON.
+    JSON, or is nested too deeply for the journal and for templates.
     """
     try:
-        return result._replace(value=orjson.loads(orjson.dumps(result.value)))
+        text = orjson.dumps(result.value)
+        copied = result._replace(value=orjson.loads(text))
     except (TypeError, orjson.JSONDecodeError) as error:
         raise _Refused("not_json", f"the value is not JSON: {error}") from None
+    # orjson writes null for such numbers.
+    if b"null" in text and _has_no_json(result.value):
+        raise _Refused("not_json", "the value is not JSON: it contains NaN or an infinite number")
+    if depth(text) > MOST_DEPTH:
+        what = f"lists and objects have at most {MOST_DEPTH} levels"
+        raise _Refused("too_deep", f"the value is nested too deeply: {what}")
+    return copied
+
+
+def _has_no_json(value: Any) -> bool:
+    """Whether a value contains a number that JSON does not have."""
+    if isinstance(value, float):
+        return not isfinite(value)
+    if isinstance(value, dict):
+        value = value.values()
+    elif is_dataclass(value):
+        value = [getattr(value, one.name) for one in fields(value)]
+    elif not isinstance(value, list | tuple):
+        return False
+    return any(map(_has_no_json, value))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,7 +14,7 @@ from support.scripted_server import scripted
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.tools import Tools
 from weft_gateway.workflows.commands import Failure
-from weft_gateway.workflows.requests import HttpRequest
+from weft_gateway.workflows.requests import HttpRequest, PythonRequest, SqlRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -48,3 +52,69 @@ async def test_headers_of_a_request_replace_the_usual_ones() -> None:
         await tools.aclose()
         found = server.asked[0].headers
         assert (found["content-type"], found["accept-encoding"]) == ("text/x", "br")
+
+
+def nested(levels: int, inner: Any = 1) -> Any:
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+async def test_deep_answers_are_refused() -> None:
+    answers = iter([nested(254), nested(101, "]]"), nested(100, "[[")])
+    with scripted(lambda _: (200, next(answers))) as server:
+        options: dict[str, Any] = {"hosts": [server.url.removeprefix("http://")]}
+        for _ in range(2):
+            found = await failure(HttpRequest("GET", server.url), **options)
+            assert (found.code, "at most 100 levels" in found.message) == ("too_deep", True)
+        tools = Tools(**options)
+        assert (await tools.run(HttpRequest("GET", server.url), 1)).value == nested(100, "[[")
+        await tools.aclose()
+
+
+@dataclass
+class Point:
+    x: float | None
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (float("nan"), "not_json"),
+        ([1, {"a": (None, float("inf"))}], "not_json"),
+        ({"a": -float("inf")}, "not_json"),
+        (Point(float("nan")), "not_json"),
+        (nested(101), "too_deep"),
+        (nested(300), "not_json"),
+    ],
+)
+async def test_values_of_functions_that_are_not_json(
+    monkeypatch: pytest.MonkeyPatch, value: Any, code: str
+) -> None:
+    module: Any = ModuleType("my_ops")
+    module.give = lambda: value
+    monkeypatch.setitem(sys.modules, "my_ops", module)
+    assert (await failure(PythonRequest("my_ops:give"))).code == code
+
+
+async def test_values_with_null_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = ModuleType("my_ops")
+    module.give = lambda: [None, {"a": "null", "b": 1.5}, Point(None)]
+    monkeypatch.setitem(sys.modules, "my_ops", module)
+    tools = Tools()
+    found = await tools.run(PythonRequest("my_ops:give"), 1)
+    assert found.value == [None, {"a": "null", "b": 1.5}, {"x": None}]
+    await tools.aclose()
+
+
+async def test_an_infinite_number_of_a_query_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "empty.db"
+    file.touch()
+    found = await failure(SqlRequest("x", "SELECT 9e999 AS n, NULL AS m"), connections={"x": file})
+    assert found.code == "not_json"
+
+
+@pytest.mark.parametrize("url", ["nope", "", "/path", "//example.org/", "http://", "ftp://a.org/"])
+async def test_a_text_that_is_no_absolute_url_is_named(url: str) -> None:
+    found = await failure(HttpRequest("GET", url), hosts=["example.org"])
+    assert found[:2] == ("not_allowed", f"{url!r} is no absolute http or https URL")
