@@ -1,4 +1,4 @@
-"""What SQL statements may do. SQLite asks before it compiles a part of a statement."""
+"""The rules for SQL statements. SQLite asks before it compiles a part of a statement."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def refusal(action: int, first: Any, second: Any, *, write: bool) -> str:
         if name in _DESCRIPTIONS or (name in _FIGURES and second is None):
             return ""
         known = ", ".join(sorted(_DESCRIPTIONS + _FIGURES))
-        return f"PRAGMA {name} is not allowed; allowed to read: {known}"
+        return f"PRAGMA {name} is not a read that is allowed; allowed are: {known}"
     if action in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH):
-        return "ATTACH, DETACH and VACUUM are not allowed"
+        return "ATTACH, DETACH or VACUUM is not a read or write of this database, and not allowed"
     # SQLite reports this when it opens a virtual table such as `json_each`. It refuses an UPDATE of
     # this table itself.
     opens = action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
