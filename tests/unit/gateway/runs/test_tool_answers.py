@@ -118,3 +118,10 @@ async def test_an_infinite_number_of_a_query_is_an_error(tmp_path: Path) -> None
 async def test_a_text_that_is_no_absolute_url_is_named(url: str) -> None:
     found = await failure(HttpRequest("GET", url), hosts=["example.org"])
     assert found[:2] == ("not_allowed", f"{url!r} is no absolute http or https URL")
+
+
+@pytest.mark.parametrize("port", ["65536", "70000", "99999999999", "-1"])
+async def test_a_port_that_does_not_exist_fails_its_row(port: str) -> None:
+    url = f"http://127.0.0.1:{port}/"
+    found = await failure(HttpRequest("GET", url), hosts=["127.0.0.1"])
+    assert (found.code, found.attempts) == ("not_allowed", 1)
