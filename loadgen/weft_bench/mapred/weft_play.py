@@ -5,14 +5,12 @@ Prints one JSON object: the seconds without imports, as `langgraph_play` does.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
 from collections.abc import Sequence
 
-import h11  # noqa: F401  imported by httpx with its first client, as the two below
-import httpcore  # noqa: F401
-from anyio._backends import _asyncio  # noqa: F401
 from weft_gateway import cli_runs
 from weft_gateway.runs import (  # noqa: F401  imported by the command
     explaining,
@@ -21,10 +19,13 @@ from weft_gateway.runs import (  # noqa: F401  imported by the command
     journal,
     local,
 )
+from weft_gateway.runs.clients import new_client
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run. Returns the exit status."""
+    # httpx imports its parts with the first client. LangGraph's play has made its clients, too.
+    asyncio.run(new_client(None, tls=False).aclose())
     begun = time.perf_counter()
     status = cli_runs.app(list(arguments), prog_name="weft run", standalone_mode=False)
     print(json.dumps({"seconds": time.perf_counter() - begun}))

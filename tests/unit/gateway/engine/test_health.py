@@ -66,22 +66,6 @@ async def test_a_server_without_a_cache_size_keeps_its_kind() -> None:
     assert (replica.kind, replica.cache_tokens) == (ReplicaKind.VLLM, 0)
 
 
-async def test_a_replica_that_misses_a_model_is_asked_for_its_models_again() -> None:
-    router = engine()
-    registry = Registry({"r0": URL}, Timeouts(1, 1, 1))
-    async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
-        loop = HealthLoop(registry, EngineClient(client, ""), 1.0)
-        await loop.check_all()
-        router.get(f"{URL}/v1/models").respond(json={"data": [CARD | {"id": "other"}]})
-        await loop.check_all()
-        assert registry["r0"].served == {"m"}
-        registry.doubt("r0")
-        assert registry.suspicion.is_set()
-        await loop.check_all()
-        assert registry["r0"].served == {"other"}
-        assert not registry["r0"].doubted
-
-
 async def test_engine_with_the_plugin_is_detected() -> None:
     replica = await checked(engine())
     assert replica.circuit.healthy

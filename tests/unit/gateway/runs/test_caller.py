@@ -143,7 +143,7 @@ async def test_a_clock_that_is_set_does_not_end_a_wait(monkeypatch: pytest.Monke
     assert answer.text == "hi"
 
 
-async def test_an_answer_that_is_none_is_repeated() -> None:
+async def test_an_answer_without_a_completion_is_repeated() -> None:
     answers: list[tuple[int, Any]] = [(200, "<html>"), (200, {"choices": []})]
     answer, _ = await call(lambda _: answers.pop(0) if answers else (200, ANSWER))
     assert answer.text == "hi"
