@@ -18,7 +18,7 @@ import orjson
 from weft_gateway.engine.described import costs_of_replica
 from weft_gateway.marks import nearest
 from weft_gateway.policies.costs import EngineCosts
-from weft_gateway.runs.clients import new_client
+from weft_gateway.runs.clients import MOST_PORT, new_client
 from weft_gateway.runs.errors import CallFailed, JobError
 from weft_gateway.runs.retry import may_pass, model_is_away, pause
 from weft_gateway.workflows.commands import Failure, Usage, Work
@@ -33,7 +33,6 @@ _MAX_TOKENS: Final = 1 << 40
 _CONNECT_S: Final = 10.0
 # A server that is away, or a URL that has none.
 _NO_ANSWER: Final = (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ExceptionGroup)
-_MOST_PORT: Final = 65_535
 _BAD_ANSWER: Final = "bad_answer"
 _MESSAGE: Final = 500
 _POOLS: Final = 8
@@ -183,7 +182,7 @@ class HttpCaller:
             raise JobError("OPENAI_API_KEY contains a space or a line break, which no key has")
         try:
             url = httpx.URL(f"{self._base}{path}")
-            if (url.port or 0) > _MOST_PORT:
+            if (url.port or 0) > MOST_PORT:
                 # The connection would report it as an error of a task group.
                 raise httpx.InvalidURL(f"{url.port} is no port")
             answer = await self._client.get(url, timeout=_CONNECT_S)

@@ -9,6 +9,8 @@ from typing import Final
 
 import httpx
 
+# httpx accepts larger ones, and connecting to them then fails in other ways than usual.
+MOST_PORT: Final = 65_535
 # Runs limit the calls in flight themselves.
 _NO_LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 

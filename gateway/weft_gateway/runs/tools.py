@@ -24,7 +24,7 @@ import orjson
 
 from weft_gateway.marks import close, nearest
 from weft_gateway.runs import graphs
-from weft_gateway.runs.clients import new_client
+from weft_gateway.runs.clients import MOST_PORT, new_client
 from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.redirect import MakeCall
 from weft_gateway.runs.retry import may_pass, pause
@@ -36,7 +36,6 @@ from weft_gateway.workflows.requests import GraphRequest, HttpRequest, PythonReq
 _MAX_BYTES: Final = 16_777_216
 _MESSAGE: Final = 500
 _PORTS: Final = {"http": 80, "https": 443}
-_MOST_PORT: Final = 65_535
 # HTTP requests at once. Others wait, and their time begins later.
 _REQUESTS: Final = 100
 
@@ -295,8 +294,8 @@ class Tools:
         host = f"[{host}]" if ":" in host else host
         if url.scheme not in _PORTS or not host:
             raise _Refused("not_allowed", f"{text!r} is no absolute http or https URL")
-        if not 0 <= (port or 0) <= _MOST_PORT:
-            raise _Refused("not_allowed", f"{text!r} has no valid port: at most {_MOST_PORT}")
+        if not 0 <= (port or 0) <= MOST_PORT:
+            raise _Refused("not_allowed", f"{text!r} has no valid port: at most {MOST_PORT}")
         if not {host, f"{host}:{port}"} & self._hosts:
             allowed = ", ".join(sorted(self._hosts)) or "none"
             what = f"{url.scheme}://{host}:{port} is not allowed; allowed hosts: {allowed}"

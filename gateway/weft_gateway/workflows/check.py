@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError
-from typing import Any, Final
+from typing import Final
 
 from weft_gateway.marks import nearest
 from weft_gateway.workflows.graph import (
@@ -27,7 +27,7 @@ from weft_gateway.workflows.graph import (
     in_order,
     templates,
 )
-from weft_gateway.workflows.templates import Template, TemplateError
+from weft_gateway.workflows.templates import Template, TemplateError, leaves
 
 # Columns that every result has: the number of a row, and what describes a failed one.
 OWN_COLUMNS: Final = ("row", "error")
@@ -165,7 +165,7 @@ def _request(body: Llm, path: tuple[str, ...]) -> Iterator[Problem]:
     """Yield the fields of a request that look like templates: the engine would get the braces."""
     for field, value in [("model", body.model), *body.parameters.items()]:
         # This one is a template of the engine.
-        for text in _texts(value) if field != "chat_template" else ():
+        for text in leaves(value, str) if field != "chat_template" else ():
             try:
                 names = Template.parse(text).names
             except TemplateError:
@@ -176,17 +176,6 @@ def _request(body: Llm, path: tuple[str, ...]) -> Iterator[Problem]:
                     "belong in 'user', 'system' and 'messages'"
                 )
                 yield Problem(path, what, names[0])
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _texts(one)
 
 
 def _unknown(name: str, known: Collection[str]) -> str:

@@ -277,17 +277,17 @@ def templates(body: Body) -> Iterator[Template]:
         case Format():
             yield body.template
         case Python():
-            yield from leaves(body.arguments)
-            yield from leaves(body.named)
+            yield from leaves(body.arguments, Template)
+            yield from leaves(body.named, Template)
         case LangGraph():
-            yield from leaves(body.state)
+            yield from leaves(body.state, Template)
         case Sql():
             yield body.query
-            yield from leaves(body.parameters)
+            yield from leaves(body.parameters, Template)
         case Http():
             yield body.url
             yield from body.headers.values()
-            yield from leaves(body.body)
+            yield from leaves(body.body, Template)
         case Loop():
             yield body.until
         case Branch():

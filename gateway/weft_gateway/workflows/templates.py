@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from weft_gateway.workflows.jinja import Compiled, TemplateError, compiled, dumped, pieces
 
@@ -154,20 +154,21 @@ class Template:
         return {**scope, **bound}
 
 
+_Leaf = TypeVar("_Leaf")
 # Arguments of tools: JSON with templates as leaves.
 Tree = Template | str | int | float | bool | None | Sequence["Tree"] | Mapping[str, "Tree"]
 
 
-def leaves(tree: Tree) -> Iterable[Template]:
-    """Yield the templates of a tree."""
-    if isinstance(tree, Template):
+def leaves(tree: Any, kind: type[_Leaf]) -> Iterable[_Leaf]:
+    """Yield the leaves of a tree that are of this type."""
+    if isinstance(tree, kind):
         yield tree
     elif isinstance(tree, Mapping):
         for one in tree.values():
-            yield from leaves(one)
+            yield from leaves(one, kind)
     elif isinstance(tree, list | tuple):
         for one in tree:
-            yield from leaves(one)
+            yield from leaves(one, kind)
 
 
 def evaluated(tree: Tree, scope: Mapping[str, Any]) -> Any:

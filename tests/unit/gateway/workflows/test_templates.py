@@ -109,7 +109,7 @@ def test_the_line_of_an_error() -> None:
 def test_trees_have_templates_as_leaves() -> None:
     q, x, facts = map(Template.parse, ("{{ q }}", "x", "{{ facts }}"))
     tree = {"a": (q, x, 1), "b": {"c": facts}}
-    assert list(leaves(tree)) == [q, x, facts]
+    assert list(leaves(tree, Template)) == [q, x, facts]
     assert evaluated(tree, SCOPE) == {"a": ["Q", "x", 1], "b": {"c": ["a", "b"]}}
 
 
