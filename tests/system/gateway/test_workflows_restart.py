@@ -152,11 +152,13 @@ async def test_a_cancelled_run_does_not_wait_for_a_place(
         row = {"row": 1, "said": "before", "error": None}
         await opened.journal.write(RowEnd(1, failed=False, value=row))
         opened.journal.close()
-        for one in (fresh, begun):
+        for one, has_output in ((fresh, False), (begun, True)):
             path = f"/v1/runs/{one['id']}"
             assert (await client.get(path, headers=headers_of("sk-a"))).json()["status"] == "queued"
             await client.post(f"{path}/cancel", headers=headers_of("sk-a"))
-            assert (await ended(client, one["id"]))["status"] == "cancelled"
+            over = await ended(client, one["id"])
+            assert over["status"] == "cancelled"
+            assert (over["output_file_id"] is not None) is has_output
         assert await output(client, begun["id"]) == [row]
         gate.set()
         assert (await ended(client, first["id"]))["status"] == "completed"

@@ -37,6 +37,7 @@ def nested(value: str, body: str) -> str:
         "{{ ((10**64)**64)**64 }}",
         "{{ (((10**64) * (10**64))**32) * (10**64)**32 }}",
         loops(3, "x"),
+        loops(1, "{% if (text ~ text) == '' %}{% endif %}"),
         loops(1, "{{ xs | sum }}"),
         loops(1, "{{ xs | map('string') | join }}"),
         loops(1, "{{ text }}"),
