@@ -20,10 +20,9 @@ from weft_gateway.runs.batches import disk_error
 
 # Bytes that are written at once, by another thread.
 _WRITTEN: Final = 1 << 20
-# Parts of the form, headers of a part, and bytes of a field and of a header. A header takes time
-# that grows with the square of its length.
+# Parts of the form, and bytes of a field and of a header. A header takes time that grows with the
+# square of its length. The parser limits the number of headers.
 _MOST_PARTS: Final = 16
-_MOST_HEADERS: Final = 16
 _MOST_VALUE: Final = 1024
 _MOST_HEADER: Final = 2048
 MAX_NAME: Final = 255
@@ -44,7 +43,6 @@ class _Form:
         self._most = most
         self._parts = 0
         self._headers: dict[bytes, bytes] = {}
-        self._header_count = 0
         self._header = b""
         self._text = b""
         self._field = ""
@@ -61,22 +59,18 @@ class _Form:
         return cast("MultipartCallbacks", found)
 
     def _on_part_begin(self) -> None:
-        self._headers, self._header_count, self._value = {}, 0, b""
+        self._headers, self._value = {}, b""
         self._parts += 1
         self._check(self._parts <= _MOST_PARTS)
 
     def _on_header_field(self, data: bytes, start: int, end: int) -> None:
         self._header += data[start:end]
-        self._check(len(self._header) <= _MOST_HEADER)
 
     def _on_header_value(self, data: bytes, start: int, end: int) -> None:
         self._text += data[start:end]
-        self._check(len(self._text) <= _MOST_HEADER)
 
     def _on_header_end(self) -> None:
         self._headers[self._header.lower()] = self._text
-        self._header_count += 1
-        self._check(self._header_count <= _MOST_HEADERS)
         self._header = self._text = b""
 
     def _on_headers_finished(self) -> None:
@@ -149,7 +143,7 @@ class Upload:
             what = "The content type must be multipart/form-data with a boundary."
             raise ApiError(415, "form_required", what)
         form = _Form(self._most)
-        parser = MultipartParser(boundary, form.callbacks())
+        parser = MultipartParser(boundary, form.callbacks(), max_header_size=_MOST_HEADER)
         try:
             with self.path.open("wb") as file:
                 async for data in _pieces(receive):
