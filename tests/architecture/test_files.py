@@ -1,4 +1,4 @@
-"""Files are small, public names have docstrings, and no code is marked as unfinished."""
+"""Public names have docstrings, and no code is marked as unfinished."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from support.sources import PACKAGES, ROOT, public_definitions, sources
 
-LONGEST = 400
 FILES = sources(*PACKAGES)
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError")
 # Callbacks of asyncio, httptools and uvicorn, which document them.
@@ -18,12 +17,6 @@ CALLBACK = re.compile(
     r"|on_(message_begin|url|status|header|headers_complete|body|message_complete|response_complete)"
     r"|timeout_keep_alive_handler)$"
 )
-
-
-@pytest.mark.parametrize("file", [*FILES, *sources("tests")], ids=str)
-def test_a_file_has_at_most_400_lines(file: Path) -> None:
-    lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
-    assert lines <= LONGEST, f"{lines} lines: split the file by concept"
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
