@@ -138,7 +138,11 @@ class Settings(BatchSettings):
         20.0, gt=0, le=3600, description="timeout for receiving a request's head, seconds"
     )
     body_timeout_s: float = Field(
-        120.0, gt=0, le=3600, description="timeout for receiving a request's body, seconds"
+        120.0,
+        gt=0,
+        le=3600,
+        description="timeout for receiving a request's body; it begins again while at least "
+        "16 KiB per second arrive, seconds",
     )
     send_timeout_s: float = Field(
         30.0,

@@ -35,7 +35,10 @@ _ERRORS: Final = {
     "session_not_found": (404, "No session with id {name!r}."),
     "unknown_url": (404, "Unknown request URL: {method} {path:.256}."),
     "head_timeout": (408, "The request's head took longer than {seconds:g} s."),
-    "body_timeout": (408, "The request's body took longer than {seconds:g} s."),
+    "body_timeout": (
+        408,
+        "Less than {least} bytes per second of the request's body arrived within {seconds:g} s.",
+    ),
     "body_too_large": (413, "The request body is larger than {limit} bytes."),
     "too_many_connections_of_key": (
         429,

@@ -102,6 +102,8 @@ def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
         ws_per_message_deflate=False,
         lifespan="on",
         access_log=False,
+        # uvicorn's own handlers write lines without a time.
+        log_config=None,
         log_level="warning",
         server_header=False,
         proxy_headers=False,

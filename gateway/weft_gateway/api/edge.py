@@ -33,6 +33,9 @@ _MOST_DROPPED: Final = 1 << 20
 # Requests that one connection may send before their answers.
 _MOST_PIPELINED: Final = 32
 _OF_BODIES: Final = (b"content-length", b"transfer-encoding")
+# Bytes per second that a body needs, over each time of `body_timeout_s`. Files are large, and a
+# client that sends a few bytes at a time would hold its connection for hours.
+LEAST_RATE: Final = 16_384
 # Load balancers and monitoring request these paths without a key, even while keyless clients have
 # reached their limit.
 _UNCOUNTED: Final = (b"/health", b"/ready", b"/metrics")
@@ -67,6 +70,8 @@ class EdgeProtocol(CoalescingProtocol):
         # Trailers of the current body, and bytes of the reads since its last content.
         self._trailers = 0
         self._empty_bytes = 0
+        # Bytes of the reads since the deadline was set.
+        self._arrived = 0
         # The current state, and the state that the deadline applies to.
         self._waits = _HEAD
         self._timed = _NOTHING
@@ -115,6 +120,7 @@ class EdgeProtocol(CoalescingProtocol):
         waited, headers = self._waits, self.headers
         self._read_bytes = len(data) + (self._read_bytes if waited == _HEAD else 0)
         self._empty_bytes += len(data)
+        self._arrived += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -352,6 +358,7 @@ class EdgeProtocol(CoalescingProtocol):
         """Set the deadline for the current state."""
         settings = self._edge.settings
         self._timed = waits = self._waits
+        self._arrived = 0
         if waits == _HEAD:
             within = settings.head_timeout_s
         else:
@@ -367,10 +374,14 @@ class EdgeProtocol(CoalescingProtocol):
         if self._waits == _NEXT:
             self.transport.close()
             self._watch_reader()
-        elif self._waits == _BODY:
-            self.refuse(errors.of("body_timeout", seconds=settings.body_timeout_s))
+        elif self._waits == _BODY and not self.pipeline:
+            seconds = settings.body_timeout_s
+            if self._arrived >= LEAST_RATE * seconds:
+                self._time()
+            else:
+                self.refuse(errors.of("body_timeout", least=LEAST_RATE, seconds=seconds))
         elif self.busy:
-            # The head of the next request, which has to wait for this answer anyway.
+            # The next request, which has to wait for this answer anyway.
             self._time()
         elif self._begun:
             self.refuse(errors.of("head_timeout", seconds=settings.head_timeout_s))

@@ -157,6 +157,9 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             self._edge.sockets.pop(self, None)
         else:
             await super().send(message)
+            if self.initial_response is not None and self.close_sent:
+                # Refused over HTTP. uvicorn would log that the handshake is not complete.
+                self.handshake_complete = True
             if self._reader is not None:
                 self._reader.wrote(len(message.get("text") or ""))
 

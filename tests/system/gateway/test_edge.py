@@ -192,6 +192,57 @@ async def test_a_slow_body_is_408_and_opens_no_call(engine: Any, weft: Any) -> N
         assert stub.requests == []
 
 
+@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/files", b"/v1/messages/batches"])
+async def test_a_body_may_take_longer_than_its_timeout_while_it_arrives(
+    path: bytes, engine: Any, weft: Any
+) -> None:
+    """The last bytes come late, so the body's time has begun again several times."""
+    form = b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\n'
+    form += b'content-disposition: form-data; name="file"; filename="f"\r\n\r\n%b\r\n--b--\r\n'
+    request = b'{"custom_id":"a","params":{"model":"tiny","max_tokens":1,"messages":[]}}'
+    whole = {
+        b"/v1/chat/completions": b'{"model": "tiny", "messages": []%b}',
+        b"/v1/files": form,
+        b"/v1/messages/batches": b'{"requests": [%b]%%b}' % request,
+    }[path]
+    timeout_s, piece, pieces = 0.5, b" " * 65536, 20
+    body = whole % (piece * pieces)
+    head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n"
+    async with (
+        engine() as stub,
+        weft(stub, body_timeout_s=timeout_s) as gateway,
+        raw(gateway) as client,
+    ):
+        await client.send(head % path + b"content-length: %d\r\n\r\n" % len(body))
+        for _ in range(pieces):
+            await client.send(body[: len(piece)])
+            body = body[len(piece) :]
+            await asyncio.sleep(timeout_s / 5)
+        await client.send(body)
+        assert (await client.answer())[0] == 200
+
+
+async def test_the_body_of_a_pipelined_request_does_not_end_the_answer_before_it(
+    engine: Any, weft: Any
+) -> None:
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        await go.wait()
+        await wire.plain({"id": "resp_1"})
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub, body_timeout_s=0.1) as gateway,
+        raw(gateway) as client,
+    ):
+        await client.send(WHOLE + WHOLE[:-1])
+        asyncio.get_running_loop().call_later(0.5, go.set)
+        assert (await client.answer())[0] == 200
+        await client.send(WHOLE[-1:])
+        assert (await client.answer())[0] == 200
+
+
 async def test_an_idle_connection_is_closed(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub, keep_alive_s=0.3) as gateway, raw(gateway) as client:
         await client.send(WHOLE)

@@ -1,6 +1,9 @@
 """`weft serve` as a separate process."""
 
+import contextlib
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,11 +14,14 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from support.stack import free_port
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 pytestmark = pytest.mark.system
 
 SERVE = [sys.executable, "-m", "weft_gateway.cli", "serve"]
 COMMAND = [*SERVE, "--replica", "http://127.0.0.1:9"]
+TIMED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:,]{12} [A-Z]+ ")
 
 
 def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
@@ -36,23 +42,32 @@ def port() -> int:
 
 @pytest.fixture
 def server(port: int) -> Iterator[subprocess.Popen[str]]:
+    with serving(port) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def serving(port: int) -> Iterator[subprocess.Popen[str]]:
+    """Run the gateway until the context ends."""
     process = subprocess.Popen(
         [*COMMAND, "--port", str(port)], stderr=subprocess.PIPE, text=True, env={**os.environ}
     )
     deadline = time.monotonic() + 60
-    while True:
-        try:
-            httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
-            break
-        except httpx.TransportError:
-            assert process.poll() is None, "the gateway ended"
-            assert time.monotonic() < deadline, "the gateway does not answer"
-            time.sleep(0.05)
-    yield process
-    process.kill()
-    process.wait()
-    assert process.stderr is not None
-    process.stderr.close()
+    try:
+        while True:
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
+                break
+            except httpx.TransportError:
+                assert process.poll() is None, "the gateway ended"
+                assert time.monotonic() < deadline, "the gateway does not answer"
+                time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -75,6 +90,35 @@ def test_a_taken_port_is_a_clear_error(server: subprocess.Popen[str], port: int)
     assert second.returncode == 1
     assert "address already in use" in second.stderr
     assert "Traceback" not in second.stderr
+    assert all(TIMED.match(line) for line in second.stderr.splitlines())
+
+
+def test_refused_websockets_are_counted_and_not_logged(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_API_KEYS", "sk-a")
+    monkeypatch.setenv("WEFT_WEBSOCKETS_PER_TENANT", "1")
+    url, key = f"ws://127.0.0.1:{port}/v1/responses", {"authorization": "Bearer sk-a"}
+    with serving(port) as process:
+        with connect(url, additional_headers=key, proxy=None):
+            refused = {}
+            for headers in ({}, key | {"origin": "http://elsewhere"}, key):
+                with pytest.raises(InvalidStatus) as caught:
+                    connect(url, additional_headers=headers, proxy=None)
+                answer = caught.value.response
+                refused[answer.status_code] = json.loads(answer.body)["error"]["code"]
+        metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=30)
+    assert refused == {
+        401: "invalid_api_key",
+        403: "origin_not_allowed",
+        429: "too_many_websockets",
+    }
+    for code in refused.values():
+        assert f'weft_errors_total{{code="{code}"}} 1.0' in metrics
+    assert "ERROR" not in stderr
+    assert all(TIMED.match(line) for line in stderr.splitlines())
 
 
 @pytest.mark.parametrize(
