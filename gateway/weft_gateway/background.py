@@ -63,8 +63,8 @@ class Background:
         self, auth: Authenticator, listeners: Listeners, turns: Turns, settings: Settings
     ) -> Iterator[APIRouter]:
         """Yield the routes."""
-        yield files.router(auth, self.batches)
-        yield batch_routes.router(auth, self.batches, settings)
+        yield files.router(auth, self.batches, turns)
+        yield batch_routes.router(auth, self.batches, turns, settings)
         yield batch_routes.messages_router(
             auth, self.batches, turns, self.flows.registry.unknown, settings
         )

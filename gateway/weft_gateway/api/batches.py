@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from weft_gateway.api import schemas_batches as schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, read_model
-from weft_gateway.api.files import declared_size, page
+from weft_gateway.api.files import declared_size
+from weft_gateway.api.lists import page
 from weft_gateway.api.uploads import Upload
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
@@ -57,7 +58,7 @@ _REQUESTS: Final[dict[str, Any]] = {
 _Limit = Annotated[int, Query(ge=1, le=1000, description="batches per page")]
 
 
-def router(auth: Authenticator, batches: Batches, settings: Settings) -> APIRouter:
+def router(auth: Authenticator, batches: Batches, turns: Turns, settings: Settings) -> APIRouter:
     """Create the routes of OpenAI's batches."""
     api = APIRouter(tags=["batches"])
 
@@ -82,10 +83,10 @@ def router(auth: Authenticator, batches: Batches, settings: Settings) -> APIRout
         tenant: str = Depends(auth.tenant),
         limit: Annotated[int, Query(ge=1, le=100, description="batches per page")] = 20,
         after: Annotated[str, Query(description="`last_id` of the previous page")] = "",
-    ) -> dict[str, Any]:
+    ) -> Response:
         """The tenant's batches on this gateway, the newest first."""
-        found = batches.batches(tenant, Api.OPENAI, limit + 1, after=after)
-        return page([openai_batch(batch) for batch in found], limit)
+        found = batches.batches(tenant, Api.OPENAI, after=after)
+        return await page(turns, tenant, found, limit, openai_batch)
 
     @api.get("/v1/batches/{batch_id}", summary="Get a batch", response_model=schemas.Batch)
     async def get_batch(batch_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
@@ -152,16 +153,13 @@ def messages_router(
         limit: _Limit = 20,
         after_id: Annotated[str, Query(description="`last_id` of the previous page")] = "",
         before_id: Annotated[str, Query(description="`first_id` of the next page")] = "",
-    ) -> dict[str, Any]:
+    ) -> Response:
         """The tenant's batches on this gateway, the newest first."""
-        found = batches.batches(
-            tenant, Api.ANTHROPIC, limit + 1, after=after_id, before="" if after_id else before_id
+        before = "" if after_id else before_id
+        found = batches.batches(tenant, Api.ANTHROPIC, after=after_id, before=before)
+        return await page(
+            turns, tenant, found, limit, anthropic_batch, api=Api.ANTHROPIC, backwards=bool(before)
         )
-        if before_id and not after_id:
-            # The entry beyond the limit is the newest one.
-            shown, more = found[-limit:], len(found) > limit
-            return page([anthropic_batch(batch) for batch in shown], limit) | {"has_more": more}
-        return page([anthropic_batch(batch) for batch in found], limit)
 
     @api.get(
         "/v1/messages/batches/{batch_id}",

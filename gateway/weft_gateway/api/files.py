@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from weft_gateway import errors
 from weft_gateway.api import schemas_batches as schemas
 from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.lists import page
 from weft_gateway.api.uploads import Upload
+from weft_gateway.calls.turns import Turns
 from weft_gateway.runs.batch_store import StoredFile
 from weft_gateway.runs.batches import FILE_PURPOSES, Batches
 
@@ -50,7 +52,7 @@ def file_json(file: StoredFile) -> dict[str, Any]:
     }
 
 
-def router(auth: Authenticator, batches: Batches) -> APIRouter:
+def router(auth: Authenticator, batches: Batches, turns: Turns) -> APIRouter:
     """Create the routes."""
     api = APIRouter(tags=["batches"])
 
@@ -83,12 +85,12 @@ def router(auth: Authenticator, batches: Batches) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=10_000, description="files per page")] = 10_000,
         after: Annotated[str, Query(description="`last_id` of the previous page")] = "",
         order: Annotated[Literal["asc", "desc"], Query(description="by creation")] = "desc",
-    ) -> dict[str, Any]:
+    ) -> Response:
         """The tenant's files on this gateway."""
         if after:
             batches.file(tenant, after)
-        found = batches.store.files(tenant, purpose, after, limit + 1, oldest_first=order == "asc")
-        return page([file_json(file) for file in found], limit)
+        found = batches.store.files(tenant, purpose, after, oldest_first=order == "asc")
+        return await page(turns, tenant, found, limit, file_json)
 
     @api.get("/v1/files/{file_id}", summary="Get a file", response_model=schemas.File)
     async def get_file(file_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
@@ -112,18 +114,6 @@ def router(auth: Authenticator, batches: Batches) -> APIRouter:
         return {"id": file_id, "object": "file", "deleted": True}
 
     return api
-
-
-def page(found: list[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """Return a page of at most `limit` entries. found: one more if another page follows."""
-    data = found[:limit]
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": len(found) > limit,
-    }
 
 
 def declared_size(headers: dict[bytes, bytes]) -> int | None:

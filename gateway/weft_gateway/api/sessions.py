@@ -7,7 +7,6 @@ from time import time
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -15,6 +14,7 @@ from weft_gateway import errors
 from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
+from weft_gateway.api.lists import page
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
@@ -221,16 +221,7 @@ def router(
             if name > after and (last is None or name < last)
         }
         listed = sorted(sessions)
-        data = [sessions[name] for name in listed[:limit]]
-        answer = {
-            "object": "list",
-            "data": data,
-            "first_id": data[0]["id"] if data else None,
-            "last_id": data[-1]["id"] if data else None,
-            "has_more": len(listed) > limit,
-        }
-        # The model of the answer would check a thousand sessions in one step of the event loop.
-        return Response(orjson.dumps(answer), media_type="application/json")
+        return await page(turns, tenant, listed, limit, lambda name: sessions[name])
 
     def shown(key: ProgramKey, program: Program | None) -> dict[str, Any]:
         """Return a program's row or, if it has none, its receipts as a session. Raises ApiError."""

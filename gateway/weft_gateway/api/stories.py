@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from time import time
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from fastapi.responses import StreamingResponse
 from weft_gateway import errors
 from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.lists import listed
 from weft_gateway.api.sessions import path_id, program_key
 from weft_gateway.calls.turns import Turns
 from weft_gateway.errors import ApiError
@@ -24,9 +25,6 @@ from weft_gateway.telemetry import threads
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.receipts import Receipt, Receipts
 
-# Receipts written per turn, and their size in bytes.
-_A_TURN: Final = 256
-_RECEIPT_BYTES: Final = 1024
 # Keeps proxies from closing a quiet stream.
 _PULSE_S: Final = 15.0
 
@@ -67,14 +65,8 @@ def router(
             raise ApiError(404, "receipt_not_found", f"No receipt of the request {request_id!r}.")
         return found.to_json()
 
-    async def written(found: list[Receipt]) -> orjson.Fragment:
-        """Return a tenant's receipts as a list in JSON. Many receipts take several turns."""
-        pieces = []
-        for start in range(0, len(found), _A_TURN):
-            some = found[start : start + _A_TURN]
-            await turns.take(some[0].key.tenant, len(some) * _RECEIPT_BYTES)
-            pieces.append(orjson.dumps([one.to_json() for one in some])[1:-1])
-        return orjson.Fragment(b"[%b]" % b",".join(pieces))
+    async def receipts_of(tenant: str, found: Iterable[Receipt]) -> orjson.Fragment:
+        return await listed(turns, tenant, found, Receipt.to_json)
 
     @api.get(
         "/v1/sessions/{session_id}/story",
@@ -99,10 +91,9 @@ def router(
             "session": key.program,
             "saved_s": saved,
             **threads.to_json(found),
-            "receipts": await written([one for one in found if one.outcome != "refused"]),
-            "refused": await written([one for one in found if one.outcome == "refused"]),
+            "receipts": await receipts_of(tenant, (r for r in found if r.outcome != "refused")),
+            "refused": await receipts_of(tenant, (r for r in found if r.outcome == "refused")),
         }
-        # The model of the answer would check thousands of receipts in one step of the event loop.
         return Response(orjson.dumps(story), media_type="application/json")
 
     @api.get(

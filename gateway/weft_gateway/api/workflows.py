@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import orjson
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import ValidationError
 
@@ -16,8 +16,8 @@ from weft_gateway import errors
 from weft_gateway.api import schemas_workflows as schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, json_object, light_body
-from weft_gateway.api.files import page
 from weft_gateway.api.http import read_body
+from weft_gateway.api.lists import page
 from weft_gateway.api.run_events import events, listener_key
 from weft_gateway.api.stories import EventStream
 from weft_gateway.calls.turns import Turns
@@ -110,10 +110,10 @@ def router(
     @api.get("/v1/workflows", summary="List workflows", response_model=schemas.WorkflowList)
     async def list_workflows(
         tenant: str = Depends(auth.tenant), limit: _Limit = 20, after: _After = ""
-    ) -> dict[str, Any]:
+    ) -> Response:
         """The tenant's workflows on this gateway, the newest first."""
         found = flows.workflows(tenant, limit + 1, after)
-        return page([workflow_json(one) for one in found], limit)
+        return await page(turns, tenant, found, limit, workflow_json)
 
     @api.get(
         "/v1/workflows/{workflow_id}", summary="Get a workflow", response_model=schemas.Workflow
@@ -165,10 +165,10 @@ def router(
     @api.get("/v1/runs", summary="List runs", response_model=schemas.RunList)
     async def list_runs(
         tenant: str = Depends(auth.tenant), limit: _Limit = 20, after: _After = ""
-    ) -> dict[str, Any]:
+    ) -> Response:
         """The tenant's runs of workflows on this gateway, the newest first."""
         found = flows.runs(tenant, limit + 1, after)
-        return page([run_json(run) for run in found], limit)
+        return await page(turns, tenant, found, limit, run_json)
 
     @api.get("/v1/runs/{run_id}", summary="Get a run", response_model=schemas.Run)
     async def get_run(run_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:

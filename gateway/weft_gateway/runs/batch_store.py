@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -41,6 +41,9 @@ CREATE TABLE IF NOT EXISTS cancels (id TEXT PRIMARY KEY, at_s INTEGER NOT NULL) 
 """
 _FILE: Final = "id, tenant, name, purpose, bytes, created_s, expires_s, hidden"
 _BATCH: Final = "SELECT record, at_s FROM batches LEFT JOIN cancels USING (id) WHERE"
+# Rows that are read at once, and a number beyond that of any row.
+_PIECE: Final = 64
+_LAST: Final = 1 << 62
 # Contents without a record that are younger belong to an upload in progress, seconds. Uploads
 # write all the time, and take much less.
 _UPLOAD_S: Final = 3600.0
@@ -211,20 +214,32 @@ class BatchStore:
         return None if row is None else _stored(row)
 
     def files(
-        self, tenant: str, purpose: str, after: str, limit: int, *, oldest_first: bool
-    ) -> list[StoredFile]:
-        """Return a tenant's files after the file `after` ("": from the first), without hidden ones.
+        self, tenant: str, purpose: str, after: str, *, oldest_first: bool
+    ) -> Iterator[StoredFile]:
+        """Yield a tenant's files after the file `after` ("": from the first), without hidden ones.
         purpose: "" for all.
         """
-        sign, order = (">", "ASC") if oldest_first else ("<", "DESC")
-        rows = self._db.execute(
-            f"SELECT {_FILE} FROM files WHERE tenant = ?1 AND NOT hidden "
-            "AND (?2 = '' OR purpose = ?2) "
-            f"AND (?3 = '' OR number {sign} (SELECT number FROM files WHERE id = ?3)) "
-            f"ORDER BY number {order} LIMIT ?4",
-            (tenant, purpose, after, limit),
+        where = "tenant = ? AND NOT hidden AND ? IN ('', purpose)"
+        values = (tenant, purpose)
+        return map(_stored, self._rows("files", _FILE, where, values, after, up=oldest_first))
+
+    def _rows(
+        self, table: str, columns: str, where: str, values: tuple[str, ...], after: str, *, up: bool
+    ) -> Iterator[Any]:
+        """Yield rows by their numbers, those after the one with the id `after`. They are read in
+        pieces, so that a reader may stop, or let others proceed.
+        """
+        sign, order = (">", "ASC") if up else ("<", "DESC")
+        found = self._db.execute(f"SELECT number FROM {table} WHERE id = ?", (after,)).fetchone()
+        at = found[0] if found else 0 if up else _LAST
+        query = (
+            f"SELECT {columns}, number FROM {table} WHERE {where} AND number {sign} ? "
+            f"ORDER BY number {order} LIMIT {_PIECE}"
         )
-        return [_stored(row) for row in rows]
+        while rows := self._db.execute(query, (*values, at)).fetchall():
+            at = rows[-1][-1]
+            for row in rows:
+                yield row[:-1]
 
     def usage(self, tenant: str) -> tuple[int, int]:
         """Return the number and the bytes of a tenant's files."""
@@ -282,20 +297,22 @@ class BatchStore:
         return None if row is None else _read(row)
 
     def batches(
-        self, tenant: str, api: Api, limit: int, *, after: str = "", before: str = ""
-    ) -> list[Batch]:
-        """Return a tenant's batches, the newest first: those after the batch `after` in this order,
-        or the last ones before the batch `before`. "": from the newest.
+        self, tenant: str, api: Api, *, after: str = "", before: str = ""
+    ) -> Iterator[Batch]:
+        """Yield a tenant's batches: those older than `after`, or those newer than `before`, the
+        nearest ones first. "" for both: from the newest.
         """
-        sign, order = (">", "ASC") if before else ("<", "DESC")
-        rows = self._db.execute(
-            f"{_BATCH} tenant = ?1 AND api = ?2 "
-            f"AND (?3 = '' OR number {sign} (SELECT number FROM batches WHERE id = ?3)) "
-            f"ORDER BY number {order} LIMIT ?4",
-            (tenant, api.value, before or after, limit),
+        source = "batches LEFT JOIN cancels USING (id)"
+        values = (tenant, api.value)
+        rows = self._rows(
+            source,
+            "record, at_s",
+            "tenant = ? AND api = ?",
+            values,
+            before or after,
+            up=bool(before),
         )
-        found = [_read(row) for row in rows]
-        return found[::-1] if before else found
+        return map(_read, rows)
 
     def unfinished(self, tenant: str | None = None) -> Iterator[Batch]:
         """Yield the batches that have not ended, the oldest first. tenant: None for all."""

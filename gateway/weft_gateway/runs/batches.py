@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -265,15 +265,16 @@ class Batches:
         return self.runner.known(batch_id) or found
 
     def batches(
-        self, tenant: str, api: Api, limit: int, *, after: str = "", before: str = ""
-    ) -> list[Batch]:
-        """Return a page of a tenant's batches, the newest first. Raises ApiError 404 for a position
+        self, tenant: str, api: Api, *, after: str = "", before: str = ""
+    ) -> Iterable[Batch]:
+        """Return a tenant's batches, see `BatchStore.batches`. Raises ApiError 404 for a position
         that is no batch of the tenant.
         """
         for position in filter(None, (after, before)):
             self.batch(tenant, api, position)
-        found = self.store.batches(tenant, api, limit, after=after, before=before)
-        return [self.runner.known(batch.id) or batch for batch in found]
+        found = self.store.batches(tenant, api, after=after, before=before)
+        known = self.runner.known
+        return (known(batch.id) or batch for batch in found)
 
     def cancel(self, tenant: str, api: Api, batch_id: str) -> Batch:
         """Cancel a batch. Raises ApiError 404. A batch that has ended stays unchanged."""

@@ -20,6 +20,7 @@ from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.path import LIGHT_PIECE_BYTES, PIECE_BYTES
 from weft_gateway.engine.sse import StreamFilter
 from weft_gateway.programs.lineage.tracker import Lineage
+from weft_gateway.runs.batch_store import Api, Batch, LineError, Status, StoredFile, new_id
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -32,6 +33,9 @@ DONE = json.dumps({"type": "response.completed", "response": {"id": "resp_1", "o
 END = b"event: response.completed\ndata: %b\n\n" % DONE.encode()
 # The gateway gets these events in one read.
 EVENTS = 2000
+LISTED = 1000
+# After any time of the test, Unix time.
+LATE = 1 << 33
 
 
 async def burst(wire: Any, request: Any) -> None:
@@ -139,6 +143,51 @@ async def test_a_websocket_forwards_a_bounded_number_of_events_in_each_loop_iter
     assert events == ["response.output_text.delta"] * EVENTS + ["response.completed"]
     assert len(sent) > EVENTS
     assert max(Counter(sent).values()) <= 2 * _EVENTS_A_TURN
+
+
+def store_files(gateway: Any) -> None:
+    store = gateway.parts.batches.store
+    for number in range(LISTED):
+        name, purpose = f"{number}.jsonl", "batch"
+        store.add_file(StoredFile(new_id("file-"), "public", name, purpose, 1, 1, LATE))
+
+
+def store_batches(gateway: Any) -> None:
+    store = gateway.parts.batches.store
+    wrong = [LineError("invalid_json_line", "This line is not valid JSON.", n) for n in range(20)]
+    for _ in range(LISTED):
+        name, api = new_id("msgbatch_"), Api.ANTHROPIC
+        batch = Batch(name, "public", api, "/v1/messages", "file-0", "24h", LATE, LATE)
+        batch.status, batch.errors = Status.FAILED, wrong
+        store.save(batch)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "path", "entries"),
+    [
+        (store_files, "/v1/files", LISTED),
+        (store_files, "/v1/files?order=asc&purpose=batch", LISTED),
+        (store_batches, "/v1/messages/batches?limit=1000", LISTED),
+    ],
+)
+async def test_others_are_served_while_a_long_list_is_written(
+    prepare: Callable[[Any], None], path: str, entries: int, engine: Any, weft: Any
+) -> None:
+    request = b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path.encode()
+    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
+        prepare(gateway)
+        await client.send(request)
+        listing = asyncio.create_task(client.reader.read(1))
+        others = 0
+        while not listing.done():
+            assert (await gateway.client.get("/v1/models")).status_code == 200
+            others += 1
+        found = (await gateway.client.get(path)).json()
+    assert others > 3
+    ids = [entry["id"] for entry in found["data"]]
+    assert len(set(ids)) == len(ids) == entries
+    assert (found["first_id"], found["last_id"]) == (ids[0], ids[-1])
+    assert not found["has_more"]
 
 
 async def test_each_loop_iteration_opens_a_bounded_number_of_websockets(
