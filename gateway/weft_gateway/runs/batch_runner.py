@@ -75,9 +75,15 @@ class BatchRunner:
         task.add_done_callback(lambda _: self._beginning.pop(batch.id, None))
 
     def known(self, batch_id: str) -> Batch | None:
-        """Return the present state of a batch in progress."""
+        """Return the present state of a batch in progress. It is stored first: after a restart, no
+        count is lower than one that a client has seen.
+        """
         active = self.active.get(batch_id)
-        return None if active is None else active.batch
+        if active is None:
+            return None
+        if active.dirty:
+            active.dirty = not self._save(active.batch)
+        return active.batch
 
     def cancel(self, batch_id: str) -> None:
         """Stop sending. Calls in flight finish, and the batch ends after the last of them. A batch

@@ -85,7 +85,8 @@ class FlowRun:
         self._full = False
         self._ends: list[int] = []
         self._counts: dict[str, Counts] = {}
-        self._before = (0, 0, 0)
+        # The figures of the journal, None while it is not open.
+        self._before: tuple[int, int, int] | None = None
 
     def cancel(self) -> None:
         """Stop. Rows that have ended are written."""
@@ -185,7 +186,9 @@ class FlowRun:
         self._ends.append(2 * row + failed)
 
     def report(self) -> None:
-        """Send the figures."""
+        """Send the figures, once the journal with those of earlier processes is open."""
+        if self._before is None:
+            return
         ends, self._ends = self._ends, []
         one = self._runner
         rows, failed, tokens = self._before if one is None else (one.rows, one.failed, one.tokens)

@@ -64,6 +64,42 @@ async def test_a_killed_gateway_continues_its_batches(
     assert 151 <= len(sent) <= 151 + CALLS
 
 
+async def test_the_counts_of_a_batch_do_not_go_back_after_a_restart(
+    tmp_path: Path, engine: Any
+) -> None:
+    port, folder, gate = free_port(), tmp_path / "data", asyncio.Event()
+    answers = 40
+
+    async def answer(wire: Any, request: Any) -> None:
+        if len(stub.requests) > answers:
+            await gate.wait()
+        with contextlib.suppress(ConnectionError):
+            await chat(wire, request)
+
+    async with engine(script=answer) as stub:
+        url = f"http://127.0.0.1:{port}"
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="sk-a") as client:
+            seen = []
+            async with served(port, stub.url, folder):
+                # Reading so many requests again takes a moment.
+                name = await upload(client, lines(*map(line, range(5000))))
+                batch = await client.batches.create(
+                    input_file_id=name, endpoint=CHAT, completion_window="24h"
+                )
+                while (found := await client.batches.retrieve(batch.id)) and (  # noqa: ASYNC110
+                    found.request_counts.completed < answers
+                ):
+                    await asyncio.sleep(0.02)
+                seen.append((found.request_counts.completed, found.usage.total_tokens))
+            async with served(port, stub.url, folder):
+                for _ in range(40):
+                    found = await client.batches.retrieve(batch.id)
+                    seen.append((found.request_counts.completed, found.usage.total_tokens))
+                    await asyncio.sleep(0.02)
+            gate.set()
+    assert seen == sorted(seen)
+
+
 async def test_a_killed_gateway_continues_batches_of_messages(
     tmp_path: Path, engine: Any, until: Any
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,43 @@ async def test_a_killed_gateway_continues_its_runs(tmp_path: Path, engine: Any, 
     assert before < 2 * ROWS
     # At most the calls in flight were computed twice.
     assert 2 * ROWS <= len(sent) <= 2 * ROWS + CALLS
+
+
+async def test_the_figures_of_a_run_do_not_go_back_after_a_restart(
+    tmp_path: Path, engine: Any, until: Any
+) -> None:
+    sent: list[str] = []
+    gate, folder = asyncio.Event(), tmp_path / "data"
+
+    async def figures(client: httpx.AsyncClient, run_id: str) -> tuple[int, int]:
+        run = (await client.get(f"/v1/runs/{run_id}", headers=headers_of("sk-a"))).json()
+        return run["row_counts"]["completed"], run["usage"]["total_tokens"]
+
+    async with addressed(engine, holding(sent, ROWS, gate)) as (port, stub, client):
+        async with served(port, stub, folder) as process:
+            begun = await begin(client, await created(client), rows=texts(2 * ROWS))
+            # Each news of the process is stored a second after the one before, at the latest.
+            while (await figures(client, begun["id"]))[0] < ROWS:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(1.5)
+            process.kill()
+            await process.wait()
+        (lock,) = folder.rglob("*.journal-lock")
+        seen = []
+        with lock.open("a") as held:
+            # The run cannot open its journal before the lock is released.
+            fcntl.flock(held, fcntl.LOCK_EX)
+            async with served(port, stub, folder):
+                for _ in range(60):
+                    seen.append(await figures(client, begun["id"]))
+                    await asyncio.sleep(0.05)
+                gate.set()
+                fcntl.flock(held, fcntl.LOCK_UN)
+                await ended(client, begun["id"])
+                seen.append(await figures(client, begun["id"]))
+    assert seen == sorted(seen)
+    assert seen[0][0] > 0
+    assert seen[-1] == (2 * ROWS, 2 * ROWS * 7)
 
 
 async def test_joined_runs_continue_each(tmp_path: Path, engine: Any, until: Any) -> None:
