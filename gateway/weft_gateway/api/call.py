@@ -15,7 +15,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import call_body, check_media_names, is_skimmed, light_body
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import read_body
-from weft_gateway.calls.call import BATCH, Call
+from weft_gateway.calls.call import BATCH, Call, Failed
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.observers import Observers, notify
@@ -96,7 +96,7 @@ class CallEndpoint:
                 finally:
                     self.disconnects.done(client)
             except Exception as error:
-                call.error = self.failures.known(error) or error
+                call.error = _failed(self.failures.known(error))
                 raise
             finally:
                 pending = notify(hooks.ended, call)
@@ -137,7 +137,7 @@ class CallEndpoint:
                     await pending
                 await self.path.serve(call, client, answer.send)
             except Exception as error:
-                call.error = self.failures.known(error) or error
+                call.error = _failed(self.failures.known(error))
                 raise
             finally:
                 pending = notify(hooks.ended, call)
@@ -169,6 +169,11 @@ class CallEndpoint:
         call.skimmed = is_skimmed(call.body)
         if call.skimmed and call.endpoint.media_names:
             await check_media_names(call.raw, self.turns, tenant)
+
+
+def _failed(shown: ApiError | None) -> Failed:
+    """Return the record of an error. shown: what the client gets, None for an unexpected error."""
+    return Failed() if shown is None else Failed(shown.status, shown.code)
 
 
 class _Kept:

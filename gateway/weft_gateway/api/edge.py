@@ -11,7 +11,9 @@ import contextlib
 from typing import Any, Final
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from weft_gateway import errors
@@ -85,6 +87,7 @@ class EdgeProtocol(CoalescingProtocol):
         self._refused = False
         self._dropped = 0
         self._upgrades = False
+        self._running: RequestResponseCycle
         # Read before any request has begun.
         self.url = b""
         self.headers = []
@@ -106,6 +109,10 @@ class EdgeProtocol(CoalescingProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost()
         self._deadline.cancel()
+        if self.pipeline:
+            # The running request ends, not the last one. Those behind it refer to this object.
+            self.cycle = self._running
+            self.pipeline.clear()
         super().connection_lost(exc)
         if self._reader is not None:
             self._reader.stop()
@@ -185,6 +192,8 @@ class EdgeProtocol(CoalescingProtocol):
         socket = DrainingSocket(
             self.config, self.server_state, self.app_state, edge=self._edge, lost=self._lost
         )
+        # It refers to this object, which gets no further events.
+        self.parser = None
         socket.connection_made(self.transport)
         self.transport.set_protocol(socket)
         socket.open(request, self._key or b"")
@@ -192,6 +201,10 @@ class EdgeProtocol(CoalescingProtocol):
     def _lost(self) -> None:
         self._out()
         self._leave()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _without_upgrade(self, rest: bytes) -> None:
         """Parse the request again without its upgrade. After the head of an upgrade request, the

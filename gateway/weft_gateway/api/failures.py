@@ -101,6 +101,9 @@ class Failures:
             await respond_error(send, shown, shape, extra)
         except Exception:
             raise error from None
+        finally:
+            # The exception's traceback may refer to this frame.
+            del error, shown
 
 
 class Unforeseen:

@@ -104,6 +104,9 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             self._reader.stop()
             self._reader = None
         self._unparsed.clear()
+        self.frames = []
+        # The parser and its generator refer to each other.
+        self.conn.parser.close()
         self._edge.sockets.pop(self, None)
         super().connection_lost(exc)
         self._lost()
@@ -144,9 +147,13 @@ class DrainingSocket(WebSocketsSansIOProtocol):
 
     def handle_events(self) -> None:
         """Handle the events of the bytes that were parsed."""
-        several = len(self.conn.events) > 1
+        events = self.conn.events
+        several = len(events) > 1
         self._turn = _A_TURN if several else min(2 * self._turn, _MOST_A_TURN)
         super().handle_events()
+        if events and isinstance(events[-1], Frame):
+            # The parser refers to its last frame until the next one, which may be minutes later.
+            events[-1].data = b""
 
     async def send(self, message: Any) -> None:
         """See ASGI. Adds IDLE and BUSY: whether a response is in progress."""

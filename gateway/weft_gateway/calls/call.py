@@ -62,6 +62,18 @@ class Plan:
     ask: Ask | None = None
 
 
+@record
+class Failed:
+    """How a call failed. status, code: of the error that the client gets; 0 and "" if it gets none,
+    because it has left or the gateway has a fault.
+
+    The exception itself is not kept: its traceback refers to the call and to all bodies.
+    """
+
+    status: int = 0
+    code: str = ""
+
+
 # Takes bytes of a stream and returns the bytes for the client.
 Tap = Callable[[bytes], bytes]
 Hook = Callable[["Call"], Awaitable[None] | None]
@@ -191,14 +203,13 @@ class Call:
     dispatched: Sequence[tuple[str, float]] = ()
 
     # The end. dropped: malformed reports. saved_s: seconds by overlap. tools: those that were
-    # dispatched before the answer ended, and by how many seconds. error: the error that ended the
-    # call.
+    # dispatched before the answer ended, and by how many seconds. error: None if it was answered.
     outcome: Outcome = Outcome.ERROR
     report: CallReport | None = None
     dropped: int = 0
     saved_s: Mapping[str, float] | None = None
     tools: tuple[tuple[str, float], ...] = ()
-    error: Exception | None = None
+    error: Failed | None = None
     receipt: Receipt | None = None
 
     @property

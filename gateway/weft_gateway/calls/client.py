@@ -71,6 +71,8 @@ class Disconnect:
         finally:
             waiting.task.cancel()
             self._work = None
+            # It refers to an error whose traceback refers to this frame, and so to the call.
+            del waiting
 
     def end(self, error: Exception) -> bool:
         """Cancel the work for the client with `error`. Returns whether there was any."""
@@ -117,5 +119,9 @@ class DisconnectMonitor:
         """Tick until cancelled."""
         while True:
             await asyncio.sleep(self._tick_s)
-            for disconnect in tuple(self._all):
-                disconnect.watch()
+            self._tick()
+
+    def _tick(self) -> None:
+        # In a method of its own: a loop's variable would keep the last call while `run` sleeps.
+        for disconnect in tuple(self._all):
+            disconnect.watch()

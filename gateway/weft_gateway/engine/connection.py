@@ -110,6 +110,8 @@ class Connection(asyncio.Protocol):
     def release(self) -> bool:
         """End the exchange. Return True if the connection is reusable; otherwise it is closed."""
         self._busy = False
+        # The traceback of an error that was raised refers to the call and to this.
+        self._error = None
         self.deadline = math.inf
         if self.machine.complete and self.machine.keep_alive and self.usable:
             if self._paused:

@@ -263,6 +263,8 @@ class Exchange:
     def close(self) -> None:
         """Return the connection to the pool; it is dropped if the answer is incomplete."""
         connection, self._connection = self._connection, None
+        # The traceback of an error that was raised refers to the call, which refers to this.
+        self._cancelled = None
         if connection is not None:
             self._upstream.give(connection)
 

@@ -262,7 +262,7 @@ class Registry:
         before = replica.circuit
         replica.circuit = before.failed(error, tenant)
         if before.healthy and not replica.circuit.healthy:
-            log.warning("replica %s is out: %s (%s)", name, error, error.code)
+            log.warning("replica %s is out: %s (%s)", name, str(error), error.code)
             self.prefixes.forget(name)
         self.suspicion.set()
 

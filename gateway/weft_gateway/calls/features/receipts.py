@@ -9,7 +9,6 @@ from typing import Final
 from weft_gateway.calls.call import UNIDENTIFIED, UNKNOWN_CALLER, Call
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.placement import counted_alone
-from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
 from weft_gateway.policies.hints import CAN_WAIT, THERE, with_replica_fate
 from weft_gateway.programs.identity import Identity
@@ -96,7 +95,7 @@ class ReceiptsObserver(CallObserver):
         had a receipt.
         """
         error = call.error
-        if not isinstance(error, ApiError) or call.caller is UNKNOWN_CALLER:
+        if error is None or not error.status or call.caller is UNKNOWN_CALLER:
             return
         receipt = call.receipt
         if receipt is None:

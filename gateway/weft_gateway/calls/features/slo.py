@@ -11,7 +11,6 @@ from typing import Final
 from weft_gateway.calls.budgets import Budgets, count_overruns
 from weft_gateway.calls.call import UNIDENTIFIED, Call
 from weft_gateway.calls.observers import CallObserver
-from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome, Program, ProgramKey
 from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope, Slos
 from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
@@ -127,7 +126,7 @@ class SloObserver(CallObserver):
             return
         if _is_retry(call):
             return
-        if not isinstance(error, ApiError) or not (error.status == 429 or error.status >= 500):
+        if not (error.status == 429 or error.status >= 500):
             return
         program = self.table.peek(call.identity.key)
         goal = NO_GOAL if program is None else program.goal
