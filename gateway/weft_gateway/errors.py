@@ -71,6 +71,8 @@ _ERRORS: Final = {
         "The gateway has reached its connection limit. Try again shortly.",
     ),
 }
+# OpenAI's client does not repeat a call that has to wait longer.
+_MOST_RETRY_AFTER_S: Final = 120
 # Larger error bodies of engines are not parsed.
 _MOST_ERROR_BYTES: Final = 1 << 20
 
@@ -94,7 +96,8 @@ class ApiError(Exception):
         self.message = message
         self.param = param
         if retry_after_s is not None:
-            headers = ((b"retry-after", str(retry_after_s).encode()), *headers)
+            wait_s = min(retry_after_s, _MOST_RETRY_AFTER_S)
+            headers = ((b"retry-after", str(wait_s).encode()), *headers)
         self.headers = headers
 
     def body(self, shape: ErrorShape = "openai") -> bytes:

@@ -85,7 +85,8 @@ def _refusal(rules: TenantRules, quota: Quota, tokens: int, headers: Headers) ->
         429,
         "rate_limit_exceeded",
         f"Rate limit reached on {what}. Please try again in {retry_s} s.",
-        headers=((b"retry-after", str(retry_s).encode()), *headers),
+        headers=headers,
+        retry_after_s=retry_s,
     )
 
 
