@@ -26,6 +26,7 @@ def run(
     balancer: Annotated[str, typer.Option(help="locality, round_robin or least_used")] = "locality",
     host: Annotated[str, typer.Option(help="address of the gateway")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port of the gateway")] = DEFAULT_PORT,
+    slo: Annotated[str, typer.Option(help="as of `weft serve`: YAML file with SLO classes")] = "",
     emulated: Annotated[
         bool, typer.Option("--emulated", help="engines without a model, with the times of --preset")
     ] = False,
@@ -66,6 +67,7 @@ def run(
         balancer=balancer,
         host=host,
         port=port,
+        slo=slo,
         engine_arguments=tuple(context.args),
         emulated=Emulated(preset, dilate, scheduler) if emulated else None,
     )

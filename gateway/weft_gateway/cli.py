@@ -118,8 +118,21 @@ app = typer.Typer(
 )
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"weft {version('weft')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _weft() -> None:
+def _weft(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="show the version"),
+    ] = False,
+) -> None:
     """Serve agent programs, not calls: an OpenAI-compatible gateway in front of vLLM."""
 
 

@@ -84,7 +84,8 @@ class Settings(BatchSettings):
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         repr=False,
-        description="accepted API keys, comma-separated; empty: any key; each key is one tenant",
+        description="accepted API keys, comma-separated, each of them one tenant; empty: no key is "
+        "required, and all clients are one tenant",
     )
     # An invalid file must fail before anything starts.
     tenants_file: Annotated[str, AfterValidator(tenants.check)] = Field(
@@ -324,6 +325,12 @@ class Settings(BatchSettings):
                     "a header cannot carry this one"
                 )
         return value
+
+    @property
+    def base_url(self) -> str:
+        """The gateway's URL for clients on this machine, without /v1."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @property
     def replica_urls(self) -> dict[str, str]:

@@ -52,6 +52,20 @@ class Server(uvicorn.Server):
         self._signal = signal.Signals(sig).name
         super().handle_exit(sig, frame)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and log where the gateway listens and what it serves."""
+        await super().startup(sockets)
+        if self.started:
+            settings = self._gateway.settings
+            log.info(
+                "serving %s/v1 (listening on %s, port %d); replicas: %d; API keys: %s",
+                settings.base_url,
+                settings.host,
+                settings.port,
+                len(self._gateway.registry),
+                "required" if settings.api_keys else "not required",
+            )
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish calls in flight, then stop the background tasks."""
         if self._signal:

@@ -5,7 +5,7 @@
 Like vLLM it has a child process. Files in FOLDER control it. `crash` ends the engine with status 3
 and leaves the child behind, at each start, or at one start if the file contains "once". `core-dies`
 prints vLLM's messages about a dead engine core and ends with status 0, like vLLM. While `hold`
-exists, the engine is not ready.
+exists, the engine is not ready. `models` has the names of its models as a JSON list.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ nanobind: leaked 514 functions!
 
 
 def main(port: int, folder: Path) -> None:
+    listed = folder / "models"
+    names = json.loads(listed.read_text()) if listed.exists() else ["fake"]
+    models = {"object": "list", "data": [{"id": name} for name in names]}
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            answers = {"/health": {}, "/v1/models": {"object": "list", "data": [{"id": "fake"}]}}
+            answers = {"/health": {}, "/v1/models": models}
             known = self.path in answers and not (folder / "hold").exists()
             body = json.dumps(answers.get(self.path, {})).encode()
             self.send_response(200 if known else 503)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -33,14 +34,19 @@ class Up:
     """One supervisor process. `output` is its stdout and stderr so far."""
 
     def __init__(
-        self, folder: Path, *attach: str, port: int | None = None, **variables: str
+        self,
+        folder: Path,
+        *attach: str,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        **variables: str,
     ) -> None:
         self.folder = folder
         self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{'[::1]' if host == '::' else '127.0.0.1'}:{self.port}"
         self.output = ""
         self.process = subprocess.Popen(
-            [sys.executable, str(LAUNCHER), str(self.port), str(folder), *attach],
+            [sys.executable, str(LAUNCHER), str(self.port), str(folder), host, *attach],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -85,14 +91,21 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     started: list[Up] = []
 
     def begin_up(
-        *attach: str, port: int | None = None, hold: int | None = None, **variables: str
+        *attach: str,
+        hold: int | None = None,
+        models: tuple[str, ...] = (),
+        **options: Any,
     ) -> Up:
         folder = tmp_path / f"up-{len(started)}"
         folder.mkdir()
+        if models:
+            for number in range(2):
+                (folder / str(number)).mkdir()
+                (folder / str(number) / "models").write_text(json.dumps(models))
         if hold is not None:
             (folder / str(hold)).mkdir()
             (folder / str(hold) / "hold").touch()
-        started.append(Up(folder, *attach, port=port, **variables))
+        started.append(Up(folder, *attach, **options))
         return started[-1]
 
     yield begin_up
@@ -234,6 +247,21 @@ def test_a_taken_port_is_an_error_before_any_start(start):
     assert not list(up.folder.iterdir())
 
 
+def paste(up: Up) -> list[str]:
+    """Run the printed commands as a user who pastes them does. Return what the models answer."""
+    answers = []
+    for name in ("curl", "Python"):
+        command = up.line(name)
+        # A new terminal has no variables of the gateway.
+        plain = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
+        done = subprocess.run(
+            ["sh", "-c", command], capture_output=True, text=True, timeout=120, env=plain
+        )
+        said = json.loads(done.stdout)["choices"][0]["message"]["content"] if name == "curl" else ""
+        answers.append(said or done.stdout.strip())
+    return answers
+
+
 def test_the_printed_commands_work(start):
     up = start()
     up.ready()
@@ -241,12 +269,38 @@ def test_the_printed_commands_work(start):
     assert Path(up.line("Logs"), "gateway.log").is_file()
     times = up.line("Ready after")
     assert all(part in times for part in ("model", "2 replicas", "gateway"))
-    for name in ("curl", "Python"):
-        if name == "curl" and not shutil.which("curl"):
-            continue
-        command = up.line(name)
-        answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)
-        assert "I am fake." in answer.stdout, (command, answer)
+    assert paste(up) == ["I am fake."] * 2
+
+
+def test_the_printed_commands_work_on_a_gateway_with_keys(start):
+    up = start(WEFT_API_KEYS="sk-one,sk-two", host="0.0.0.0")
+    up.ready()
+    assert paste(up) == ["I am fake."] * 2
+    assert "sk-one" not in up.output + (up.folder / "logs" / "gateway.log").read_text()
+    models = f"{up.url}/v1/models"
+    for key, status in (("sk-one", 200), ("sk-two", 200), ("sk-three", 401)):
+        answer = httpx.get(models, headers={"authorization": f"Bearer {key}"})
+        assert answer.status_code == status
+
+
+def test_the_printed_commands_work_for_attached_engines_and_any_name_of_a_model(start):
+    engines = start(models=('it\'s $HOME/"q" \u00e9', "b"))
+    engines.ready()
+    health = httpx.get(f"{engines.url}/health").json()
+    up = start(
+        *(f"http://{one['name']}" for one in health["replicas"]), WEFT_API_KEYS="k", host="::"
+    )
+    up.until_output("Ctrl-C stops everything.")
+    for each in (engines, up):
+        assert paste(each) == ['I am it\'s $HOME/"q" \u00e9.'] * 2
+    assert httpx.get(f"{up.url}/v1/models").status_code == 401
+
+
+def test_without_a_model_no_command_is_printed(start):
+    engines = start(models=("",))
+    engines.until_output("Ctrl-C stops everything.")
+    assert engines.line("Models") == "no replica lists one"
+    assert "curl" not in engines.output
 
 
 def test_attached_engines_are_used_and_outlive_the_gateway(start):

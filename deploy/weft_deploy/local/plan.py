@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from weft_engine.orders import ORDERS
-from weft_gateway.config import Settings, SettingsError, exposed, load, unread
+from weft_gateway.config import Settings as Settings
+from weft_gateway.config import SettingsError, exposed, load, unread
 
 from weft_deploy.local.demo_model import SERVED_NAME
 
@@ -66,6 +67,7 @@ class UpOptions:
     balancer: str = "locality"
     host: str = "127.0.0.1"
     port: int = 8080
+    slo: str = ""
     engine_arguments: tuple[str, ...] = ()
     emulated: Emulated | None = None
 
@@ -80,10 +82,9 @@ class Start:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def check(options: UpOptions) -> str:
-    """Raise OptionError if the options are invalid. Return the URL of the process table's Redis.
-
-    The URL comes from the options or the environment; "" means a process table in memory.
+def check(options: UpOptions) -> Settings:
+    """Return the gateway's settings, from the options and the environment. Raise OptionError if the
+    options are invalid.
     """
     if options.policy not in ORDERS:
         raise OptionError(
@@ -92,7 +93,7 @@ def check(options: UpOptions) -> str:
     if options.emulated is not None:
         _check_emulated(options.emulated)
     # The gateway would refuse invalid settings too, but only after the engines have started.
-    return _settings(options).redis_url
+    return _settings(options)
 
 
 def _check_emulated(emulated: Emulated) -> None:
@@ -110,12 +111,9 @@ def _check_emulated(emulated: Emulated) -> None:
         raise OptionError(str(error)) from None
 
 
-def warnings(options: UpOptions, variables: Iterable[str]) -> list[str]:
-    """Return warnings about unused environment variables and about unsafe options.
-
-    Raises OptionError if the options are invalid.
-    """
-    return [*unread(variables), *exposed(_settings(options))]
+def warnings(settings: Settings, variables: Iterable[str]) -> list[str]:
+    """Return warnings about unused environment variables and about unsafe settings."""
+    return [*unread(variables), *exposed(settings)]
 
 
 def _settings(options: UpOptions) -> Settings:
@@ -127,6 +125,7 @@ def _settings(options: UpOptions) -> Settings:
             balancer=options.balancer,
             host=options.host,
             port=options.port,
+            slo_file=options.slo or None,
         )
     except SettingsError as error:
         raise OptionError(str(error)) from None
@@ -179,20 +178,20 @@ def _demo_context(options: UpOptions) -> int:
     return _DEMO_CONTEXT
 
 
-def gateway(options: UpOptions, urls: Sequence[str], secret: str) -> Start:
-    """Plan the gateway in front of the engines."""
+def gateway(
+    options: UpOptions, urls: Sequence[str], secret: str, keys: Sequence[str] = ()
+) -> Start:
+    """Plan the gateway in front of the engines. keys: API keys to accept."""
     command = [*_WEFT, "serve", "--host", options.host, "--port", str(options.port)]
     command += ["--balancer", options.balancer]
     for url in urls:
         command += ["--replica", url]
+    if options.slo:
+        command += ["--slo", options.slo]
     environment = {"WEFT_ENGINE_SECRET": secret} if secret else {}
+    if keys:
+        environment["WEFT_API_KEYS"] = ",".join(keys)
     if options.redis_url:
         # The URL may contain a password, and the process list shows arguments.
         environment["WEFT_REDIS_URL"] = options.redis_url
-    return Start("gateway", tuple(command), f"{base_url(options)}/ready", environment)
-
-
-def base_url(options: UpOptions) -> str:
-    """Return the gateway's URL for clients on this machine."""
-    host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
-    return f"http://[{host}]:{options.port}" if ":" in host else f"http://{host}:{options.port}"
+    return Start("gateway", tuple(command), f"{_settings(options).base_url}/ready", environment)

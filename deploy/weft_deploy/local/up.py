@@ -20,7 +20,7 @@ from weft_deploy.local import plan, usage
 from weft_deploy.local.children import Child, Children
 from weft_deploy.local.demo_model import default_folder, ensure_demo_model
 from weft_deploy.local.logs import engine_core_died
-from weft_deploy.local.plan import OptionError, Start, UpOptions
+from weft_deploy.local.plan import OptionError, Settings, Start, UpOptions
 from weft_deploy.local.ports import PortTaken, check_free, free_ports
 from weft_deploy.local.progress import Progress
 
@@ -58,19 +58,20 @@ def run(
     """
     console = Console(highlight=False, soft_wrap=True)
     try:
-        redis_url = plan.check(options)
+        settings = plan.check(options)
         check_free(options.host, options.port)
         _check_attached(plan.attached(options))
-        _check_redis(redis_url, "--redis" if options.redis_url else "WEFT_REDIS_URL")
+        _check_redis(settings.redis_url, "--redis" if options.redis_url else "WEFT_REDIS_URL")
     except (OptionError, PortTaken) as error:
         return _refuse(error)
-    for line in plan.warnings(options, os.environ):
+    for line in plan.warnings(settings, os.environ):
         print(f"weft up: warning: {line}", file=sys.stderr)
     # The port keeps the logs of several stacks of one checkout apart.
     logs = logs or default_folder().parents[1] / "logs" / str(options.port)
     with _signals(), Children(logs) as children:
         try:
-            _keep(_start(options, console, children, replica), console, children)
+            engines = _start(options, settings, console, children, replica)
+            _keep(engines, console, children)
         except _Stopped:
             console.print("Stopping ...")
             return 0
@@ -160,7 +161,11 @@ def _check_redis(url: str, name: str) -> None:
 
 
 def _start(
-    options: UpOptions, console: Console, children: Children, replica: Callable[..., Start]
+    options: UpOptions,
+    settings: Settings,
+    console: Console,
+    children: Children,
+    replica: Callable[..., Start],
 ) -> list[str]:
     """Start everything and print how to use it. Return the names of the started engines."""
     begun = time.monotonic()
@@ -187,11 +192,15 @@ def _start(
         times.append(f"{len(starts)} replicas {time.monotonic() - before:.1f} s")
         urls = [f"http://127.0.0.1:{port}" for port in ports]
     before = time.monotonic()
-    _bring_up([plan.gateway(options, urls, secret)], console, children)
+    # The printed commands need a key. The user's keys must not show, or are known as digests only.
+    key = f"up-{secrets.token_hex(16)}" if settings.api_keys else ""
+    keys = (*settings.api_keys, key) if key else ()
+    _bring_up([plan.gateway(options, urls, secret, keys)], console, children)
     times.append(f"gateway {time.monotonic() - before:.1f} s")
-    base = plan.base_url(options)
+    base = settings.base_url
     total_s = time.monotonic() - begun
-    for line in usage.lines(base, usage.served_model(base), children.logs, times, total_s):
+    model = usage.served_model(base, key)
+    for line in usage.lines(base, key, model, children.logs, times, total_s):
         # Users paste these lines, so that they must not pass rich's wrapping and markup.
         print(line, flush=True)
     return engines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shlex
 import sys
@@ -11,33 +12,50 @@ from pathlib import Path
 import httpx
 
 
-def served_model(base_url: str) -> str:
-    """Return the first model that the gateway lists, or MODEL if it lists no model."""
+def served_model(base_url: str, key: str) -> str:
+    """Return the first model that the gateway lists, or "" if it lists none. key: an API key that
+    the gateway accepts.
+    """
+    headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(f"{base_url}/v1/models", timeout=5.0, trust_env=False).json()
-        return str(answer["data"][0]["id"])
+        answer = httpx.get(f"{base_url}/v1/models", headers=headers, timeout=5.0, trust_env=False)
+        return str(answer.json()["data"][0]["id"])
     except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
-        return "MODEL"
+        return ""
 
 
-def lines(base_url: str, model: str, logs: Path, times: Sequence[str], total_s: float) -> list[str]:
-    """Return the lines. times: the parts of the start, which took `total_s` seconds in total."""
+def lines(
+    base_url: str, key: str, model: str, logs: Path, times: Sequence[str], total_s: float
+) -> list[str]:
+    """Return the lines. key: an API key, "" if none is required. times: the parts of the start,
+    which took `total_s` seconds in total.
+    """
+    shown = [f"Ready after {total_s:.1f} s ({', '.join(times)}).", "", f"Base URL  {base_url}/v1"]
+    if key:
+        shown.append(f"API key   {key} (of this run only, beside yours)")
+    shown += _calls(base_url, key, model) if model else ["Models    no replica lists one"]
+    return [*shown, f"Logs      {logs}", "Ctrl-C stops everything."]
+
+
+def _calls(base_url: str, key: str, model: str) -> list[str]:
     question = {"role": "user", "content": "Hello"}
-    body = json.dumps({"model": model, "messages": [question], "max_tokens": 32})
-    program = (
-        f"import openai; print(openai.OpenAI(base_url={base_url + '/v1'!r}, api_key='none')"
-        f".chat.completions.create(model={model!r}, max_tokens=32, messages=[{question!r}])"
-        ".choices[0].message.content)"
-    )
-    # The path of the running Python, because PATH may have no `python`.
-    python = shlex.quote(sys.executable)
-    return [
-        f"Ready after {total_s:.1f} s ({', '.join(times)}).",
-        "",
-        f"Base URL  {base_url}/v1",
-        f"curl      curl {base_url}/v1/chat/completions "
-        f"-H 'content-type: application/json' -d {shlex.quote(body)}",
-        f'Python    {python} -c "{program}"',
-        f"Logs      {logs}",
-        "Ctrl-C stops everything.",
-    ]
+    body = {"model": model, "messages": [question], "max_tokens": 32}
+    curl = ["curl", f"{base_url}/v1/chat/completions", "-H", "content-type: application/json"]
+    if key:
+        curl += ["-H", f"authorization: Bearer {key}"]
+    found = [f"curl      {shlex.join([*curl, '-d', _quoted(body)])}"]
+    if importlib.util.find_spec("openai"):
+        client = f"base_url={_quoted(base_url + '/v1')}, api_key={_quoted(key or 'none')}"
+        program = (
+            f"import openai; print(openai.OpenAI({client}).chat.completions.create("
+            f"model={_quoted(model)}, max_tokens=32, messages=[{_quoted(question)}])"
+            ".choices[0].message.content)"
+        )
+        # The path of the running Python, because PATH may have no `python`.
+        found.append(f"Python    {shlex.join([sys.executable, '-c', program])}")
+    return found
+
+
+def _quoted(value: object) -> str:
+    """Return a value without null or a truth value as JSON, which is Python too."""
+    return json.dumps(value, ensure_ascii=False)

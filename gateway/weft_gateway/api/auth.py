@@ -14,9 +14,15 @@ from weft_gateway.engine.salts import tenant_salt
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.identity import ANONYMOUS, tenant_of
 
+# The caller of every request while no key is required: clients that have no key send different
+# placeholders, and one that sends none must find the sessions of the others.
+_EVERYONE = Caller(ANONYMOUS, "")
+
 
 class Authenticator:
-    """Maps credentials to callers. If accepted keys are configured, other keys are refused."""
+    """Maps credentials to callers. If accepted keys are configured, other keys are refused.
+    Otherwise all clients are one tenant, with any key or none.
+    """
 
     def __init__(self, api_keys: tuple[str, ...], admin_key: str) -> None:
         self._accepted = frozenset(tenant_of(key) for key in api_keys)
@@ -26,8 +32,10 @@ class Authenticator:
 
     def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Return the caller of a request. Raises ApiError 401 if its key is not accepted."""
+        if not self._accepted:
+            return _EVERYONE
         caller = self._caller(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
-        if self._accepted and caller.tenant not in self._accepted:
+        if caller.tenant not in self._accepted:
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
         return caller
 
@@ -35,9 +43,11 @@ class Authenticator:
         """Return the caller of a tenant that was authenticated before. Raises ApiError 401 if its
         key is not accepted any more.
         """
-        if self._accepted and tenant not in self._accepted:
+        if not self._accepted:
+            return _EVERYONE
+        if tenant not in self._accepted:
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
-        return Caller(tenant, "" if tenant == ANONYMOUS else tenant_salt(tenant))
+        return Caller(tenant, tenant_salt(tenant))
 
     def tenant(self, request: Request) -> str:
         """Return the tenant of a request. A dependency of FastAPI's routes."""
@@ -70,7 +80,7 @@ class Authenticator:
     def _make_caller(authorization: bytes, api_key: bytes) -> Caller:
         key = presented(authorization, api_key)
         tenant = tenant_of(key.decode("latin-1"))
-        return Caller(tenant, tenant_salt(tenant) if key else "")
+        return Caller(tenant, tenant_salt(tenant))
 
 
 def presented(authorization: bytes, api_key: bytes) -> bytes:

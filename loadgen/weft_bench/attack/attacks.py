@@ -24,6 +24,8 @@ _NEW_LINE: Final = b"\r\n"
 _NARROW: Final = 4096
 # A client's WebSocket frames, masked with zeros.
 _MASK: Final = b"\x00" * 4
+ATTACKER: Final = "attacker"
+MANY_KEYS: Final = tuple(f"key-{number}" for number in range(4096))
 _PONG: Final = b"\x8a\x80" + _MASK
 _CLOSE: Final = b"\x88"
 
@@ -61,7 +63,7 @@ class Target:
     def head(
         self,
         length: int | None = None,
-        key: str = "attacker",
+        key: str = ATTACKER,
         line: str = "POST /v1/chat/completions",
     ) -> bytes:
         """Return the head of a call.
@@ -74,7 +76,7 @@ class Target:
         )
         return (lines if length is None else f"{lines}Content-Length: {length}\r\n\r\n").encode()
 
-    def call(self, key: str = "attacker", **more: object) -> bytes:
+    def call(self, key: str = ATTACKER, **more: object) -> bytes:
         """Return a small call."""
         messages = [{"role": "user", "content": "hi"}]
         body = json.dumps({"model": self.model, "messages": messages, "max_tokens": 1, **more})
@@ -254,8 +256,8 @@ def _deep(name: str, depth: int) -> Callable[[Target], bytes]:
 
 
 def _many_keys() -> Client:
-    numbers = itertools.count()
-    return _calls(lambda target: target.call(f"key-{next(numbers)}"))
+    keys = itertools.cycle(MANY_KEYS)
+    return _calls(lambda target: target.call(next(keys)))
 
 
 async def _slow_reader(link: Link) -> None:

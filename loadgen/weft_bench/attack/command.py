@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from weft_bench.attack.attacks import ATTACKS, Activity
+from weft_bench.attack.attacks import ATTACKER, ATTACKS, MANY_KEYS, Activity
 from weft_bench.cli.parts import AttackOptions
 from weft_bench.report.page import conclude
 from weft_bench.stack.processes import NotReady, free_port, running
@@ -150,6 +150,7 @@ def _gateway(engines: Sequence[str], settings: Mapping[str, float], log: Path) -
     command += [part for engine in engines for part in ("--replica", engine)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
     environment |= {f"WEFT_{name.upper()}": str(value) for name, value in settings.items()}
+    environment["WEFT_API_KEYS"] = ",".join((HONEST, ATTACKER, *MANY_KEYS))
     with running(command, f"{url}/health", log, environment):
         yield url
 

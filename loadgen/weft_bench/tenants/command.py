@@ -23,7 +23,7 @@ from weft_bench.report.figures import refuse
 from weft_bench.report.page import conclude
 from weft_bench.stack.local import StackError, stack_at
 from weft_bench.tenants.agents import ATTACKS, PINS
-from weft_bench.tenants.scenes import Column, Pinned, Target, contend, pin, words
+from weft_bench.tenants.scenes import PAIRS, Column, Pinned, Target, contend, pin, words
 
 # Goals of this project.
 SLOWDOWN_GOAL: Final = 2.5
@@ -123,6 +123,7 @@ def tables(times: Times, pins: Pins) -> list[dict[str, Any]]:
 
 
 _CALL_S: Final = 600.0
+_KEY: Final = {"authorization": f"Bearer {PAIRS[0][0]}"}
 _PROBE_TOKENS: Final = 200
 
 
@@ -157,7 +158,8 @@ def run(options: TenantsOptions) -> int:
 
 def _setup(options: TenantsOptions) -> tuple[list[str], dict[str, str]]:
     line = ["--replicas", "1", "--", "--max-num-seqs", str(options.slots)]
-    return [*line, "--num-gpu-blocks-override", str(options.kv_blocks)], {}
+    keys = {"WEFT_API_KEYS": ",".join(key for pair in PAIRS for key in pair)}
+    return [*line, "--num-gpu-blocks-override", str(options.kv_blocks)], keys
 
 
 async def _measure(
@@ -167,7 +169,7 @@ async def _measure(
     pins: dict[str, list[Pinned]] = {}
     async with Client(base, limit_s=_CALL_S) as client, AsyncExitStack() as stack:
         await stack.enter_async_context(kept_order(client) if options.base_url else nullcontext())
-        target = await _target(client)
+        target = await _target(client, base)
         for policy in options.policies:
             times[policy] = [Column("alone"), *(Column(a.name, a.control) for a in ATTACKS)]
             for _ in range(options.repeats):
@@ -182,11 +184,12 @@ async def _measure(
     return times, pins
 
 
-async def _target(client: Client) -> Target:
-    model, context = await served(client)
+async def _target(client: Client, base: str) -> Target:
+    probe = [{"role": "user", "content": words("probe", _PROBE_TOKENS, 1.0)}]
+    async with Client(base, _KEY) as keyed:
+        model, context = await served(keyed)
+        ratio = await count_tokens(keyed, model, probe) / _PROBE_TOKENS
     cache = sum(
         int(e.get("cache_tokens", 0)) for e in engines((await client.get("/weft/state")).json())
     )
-    probe = [{"role": "user", "content": words("probe", _PROBE_TOKENS, 1.0)}]
-    ratio = await count_tokens(client, model, probe) / _PROBE_TOKENS
     return Target(client, model, context, cache, ratio)

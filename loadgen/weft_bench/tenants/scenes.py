@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from uuid import uuid4
+from typing import Final
 
 from weft_bench.cli.parts import TenantsOptions
 from weft_bench.drive.client import Client
@@ -30,13 +30,16 @@ _HONEST_SHARE = 0.4
 _ATTACK_SHARE = 1.2
 _HONEST_AGENTS = 4
 
+# API keys of the honest and the attacking tenant of each run.
+PAIRS: Final = tuple((f"honest-{run}", f"attacker-{run}") for run in range(1024))
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The attacked gateway.
 
     context: the model's longest prompt in tokens. cache_tokens: size of the engine's prefix cache.
-    tokens_per_word: of `words`.
+    tokens_per_word: of `words`. keys: API keys of the next tenants.
     """
 
     client: Client
@@ -44,12 +47,13 @@ class Target:
     context: int
     cache_tokens: int
     tokens_per_word: float
+    keys: Iterator[tuple[str, str]] = field(default_factory=lambda: iter(PAIRS))
 
     def tenants(self, attack: Attack | None) -> tuple[Caller, Caller]:
         """Return an honest and an attacking tenant that are new to the gateway."""
-        run = uuid4().hex[:6]
-        honest = f"honest-{run}"
-        attacker = honest if attack is not None and attack.control else f"attacker-{run}"
+        honest, attacker = next(self.keys)
+        if attack is not None and attack.control:
+            attacker = honest
         make = partial(Caller, self.client, self.model)
         return make(honest), make(attacker)
 

@@ -290,8 +290,16 @@ class Weft:
 
 
 @pytest.fixture
-def weft(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Weft]]:
-    """Return `async with weft(engine, ..., setting=...) as gateway`, which runs a gateway."""
+def weft(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> Callable[..., AbstractAsyncContextManager[Weft]]:
+    """Return `async with weft(engine, ..., setting=...) as gateway`, which runs a gateway.
+
+    A module whose tests have several tenants names their API keys in KEYS. The gateway then
+    requires one of them, and `gateway.client` sends the first one unless a test names another.
+    """
+    keys: tuple[str, ...] = getattr(request.module, "KEYS", ())
+    headers = {"authorization": f"Bearer {keys[0]}"} if keys else {}
 
     @contextlib.asynccontextmanager
     async def start(
@@ -308,6 +316,7 @@ def weft(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Weft]]:
             "health_interval_s": 60,
             "balancer": "round_robin",
             "data_dir": str(tmp_path / "data"),
+            "api_keys": ",".join(keys) or None,
         }
         parts = build(load(**defaults | settings), table=table)
         config = server_config(parts)
@@ -318,7 +327,7 @@ def weft(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Weft]]:
         url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         try:
             async with httpx.AsyncClient(
-                base_url=url, timeout=DEADLINE_S, trust_env=False
+                base_url=url, timeout=DEADLINE_S, trust_env=False, headers=headers
             ) as client:
                 gateway = Weft(url, client, parts)
                 yield gateway

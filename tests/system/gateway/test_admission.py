@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from support.redis_server import RedisServer
 
+KEYS = ("own", "one", "two")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 # 1,600 tokens, 1,440 of them for residents. One program is a resident then, another one a guest.

@@ -15,6 +15,8 @@ import pytest
 from support.redis_server import RedisServer
 from support.turns import MESSAGES
 
+KEYS = ("own", "mine", "theirs")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 MINE = {"authorization": "Bearer mine"}

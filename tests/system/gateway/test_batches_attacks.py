@@ -12,6 +12,8 @@ import openai
 import pytest
 from support.batches import CHAT, chat, client_of, content, ended, line, lines, run, upload
 
+KEYS = ("sk-a", "sk-b")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 WINDOW: Any = {"endpoint": CHAT, "completion_window": "24h"}

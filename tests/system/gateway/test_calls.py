@@ -43,7 +43,10 @@ async def test_a_plain_answer_passes_unchanged(path: str, engine: Any, weft: Any
 async def test_the_engine_gets_the_context_without_client_credentials(
     engine: Any, weft: Any
 ) -> None:
-    async with engine() as stub, weft(stub, replica_api_key="sk-replica") as gateway:
+    async with (
+        engine() as stub,
+        weft(stub, replica_api_key="sk-replica", api_keys="sk-client") as gateway,
+    ):
         headers = {
             "authorization": "Bearer sk-client",
             "cookie": "a=b",
@@ -66,14 +69,23 @@ async def test_the_engine_gets_the_context_without_client_credentials(
 
 
 async def test_tenants_have_different_salts_and_programs(engine: Any, weft: Any) -> None:
-    async with engine() as stub, weft(stub) as gateway:
+    async with engine() as stub, weft(stub, api_keys="sk-a,sk-b") as gateway:
         for key in ("sk-a", "sk-b"):
             await gateway.call(headers={"authorization": f"Bearer {key}", "x-weft-program": "same"})
-        await gateway.call(headers={"x-weft-program": "same"})
         bodies = [request.json for request in stub.requests]
-        assert len({body.get("cache_salt") for body in bodies}) == 3
-        assert len({body["vllm_xargs"]["weft_program"] for body in bodies}) == 3
-        assert "cache_salt" not in bodies[2]
+        assert len({body["cache_salt"] for body in bodies}) == 2
+        assert len({body["vllm_xargs"]["weft_program"] for body in bodies}) == 2
+
+
+async def test_clients_of_a_gateway_without_keys_are_one_tenant(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        placeholders = [{}, {"authorization": "Bearer none"}, {"x-api-key": "sk-any"}]
+        for number, headers in enumerate(placeholders):
+            await gateway.call(headers={**headers, "x-weft-program": f"run-{number}"})
+        for headers in placeholders:
+            listed = await gateway.client.get("/v1/sessions", headers=headers)
+            assert [one["id"] for one in listed.json()["data"]] == ["run-0", "run-1", "run-2"]
+        assert all("cache_salt" not in request.json for request in stub.requests)
 
 
 async def test_a_stock_server_gets_the_client_body_unchanged(engine: Any, weft: Any) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+KEYS = ("own", "a", "b")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
@@ -293,6 +295,10 @@ async def test_an_engine_error_in_fastapi_format_becomes_an_openai_error(
             assert error["type"] == "invalid_request_error"
 
 
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
 async def test_failing_calls_of_one_tenant_do_not_exclude_the_replica(
     engine: Any, weft: Any
 ) -> None:
@@ -303,12 +309,12 @@ async def test_failing_calls_of_one_tenant_do_not_exclude_the_replica(
     async with engine(script=script) as stub, weft(stub) as gateway:
         without_checks(gateway)
         for name in ("a", "b"):
-            assert (await gateway.call(headers={"x-api-key": name})).status_code == 200
+            assert (await gateway.call(headers=bearer(name))).status_code == 200
         for _ in range(5):
-            got = await gateway.call(headers={"x-api-key": "a"}, body={"user": "bad"})
+            got = await gateway.call(headers=bearer("a"), body={"user": "bad"})
             assert got.status_code == 500
         assert gateway.parts.registry["r0"].circuit.healthy
-        assert (await gateway.call(headers={"x-api-key": "b"})).status_code == 200
+        assert (await gateway.call(headers=bearer("b"))).status_code == 200
 
 
 @pytest.mark.parametrize(

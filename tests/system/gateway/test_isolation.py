@@ -18,6 +18,8 @@ from support.redis_server import RedisServer
 from support.turns import MESSAGES
 from weft_gateway.programs.identity import tenant_of
 
+KEYS = ("own", "mine", "theirs")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 MINE = {"authorization": "Bearer mine"}
@@ -219,8 +221,8 @@ async def test_a_valid_query_is_forwarded(engine: Any, weft: Any) -> None:
         for path in ("/v1/chat/completions", "/v1/messages"):
             answer = await ask(
                 gateway.url,
-                b"POST %b?a=%%zz HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
-                % path.encode(),
+                b"POST %b?a=%%zz HTTP/1.1\r\nhost: x\r\nauthorization: Bearer own\r\n"
+                b"content-length: 2\r\n\r\n{}" % path.encode(),
             )
             assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_head")
         assert stub.requests[-1].target == "/v1/messages?beta=true"

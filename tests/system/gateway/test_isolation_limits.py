@@ -70,7 +70,7 @@ async def test_prefills_are_limited_per_tenant(engine: Any, weft: Any) -> None:
 
     async with (
         engine(canned={"/weft/kv": {}}) as stub,
-        weft(stub, prefills=8, prefills_per_tenant=4) as gateway,
+        weft(stub, prefills=8, prefills_per_tenant=4, api_keys="quiet,a,b,c,late") as gateway,
     ):
         quiet = (await begin(gateway, "quiet")).json()["id"]
         for key in ("a", "b", "c"):
@@ -110,6 +110,7 @@ async def test_listeners_need_an_existing_session_and_are_limited_per_tenant(
     engine: Any, weft: Any, until: Any
 ) -> None:
     limits = {"listeners_per_session": 2, "listeners_per_tenant": 3, "listeners": 4}
+    limits["api_keys"] = "mine,theirs"
     async with engine() as stub, weft(stub, **limits) as gateway:
         client, listeners = gateway.client, gateway.parts.listeners
 

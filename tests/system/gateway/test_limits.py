@@ -13,6 +13,8 @@ import pytest
 from support.redis_server import RedisServer
 from weft_engine.wire import CallReport
 
+KEYS = ("a", "b")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
@@ -151,7 +153,7 @@ async def test_the_tenants_file_sets_limits_and_weights_per_key(
 ) -> None:
     file = tmp_path / "tenants.toml"
     file.write_text('[tenants.big]\nkey = "big"\nweight = 4\nrequests_per_minute = 100\n')
-    settings = {"tenants_file": str(file), "requests_per_minute": 1}
+    settings = {"tenants_file": str(file), "requests_per_minute": 1, "api_keys": "big,small"}
     async with engine() as stub, weft(stub, **settings) as gateway:
         for _ in range(3):
             assert (await gateway.call(headers=key("big"))).status_code == 200

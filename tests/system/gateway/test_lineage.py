@@ -11,6 +11,8 @@ from support.redis_server import RedisServer
 from weft_gateway.programs.lineage import first_turns
 from weft_gateway.programs.lineage.tracker import Lineage
 
+KEYS = ("own", "a", "b")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 SYSTEM = {"role": "system", "content": "You are an airline's agent. Follow the policy to the word."}

@@ -10,6 +10,8 @@ import pytest
 from support.turns import CALLS, RESULT, SYSTEM, USER
 from weft_gateway.engine.errors import ReplicaFault
 
+KEYS = ("own", "someone else")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 PREFIX = [SYSTEM, USER, CALLS]

@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
+KEYS = ("own", "sk-other")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 

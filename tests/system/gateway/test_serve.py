@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import httpx
 import pytest
@@ -173,3 +174,30 @@ def test_a_gateway_without_replicas_logs_a_warning(port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
         done = run([*SERVE, "--port", str(port)])
     assert "no replica is configured (--replica or WEFT_REPLICAS)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("keys", "host", "said"),
+    [
+        ("", "127.0.0.1", "http://127.0.0.1:{}/v1 (listening on 127.0.0.1, port {}); replicas: 2; "
+         "API keys: not required"),
+        ("k", "0.0.0.0", "http://127.0.0.1:{}/v1 (listening on 0.0.0.0, port {}); replicas: 2; "
+         "API keys: required"),
+    ],
+)  # fmt: skip
+def test_serve_says_where_it_listens_and_what_it_serves(
+    keys: str, host: str, said: str, port: int
+) -> None:
+    command = [*COMMAND, "--replica", "http://127.0.0.1:10", "--host", host, "--port", str(port)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "WEFT_API_KEYS": keys}
+    ) as process:
+        assert process.stderr is not None
+        assert any(said.format(port, port) in line for line in process.stderr)
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+
+
+def test_the_command_has_a_version() -> None:
+    done = run([*SERVE[:-1], "--version"])
+    assert (done.returncode, done.stdout) == (0, f"weft {version('weft')}\n")

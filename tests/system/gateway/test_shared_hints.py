@@ -14,6 +14,8 @@ import pytest
 from support.redis_server import RedisServer
 from weft_gateway.calls import prefills
 
+KEYS = ("own", "sk-other")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 NAMED = {"x-session-id": "run"}

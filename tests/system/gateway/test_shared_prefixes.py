@@ -13,6 +13,8 @@ import pytest
 from support.redis_server import RedisServer
 from weft_engine.wire import REPORT_HEADER, CallReport
 
+KEYS = ("k", "one", "two")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 REPLICAS = ("r0", "r1")

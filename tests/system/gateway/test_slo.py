@@ -12,6 +12,8 @@ import pytest
 from support.turns import MESSAGES
 from weft_gateway.programs.identity import tenant_of
 
+KEYS = ("own", "gold")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 FILE = f"""

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from weft_gateway.cli import app
 from weft_gateway.programs.identity import tenant_of
 
+KEYS = ("own", "gold", "silver")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 FILE = """

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from support.redis_server import RedisServer
 
+KEYS = ("own", "sk-other")
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 OTHER = {"authorization": "Bearer sk-other"}

@@ -102,20 +102,24 @@ def test_attached_engines_may_have_names(monkeypatch):
 
 @pytest.mark.parametrize(
     ("host", "url"),
-    [("0.0.0.0", "http://127.0.0.1:5"), ("::", "http://127.0.0.1:5"), ("::1", "http://[::1]:5")],
+    [("0.0.0.0", "http://127.0.0.1:5"), ("::", "http://[::1]:5"), ("::1", "http://[::1]:5")],
 )
 def test_the_base_url_can_be_reached_from_here(host, url):
-    assert plan.base_url(UpOptions(host=host, port=5)) == url
+    assert settings(host=host, port=5).base_url == url
+
+
+def settings(**options):
+    return plan.check(UpOptions(**options))
 
 
 def test_an_unknown_variable_is_a_warning():
-    assert plan.warnings(UpOptions(), ["WEFT_REPLCAS"])
-    assert plan.warnings(UpOptions(), ["WEFT_REPLICAS", "PATH"]) == []
+    assert plan.warnings(settings(), ["WEFT_REPLCAS"])
+    assert plan.warnings(settings(), ["WEFT_REPLICAS", "PATH"]) == []
 
 
 def test_an_open_address_without_keys_is_a_warning(monkeypatch):
     monkeypatch.delenv("WEFT_API_KEYS", raising=False)
-    (line,) = plan.warnings(UpOptions(host="0.0.0.0"), [])
+    (line,) = plan.warnings(settings(host="0.0.0.0"), [])
     assert "ANYONE" in line
     monkeypatch.setenv("WEFT_API_KEYS", "k")
-    assert plan.warnings(UpOptions(host="0.0.0.0"), []) == []
+    assert plan.warnings(settings(host="0.0.0.0"), []) == []

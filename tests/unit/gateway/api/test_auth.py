@@ -5,6 +5,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.errors import ApiError
 
 OPEN = Authenticator((), "")
+KEYED = Authenticator(("a", "b", "sk-secret"), "")
 
 
 def bearer(key: str) -> dict[bytes, bytes]:
@@ -12,19 +13,25 @@ def bearer(key: str) -> dict[bytes, bytes]:
 
 
 def test_each_key_is_a_separate_tenant() -> None:
-    a, b, anonymous = OPEN.caller(bearer("a")), OPEN.caller(bearer("b")), OPEN.caller({})
-    assert len({a.tenant, b.tenant, anonymous.tenant}) == 3
+    a, b = KEYED.caller(bearer("a")), KEYED.caller(bearer("b"))
+    assert a.tenant != b.tenant
     assert a.salt != b.salt
+    assert KEYED.caller_of(a.tenant) == a
+
+
+def test_without_keys_there_is_one_tenant() -> None:
+    anonymous = OPEN.caller({})
+    assert anonymous == OPEN.caller(bearer("a")) == OPEN.caller_of("public")
     assert anonymous.salt == ""
 
 
 def test_both_headers_for_a_key_give_the_same_tenant() -> None:
-    assert OPEN.caller(bearer("a")) == OPEN.caller({b"x-api-key": b"a"})
-    assert OPEN.caller({b"authorization": b"bearer  a "}) == OPEN.caller(bearer("a"))
+    assert KEYED.caller(bearer("a")) == KEYED.caller({b"x-api-key": b"a"})
+    assert KEYED.caller({b"authorization": b"bearer  a "}) == KEYED.caller(bearer("a"))
 
 
 def test_tenant_does_not_contain_the_key() -> None:
-    assert "sk-secret" not in repr(OPEN.caller(bearer("sk-secret")))
+    assert "sk-secret" not in repr(KEYED.caller(bearer("sk-secret")))
 
 
 def test_unlisted_keys_are_refused() -> None:
