@@ -1,4 +1,4 @@
-"""Real, unmodified coding agents from npm, without access to the internet.
+"""Real, unmodified coding agents from npm, set up as their guides say, without internet access.
 
 They are installed once, into the checkout's `.weft` folder. If the installation fails, the test is
 skipped with the reason.
@@ -7,7 +7,6 @@ skipped with the reason.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -16,26 +15,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support import guides
 from support.stack import ROOT
+from support.terminal import Terminal
 
-CODEX = "@openai/codex@0.169.0"
-CLAUDE_CODE = "@anthropic-ai/claude-code@2.1.197"
-OPENCODE = "opencode-ai@1.18.33"
-AI_SDK = ("ai@6.0.326", "@ai-sdk/anthropic@3.0.138", "@ai-sdk/openai@3.0.141")
-KEY = "test"
+KEY = guides.KEY
 # No process listens on this port: an agent's requests to other machines fail at once.
 _NOWHERE = "http://127.0.0.1:9"
 
 
+class NotInstalled(Exception):
+    """npm does not install the packages. Its text is the reason."""
+
+
 def install(*packages: str) -> Path:
     """Return the folder with these npm packages. Skip the test if they cannot be installed."""
+    try:
+        return installed(*packages)
+    except NotInstalled as error:
+        pytest.skip(f"not run: {error}")
+
+
+def installed(*packages: str) -> Path:
+    """Return the folder with these npm packages, given as `name@version`.
+
+    Raises NotInstalled.
+    """
     name = "-".join(package.replace("/", "_").replace("@", "") for package in packages)
     folder = ROOT / ".weft" / "agents" / name
     if (folder / "installed").is_file():
         return folder
     npm = shutil.which("npm")
     if npm is None:
-        pytest.skip("not run: npm is not installed")
+        raise NotInstalled("npm is not installed")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "package.json").write_text('{"private": true}')
@@ -45,9 +57,9 @@ def install(*packages: str) -> Path:
             cwd=folder, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        pytest.skip("not run: npm did not install the agent within 10 minutes")
+        raise NotInstalled("npm did not install the agent within 10 minutes") from None
     if done.returncode:
-        pytest.skip(f"not run: npm registry unreachable, or refuses {name}: {done.stderr[-300:]}")
+        raise NotInstalled(f"npm registry unreachable, or refuses {name}: {done.stderr[-300:]}")
     (folder / "installed").touch()
     return folder
 
@@ -60,91 +72,124 @@ class Ran:
     output: str
 
 
-def run(command: list[str], home: Path, folder: Path, wait_s: float = 240, **variables: str) -> Ran:
-    """Run an agent in `folder` with its own home directory, and end all its processes."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "TERM": "dumb",
-        "HTTPS_PROXY": _NOWHERE,
-        "HTTP_PROXY": _NOWHERE,
-        "NO_PROXY": "127.0.0.1,localhost",
-        **variables,
-    }
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=wait_s)
-    finally:
-        # Kill the whole group, because some helper processes outlive their agent.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return Ran(process.returncode, output)
+@dataclass(frozen=True)
+class Agent:
+    """An agent that is set up.
+
+    program: its command. home: its home directory. folder: where it works. variables: further
+    environment variables. replies: for texts of its first start in a terminal, the keys that a
+    user presses. sign_in: a text of the screen that asks the user to sign in.
+    """
+
+    program: Path
+    home: Path
+    folder: Path
+    variables: dict[str, str]
+    replies: tuple[tuple[str, str], ...] = ()
+    sign_in: str = ""
+
+    def run(self, *arguments: str, wait_s: float = 240) -> Ran:
+        """Run the agent without a terminal, and end all its processes."""
+        process = subprocess.Popen(
+            [str(self.program), *arguments],
+            cwd=self.folder,
+            env=self._environment("dumb"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=wait_s)
+        finally:
+            # Kill the whole group, because some helper processes outlive their agent.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return Ran(process.returncode, output)
+
+    def terminal(self, *arguments: str) -> Terminal:
+        """Run the agent in a terminal: `with agent.terminal(...) as terminal`."""
+        return Terminal(
+            [str(self.program), *arguments],
+            self.folder,
+            self._environment("xterm-256color"),
+            self.replies,
+        )
+
+    def _environment(self, term: str) -> dict[str, str]:
+        self.home.mkdir(exist_ok=True)
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "TERM": term,
+            "HTTPS_PROXY": _NOWHERE,
+            "HTTP_PROXY": _NOWHERE,
+            "NO_PROXY": "127.0.0.1,localhost",
+            **self.variables,
+        }
 
 
-def codex(url: str, home: Path, folder: Path, task: str) -> Ran:
-    """Run `codex exec` with only the base URL of OpenAI's API changed."""
-    home.mkdir(exist_ok=True)
-    (home / "config.toml").write_text(
-        f'model = "weft-demo"\nopenai_base_url = "{url}/v1"\nmodel_context_window = 49152\n'
-        "check_for_update_on_startup = false\n[analytics]\nenabled = false\n"
-    )
-    program = install(CODEX) / "node_modules" / ".bin" / "codex"
-    command = [str(program), "exec", "--skip-git-repo-check", "--sandbox", "read-only", task]
-    return run(command, home, folder, CODEX_HOME=str(home), CODEX_API_KEY=KEY)
-
-
-def claude_code(url: str, home: Path, folder: Path, task: str, *options: str) -> Ran:
-    """Run `claude -p`."""
-    home.mkdir(exist_ok=True)
-    program = install(CLAUDE_CODE) / "node_modules" / ".bin" / "claude"
-    return run(
-        [str(program), "-p", task, *options],
+def codex(url: str, home: Path, folder: Path, *, newest: bool = False) -> Agent:
+    """Set Codex up."""
+    settings, key = guides.blocks("codex", url)
+    (home / ".codex").mkdir(parents=True, exist_ok=True)
+    # A daemon would outlive the test.
+    quiet = "[features]\ndaemon_auto_start = false\n[analytics]\nenabled = false\n"
+    start = "check_for_update_on_startup = false\n"
+    (home / ".codex" / "config.toml").write_text(f"{start}{settings}\n{quiet}")
+    return Agent(
+        _program("codex", "codex", newest),
         home,
         folder,
-        ANTHROPIC_BASE_URL=url,
-        ANTHROPIC_AUTH_TOKEN=KEY,
-        ANTHROPIC_MODEL="weft-demo",
-        ANTHROPIC_DEFAULT_HAIKU_MODEL="weft-demo",
-        CLAUDE_CODE_MAX_OUTPUT_TOKENS="1024",
-        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        guides.variables(key),
+        replies=(("Doyoutrustthecontents", "\r"),),
+        sign_in="SigninwithChatGPT",
     )
 
 
-def opencode(url: str, home: Path, folder: Path, task: str) -> Ran:
-    """Run `opencode run`."""
-    home.mkdir(exist_ok=True)
-    model = {"name": "weft-demo", "limit": {"context": 49_152, "output": 256}}
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "name": "Weft",
-        "options": {"baseURL": f"{url}/v1", "apiKey": KEY},
-        "models": {"weft-demo": model},
-    }
-    settings = {
-        "model": "weft/weft-demo",
-        "small_model": "weft/weft-demo",
-        "autoupdate": False,
-        "share": "disabled",
-        "provider": {"weft": provider},
-    }
-    (folder / "opencode.json").write_text(json.dumps(settings))
-    program = install(OPENCODE) / "node_modules" / ".bin" / "opencode"
-    return run(
-        [str(program), "run", task],
+def claude_code(
+    url: str, home: Path, folder: Path, *, output: int = 4096, newest: bool = False
+) -> Agent:
+    """Set Claude Code up. output: most tokens of an answer."""
+    settings = guides.blocks("claude-code", url)[0].replace("4096", str(output))
+    return Agent(
+        _program("claude-code", "claude", newest),
         home,
         folder,
-        OPENCODE_DISABLE_AUTOUPDATE="1",
-        OPENCODE_DISABLE_MODELS_FETCH="1",
-        OPENCODE_DISABLE_LSP_DOWNLOAD="1",
-        OPENCODE_DISABLE_DEFAULT_PLUGINS="1",
+        guides.variables(settings),
+        replies=(
+            ("Choosethetextstyle", "\r"),
+            ("PressEntertocontinue", "\r"),
+            # The answer that is chosen already is to leave.
+            ("Yes,Itrustthisfolder", "\x1b[B\r"),
+        ),
+        sign_in="Selectloginmethod",
     )
+
+
+def opencode(
+    url: str, home: Path, folder: Path, *, output: int = 4096, newest: bool = False
+) -> Agent:
+    """Set opencode up. output: most tokens of an answer."""
+    settings = guides.blocks("opencode", url)[0].replace("4096", str(output))
+    (folder / "opencode.json").write_text(settings)
+    disabled = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+    return Agent(
+        _program("opencode", "opencode", newest),
+        home,
+        folder,
+        {f"OPENCODE_DISABLE_{name}": "1" for name in disabled},
+    )
+
+
+def packages(guide: str, newest: bool = False) -> tuple[str, ...]:
+    """Return the packages of a guide, in the versions that it names or the newest ones."""
+    tried = guides.packages(guide)
+    return tuple(f"{p.rpartition('@')[0]}@latest" for p in tried) if newest else tried
+
+
+def _program(guide: str, command: str, newest: bool) -> Path:
+    folder = (installed if newest else install)(*packages(guide, newest))
+    return folder / "node_modules" / ".bin" / command

@@ -104,7 +104,7 @@ def until(condition: Callable[[], bool], message: str, wait_s: float = 20.0) -> 
 
 
 # All API keys that tests use; "" is no key.
-KEYS = ("", "test", "none")
+KEYS = ("", "test", "none", "my-key")
 
 
 def end_programs(url: str) -> int:

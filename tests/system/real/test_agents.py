@@ -54,7 +54,8 @@ def receipts(stack: Stack, session: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_codex_uses_one_websocket(stack, home, folder):
-    result = agents.codex(stack.url, home, folder, TASK)
+    agent = agents.codex(stack.url, home, folder)
+    result = agent.run("exec", "--skip-git-repo-check", TASK)
     assert result.status == 0, result.output
     for trouble in ("Reconnecting", "Falling back", "failed to connect", "stream error"):
         assert trouble not in result.output
@@ -70,7 +71,7 @@ def test_codex_uses_one_websocket(stack, home, folder):
 
 
 def test_claude_code_completes_a_task(stack, home, folder):
-    result = agents.claude_code(stack.url, home, folder, TASK)
+    result = agents.claude_code(stack.url, home, folder, output=1024).run("-p", TASK)
     # The demo model sometimes reaches the output limit, which Claude Code reports as an error.
     assert result.status == 0 or "output token maximum" in result.output, result.output
     assert result.output.strip()
@@ -84,7 +85,7 @@ def test_claude_code_completes_a_task(stack, home, folder):
 
 
 def test_opencode_completes_a_task(stack, home, folder):
-    result = agents.opencode(stack.url, home, folder, TASK)
+    result = agents.opencode(stack.url, home, folder, output=256).run("run", TASK)
     assert result.status == 0, result.output
     assert "compact" not in result.output.lower()
     session = only_session(stack)
@@ -99,7 +100,7 @@ def test_opencode_completes_a_task(stack, home, folder):
 
 def test_the_ai_sdk_ignores_tool_dispatch_events(stack, tmp_path):
     node = shutil.which("node")
-    modules = agents.install(*agents.AI_SDK) / "node_modules"
+    modules = agents.install(*agents.packages("vercel-ai-sdk")) / "node_modules"
     assert node is not None, "node is missing"
     (tmp_path / "node_modules").symlink_to(modules)
     script = shutil.copy(AI_SDK, tmp_path)

@@ -1,0 +1,115 @@
+"""Coding agents, set up as their guides say, work in a terminal and in a small context.
+
+The demo model's answers are random, so the engine's answers are scripted here. The agents and the
+gateway are real. `tests/system/real/test_agents.py` has them with a real engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import agents
+from support.answers import answer
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+KEY = {"authorization": f"Bearer {agents.KEY}"}
+# Nearly the whole context that the guides set, 49,152 tokens.
+FULL = 47_000
+
+# How each agent begins a conversation without a terminal, how it continues this, and how it begins
+# one in a terminal.
+AGENTS = {
+    "codex": (
+        agents.codex,
+        ("exec", "--skip-git-repo-check"),
+        ("exec", "--skip-git-repo-check", "resume", "--last"),
+        (),
+    ),
+    "claude_code": (
+        agents.claude_code, ("-p",), ("-p", "--continue"), ("--permission-mode", "default"),
+    ),
+    "opencode": (agents.opencode, ("run",), ("run", "--continue"), ("--prompt",)),
+}  # fmt: skip
+
+each_agent = pytest.mark.parametrize("name", AGENTS)
+
+
+@pytest.fixture
+def set_up(tmp_path: Path) -> Callable[[str, str], agents.Agent]:
+    """Return `set_up(name, url)`, which sets an agent up in a new project."""
+
+    def make(name: str, url: str) -> agents.Agent:
+        folder = tmp_path / "project"
+        folder.mkdir()
+        (folder / "hello.py").write_text('print("Hello")\n')
+        found: agents.Agent = AGENTS[name][0](url, tmp_path / "home", folder)
+        return found
+
+    return make
+
+
+async def programs(gateway: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await gateway.client.get("/v1/sessions", headers=KEY)).json()[
+        "data"
+    ]
+    return found
+
+
+@each_agent
+async def test_an_agent_answers_in_its_terminal(
+    engine: Any, weft: Any, set_up: Any, name: str
+) -> None:
+    """It asks for no sign-in, and shows the engine's answer."""
+
+    async def script(wire: Any, request: Any) -> None:
+        await wire.stream(*answer(request.target, "Forty-two.", 1_000))
+
+    async with engine(script=script, models=("weft-demo",)) as stub, weft(stub) as gateway:
+        agent = set_up(name, gateway.url)
+
+        def talk() -> None:
+            with agent.terminal(*AGENTS[name][3], "What is the answer?") as terminal:
+                terminal.until(lambda: "Forty-two." in terminal.text, 120, agent.sign_in)
+
+        await asyncio.to_thread(talk)
+        found = await programs(gateway)
+        assert found
+        assert {program["errors"] for program in found} == {0}
+
+
+@each_agent
+async def test_an_agent_compacts_before_the_context_is_full(
+    engine: Any, weft: Any, set_up: Any, name: str
+) -> None:
+    """After an answer at the end of the context, it asks the model for a summary, and continues
+    with this and without the answer.
+    """
+    answers = 0
+
+    async def script(wire: Any, request: Any) -> None:
+        nonlocal answers
+        text = json.dumps(request.json)
+        if "title" in text and not request.json.get("tools"):
+            await wire.stream(*answer(request.target, '{"title": "A title"}', 100))
+            return
+        answers += 1
+        used = FULL if answers == 1 else 1_000
+        await wire.stream(*answer(request.target, f"answer-{answers}.", used))
+
+    async with engine(script=script, models=("weft-demo",)) as stub, weft(stub) as gateway:
+        agent = set_up(name, gateway.url)
+        _, begin, proceed, _ = AGENTS[name]
+        for arguments in (*begin, "Begin."), (*proceed, "Go on."):
+            result = await asyncio.to_thread(agent.run, *arguments)
+            assert result.status == 0, result.output
+        last = json.dumps(stub.requests[-1].json)
+        assert "answer-1." not in last
+        assert "answer-2." in last
+        (program,) = await programs(gateway)
+        assert program["errors"] == 0
