@@ -29,6 +29,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
 from weft_gateway.api.failures import Failures
+from weft_gateway.api.keep_alive import KeepAlives
 from weft_gateway.api.openapi import ERRORS, complete_document
 from weft_gateway.api.passthrough import Passthrough
 from weft_gateway.api.web import Cors
@@ -231,8 +232,18 @@ class Gateway:
 
         # HTTP.
         answers = Failures(metrics.error, next_call, s.retry_after_s)
+        self.keep_alives = keep_alives = KeepAlives(s.heartbeat_s)
         calls = CallEndpoint(
-            auth, identifier, path, observers, disconnects, turns, answers, next_call, s
+            auth,
+            identifier,
+            path,
+            observers,
+            disconnects,
+            keep_alives,
+            turns,
+            answers,
+            next_call,
+            s,
         )
 
         self.offline = offline = build_background(
@@ -297,6 +308,7 @@ class Gateway:
             "health": health.run,
             "deadlines": lambda: watch(self.registry.upstreams, timeouts),
             "departures": self.disconnects.run,
+            "keep_alives": self.keep_alives.run,
             "reap": lambda: self._reap(notifier),
             "program_ends": notifier.run,
             "sweep": self._sweep,

@@ -156,6 +156,13 @@ class Settings(BatchSettings):
     keep_alive_s: float = Field(
         75.0, gt=0, le=3600, description="idle timeout of client connections, seconds"
     )
+    heartbeat_s: float = Field(
+        15.0,
+        ge=0,
+        le=3600,
+        description="a client that waits for a stream gets a keep-alive after this silence; also "
+        "the interval of pings to WebSockets; 0: none, seconds",
+    )
     max_connections: int = Field(
         4096,
         ge=1,

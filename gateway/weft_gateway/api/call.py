@@ -15,6 +15,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import call_body, check_media_names, is_skimmed, light_body
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import read_body
+from weft_gateway.api.keep_alive import KeepAlives
 from weft_gateway.calls.call import BATCH, Call, Failed
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.identify import Identifier
@@ -47,6 +48,7 @@ class CallEndpoint:
     path: CallPath
     observers: Observers
     disconnects: DisconnectMonitor
+    keep_alives: KeepAlives
     turns: Turns
     failures: Failures
     next_call: Callable[[], str]
@@ -91,10 +93,14 @@ class CallEndpoint:
                 if pending is not None:
                     await pending
                 client = self.disconnects.expect(receive)
+                keep_alive = self.keep_alives.expect(call, scope, send)
+                if keep_alive is not None:
+                    send = keep_alive.send
                 try:
                     await self.path.serve(call, client, send)
                 finally:
                     self.disconnects.done(client)
+                    self.keep_alives.done(keep_alive)
             except Exception as error:
                 call.error = _failed(self.failures.known(error))
                 raise

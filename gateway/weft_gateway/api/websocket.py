@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.http import respond_error
+from weft_gateway.api.keep_alive import WITHOUT
 from weft_gateway.api.kept import Kept
 from weft_gateway.api.web import may_connect
 from weft_gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
@@ -241,6 +242,7 @@ class _Connection:
             "root_path": scope.get("root_path", ""),
             "headers": headers,
             "state": scope.get("state", {}),
+            WITHOUT: True,
         }
 
     async def send_event(self, event: bytes) -> None:

@@ -17,6 +17,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from weft_gateway.api.connections import Edge
+from weft_gateway.api.keep_alive import COUNTS_EVENTS, EVENT
 from weft_gateway.api.timers import ReaderWatch
 from weft_gateway.api.websocket import BUSY, DRAIN, IDLE
 
@@ -84,6 +85,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self._key = b""
         self._lost = lost
         self._reader: ReaderWatch | None = None
+        self._counts_events = False
         # Bytes not parsed yet, and whether their parsing waits for its turn.
         self._unparsed = bytearray()
         self._waits = False
@@ -96,6 +98,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self.conn.events_received()
         timeout_s = self._edge.settings.send_timeout_s
         self._reader = ReaderWatch(self.loop, self.transport, timeout_s, self._stalled)
+        self._counts_events = COUNTS_EVENTS.decode() in request.headers
         self.handle_connect(request)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -190,6 +193,16 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             super().handle_ping()
         else:
             self.conn.data_to_send()
+
+    def send_keepalive_ping(self) -> None:
+        """Send a ping, and an event during a response if the client does not count pings. There is
+        at most one of each that the client has not read.
+        """
+        super().send_keepalive_ping()
+        waits = self not in self._edge.sockets and not (self.close_sent or self.disconnected)
+        if waits and self._counts_events and not self.transport.is_closing():
+            self.conn.send_text(EVENT)
+            self.transport.write(b"".join(self.conn.data_to_send()))
 
     def drop(self, code: str) -> None:
         """Close the connection in favour of another one. code: error code for the metrics."""

@@ -186,12 +186,14 @@ class Call:
     overhead_s: float = 0.0
 
     # The answer. body_out: of a non-streamed answer without an error. recorded: the pieces of a
-    # stream, if an observer requested them; empty above record_limit bytes. response_id: of an
+    # stream, if an observer requested them; empty above record_limit bytes. early: the client has
+    # the head of a stream, although the engine has not answered. response_id: of an
     # answer that later calls can continue; stored: the replica keeps it. disowned: the answer
     # belongs to another call. dispatched: tools that the client received within the stream, and
     # when.
     status: int = 0
     is_stream: bool = False
+    early: bool = False
     first_byte_s: float = 0.0
     body_out: bytes | None = None
     recorded: list[bytes] | None = None

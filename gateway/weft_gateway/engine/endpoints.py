@@ -19,7 +19,8 @@ class Endpoint:
     name: label in metrics. xargs, cache_salt: the body accepts these fields. terminals: prefixes of
     the line that ends a stream; () if unknown. errors: format of error bodies. chained: answers
     have ids that later calls refer to (`previous_response_id`). is_text: calls and answers are
-    text, so programs can be recognised from their content. media_names: the prompt may name images,
+    text, so programs can be recognised from their content. keep_alive: what a client may get at any
+    time between two events of a stream. media_names: the prompt may name images,
     audio and video (`weft_gateway.engine.media`).
     """
 
@@ -31,6 +32,7 @@ class Endpoint:
     errors: ErrorShape = "openai"
     chained: bool = False
     is_text: bool = True
+    keep_alive: bytes = b": keep-alive\n\n"
     media_names: bool = True
 
 
@@ -52,6 +54,7 @@ ENDPOINTS: Final = (
         "/v1/messages",
         terminals=(b"event: message_stop",),
         errors="anthropic",
+        keep_alive=b'event: ping\ndata: {"type": "ping"}\n\n',
         media_names=False,
     ),
     Endpoint("embeddings", "/v1/embeddings", xargs=False, terminals=(), is_text=False),

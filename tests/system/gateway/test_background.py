@@ -49,7 +49,8 @@ async def test_a_failing_task_is_logged_counted_restarted_and_reported_by_health
 
 
 TASKS = {
-    "health", "deadlines", "departures", "reap", "program_ends", "sweep", "background_calls",
+    "health", "deadlines", "departures", "keep_alives", "reap", "program_ends", "sweep",
+    "background_calls",
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 SOURCES = f"{Path(weft_gateway.__file__).parent}/"
 MOST = 25
 # The modules of the path, without the client's connection and the features.
-ON_PATH = re.compile(r"(?:api|calls)/(?!edge|coalescing|connections|timers)\w+\.py")
+ON_PATH = re.compile(r"(?:api|calls)/(?!edge|coalescing|connections|keep_alive|timers)\w+\.py")
 FIRST = "Dispatcher.__call__"
 LISTED = re.compile(r"^\| (\d+) \| `weft_gateway\.([\w.]+)` \| `([\w.]+)` \|", re.MULTILINE)
 FEATURES = {
