@@ -226,7 +226,7 @@ class Gateway:
         add(FeasibleObserver(slos, budgets, table, s.admission_wait_s) if picks else None)
         held = s.admission is Admission.AUTO
         # Last, so that the receipt of a call that waits exists.
-        add(AdmissionObserver(gates, registry, tenants, counter, metrics) if held else None)
+        add(AdmissionObserver(gates, registry, tenants, metrics) if held else None)
         self.sender = sender = Sender(registry, table, tenants, foreground, s.batch_calls)
         add(PatientObserver(sender, registry, table))
 

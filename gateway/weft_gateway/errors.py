@@ -9,6 +9,7 @@ import orjson
 
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ReplicaError
+from weft_gateway.engine.shapes import TOO_LONG, Fault
 from weft_gateway.programs.ids import IdentityError
 
 _ANTHROPIC_TYPES: Final = {
@@ -18,10 +19,12 @@ _ANTHROPIC_TYPES: Final = {
     404: "not_found_error",
     405: "invalid_request_error",
     408: "timeout_error",
+    409: "conflict_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
+    529: "overloaded_error",
 }
 # Errors by code: status and message. Codes with other data have functions below.
 _ERRORS: Final = {
@@ -73,12 +76,12 @@ _ERRORS: Final = {
 }
 # OpenAI's client does not repeat a call that has to wait longer.
 _MOST_RETRY_AFTER_S: Final = 120
-# Larger error bodies of engines are not parsed.
-_MOST_ERROR_BYTES: Final = 1 << 20
 
 
 class ApiError(Exception):
-    """An error answer of the gateway. `code` is a metric label with few values."""
+    """An error answer. `code` is a metric label with few values, "" for an engine's error that has
+    none.
+    """
 
     def __init__(
         self,
@@ -100,37 +103,41 @@ class ApiError(Exception):
             headers = ((b"retry-after", str(wait_s).encode()), *headers)
         self.headers = headers
 
-    def body(self, shape: ErrorShape = "openai") -> bytes:
-        """Return the JSON body in OpenAI's or Anthropic's format."""
+    def body(self, shape: ErrorShape = "openai", request_id: bytes = b"") -> bytes:
+        """Return the JSON body in OpenAI's or Anthropic's format. Only the latter has the id of the
+        request.
+        """
         if shape == "anthropic":
             kind = _ANTHROPIC_TYPES.get(
                 self.status, "invalid_request_error" if self.status < 500 else "api_error"
             )
-            inner = {"type": kind, "message": self.message, "code": self.code}
-            return orjson.dumps({"type": "error", "error": inner})
+            whole = {"type": "error", "error": {"type": kind, "message": self.message}}
+            return orjson.dumps(whole | ({"request_id": request_id.decode()} if request_id else {}))
         return orjson.dumps(
             {
                 "error": {
                     "message": self.message,
                     "type": "invalid_request_error" if self.status < 500 else "server_error",
                     "param": self.param,
-                    "code": self.code,
+                    "code": self.code or None,
                 }
             }
         )
 
-    def event(self, shape: ErrorShape = "openai") -> bytes:
+    def event(self, shape: ErrorShape = "openai", request_id: bytes = b"") -> bytes:
         """Return the error as a server-sent event, for a stream that has begun."""
         name = b"event: error\n" if shape == "anthropic" else b""
-        return name + b"data: " + self.body(shape) + b"\n\n"
+        return name + b"data: " + self.body(shape, request_id) + b"\n\n"
 
     def response_events(self, response_id: str, sequence_number: int) -> bytes:
         """Return the error as events of the Responses API, as OpenAI sends them: `error`, which
         some clients raise, and `response.failed`, which others wait for. `sequence_number`: number
         of the first event.
         """
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        about = {"code": self.code, "message": self.message, "param": self.param}
+        kind, code = "invalid_request_error", self.code or "invalid_prompt"
+        if self.status >= 500:
+            kind, code = "server_error", self.code or "server_error"
+        about = {"code": code, "message": self.message, "param": self.param}
         error = {
             "type": "error",
             "sequence_number": sequence_number,
@@ -141,7 +148,7 @@ class ApiError(Exception):
             "id": response_id,
             "object": "response",
             "status": "failed",
-            "error": {"code": self.code, "message": self.message},
+            "error": {"code": code, "message": self.message},
             "output": [],
             "usage": None,
         }
@@ -167,33 +174,24 @@ def replica_failed(error: ReplicaError) -> ApiError:
     return ApiError(error.status, error.code, str(error))
 
 
-def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:
-    """Return an engine's error in the API's format. vLLM answers every route in OpenAI's format,
-    and its FastAPI layer with `detail`. Other bodies stay unchanged.
+def from_engine(
+    fault: Fault, shape: ErrorShape, prompt: str | None = None, tokens: int = 0
+) -> ApiError:
+    """Return an engine's error with the API's words and codes. prompt: the member of the request
+    that has the prompt. tokens: the estimate of its length, for engines that do not count all of
+    it.
     """
-    try:
-        parsed = orjson.loads(body) if len(body) <= _MOST_ERROR_BYTES else None
-    except orjson.JSONDecodeError:
-        return body
-    if not isinstance(parsed, dict):
-        return body
-    inner, detail, param = parsed.get("error"), parsed.get("detail"), None
-    if isinstance(inner, dict):
-        if shape == "openai" or parsed.get("type") == "error":
-            return body
-        message, code = inner.get("message"), inner.get("code")
-    elif isinstance(detail, list) and detail and isinstance(detail[0], dict):
-        # A validation error of FastAPI. The first element of `loc` is the part of the request.
-        path = detail[0].get("loc")
-        param = ".".join(map(str, path[1:])) if isinstance(path, list) else None
-        message, code = detail[0].get("msg"), "invalid_request"
-    else:
-        message, code = detail, "engine_error"
-    if not isinstance(message, str):
-        return body
-    # Engines also return numbers.
-    shown: Any = code if isinstance(code, str | int) else "engine_error"
-    return ApiError(status, shown, message, param=param).body(shape)
+    status, message, code, param = fault[:4]
+    if code == TOO_LONG:
+        param = prompt
+        if shape == "anthropic":
+            # Anthropic's clients read the numbers.
+            length = max(fault.length, tokens, fault.limit + 1)
+            sizes = f"{length} tokens > {fault.limit} maximum" if fault.limit else message
+            message = f"prompt is too long: {sizes}"
+    elif status == 429:
+        code = code or "rate_limit_exceeded"
+    return ApiError(status, code, message, param=param)
 
 
 def model_not_found(model: str) -> ApiError:

@@ -111,7 +111,7 @@ class CallEndpoint:
         except ClientGone:
             return
         except Exception as error:
-            await self.failures.respond(scope, send, error, endpoint.errors, request_id)
+            await self.failures.respond(scope, send, error, request_id)
 
     async def inside(self, request: Request, client: Disconnect) -> Answered:
         """Serve a request that the gateway makes on behalf of a tenant. Raises ClientGone if
@@ -153,10 +153,10 @@ class CallEndpoint:
             raise
         except Exception as error:
             shown = self.failures.shown(error, request_id, f"a batch's {endpoint.path}")
-            body = shown.body(endpoint.errors)
+            body = shown.body(endpoint.errors, request_id)
             return Answered(Answer(shown.status, body, request_id.decode()), shown)
         found = Answer(answer.status, b"".join(answer.parts), request_id.decode())
-        return Answered(found, None, call.report)
+        return Answered(found, None, call.report, call.usage)
 
     def _read(self, call: Call, raw: bytes) -> Awaitable[None] | None:
         """Parse the body of a call. Returns an awaitable for a large one. Raises ApiError."""

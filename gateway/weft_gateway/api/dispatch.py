@@ -15,7 +15,7 @@ from weft_gateway.api.passthrough import Passthrough, methods
 from weft_gateway.api.web import Cors, check_origin
 from weft_gateway.api.websocket import ResponsesSockets
 from weft_gateway.config import Settings
-from weft_gateway.engine.endpoints import BY_PATH, ErrorShape
+from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.errors import ApiError, wrong_method
 from weft_gateway.programs.ids import from_bytes
@@ -61,7 +61,7 @@ class Dispatcher:
         try:
             check_origin(scope, self.settings)
         except ApiError as error:
-            await self.failures.respond(scope, send, error, _shape(scope))
+            await self.failures.respond(scope, send, error)
             return
         endpoint = BY_PATH.get(scope["path"])
         if endpoint is not None and scope["method"] == "POST":
@@ -72,7 +72,7 @@ class Dispatcher:
         except ClientGone:
             return
         except Exception as error:
-            await self.failures.respond(scope, send, error, _shape(scope))
+            await self.failures.respond(scope, send, error)
 
     async def _rarer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -113,7 +113,3 @@ class Dispatcher:
             # The server omits the body, since it uses its own copy of the method.
             scope = {**scope, "method": "GET"}
         await self.others(scope, receive, send)
-
-
-def _shape(scope: Scope) -> ErrorShape:
-    return "anthropic" if "/v1/messages" in scope["path"] else "openai"

@@ -24,7 +24,7 @@ from weft_gateway.api.http import last_answer, size_of
 from weft_gateway.api.timers import Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
 from weft_gateway.api.websocket_server import DrainingSocket, handshake, head_without_upgrade
-from weft_gateway.engine.endpoints import ErrorShape
+from weft_gateway.engine.endpoints import api_of
 from weft_gateway.errors import ApiError
 
 # Time in which a refused client can read the answer; its data is dropped. Closing at once would
@@ -352,7 +352,7 @@ class EdgeProtocol(CoalescingProtocol):
             if cycle.response_started or self.pipeline or self._waits == _HEAD:
                 self.transport.abort()
                 return
-        shape: ErrorShape = "anthropic" if b"/v1/messages" in (self.url or b"") else "openai"
+        shape = api_of((self.url or b"").decode("latin-1"), self.headers)
         self.transport.write(last_answer(error, shape, self.server_state.default_headers))
         # Reading continues, and the data is dropped: closing with unread bytes would reset the
         # connection, and the client would not receive the reason.

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft_gateway import errors
 from weft_gateway.api.http import respond_error
-from weft_gateway.engine.endpoints import ErrorShape
+from weft_gateway.engine.endpoints import api_of
 from weft_gateway.engine.engine_request import TooDeep
 from weft_gateway.engine.errors import ClientGone, ReplicaError
 from weft_gateway.engine.headers import UnsafeHead, sane_request_id
@@ -82,7 +82,6 @@ class Failures:
         scope: Scope,
         send: Send,
         error: Exception,
-        shape: ErrorShape = "openai",
         request_id: bytes | None = None,
     ) -> None:
         """Answer with an exception. `request_id`: the id already assigned to the request, if any.
@@ -96,9 +95,9 @@ class Failures:
             given = b"req" + self._next_call().removeprefix("call").encode()
         path = scope["path"][:256].encode("unicode_escape").decode()
         shown = self.shown(error, given or b"", f"{scope['method']} {path}")
-        extra = ((b"x-request-id", given),) if given else ()
+        shape = api_of(scope["path"], scope["headers"])
         try:
-            await respond_error(send, shown, shape, extra)
+            await respond_error(send, shown, shape, given or b"")
         except Exception:
             raise error from None
         finally:
@@ -130,10 +129,11 @@ class Unforeseen:
 def install(app: FastAPI, failures: Failures) -> None:
     """Convert FastAPI's error answers to the API's format."""
 
-    def answer(error: ApiError, path: str = "") -> Response:
+    def answer(error: ApiError, request: Request) -> Response:
         failures.count(error.code)
+        request_id = sane_request_id(request.headers.get("x-request-id", "").encode("latin-1"))
         return Response(
-            error.body("anthropic" if path.startswith("/v1/messages") else "openai"),
+            error.body(api_of(request.url.path, request.headers.raw), request_id or b""),
             status_code=error.status,
             media_type="application/json",
             headers={name.decode(): value.decode() for name, value in error.headers},
@@ -144,27 +144,27 @@ def install(app: FastAPI, failures: Failures) -> None:
     @app.exception_handler(PrefillError)
     @app.exception_handler(TableUnavailable)
     async def own(request: Request, error: Exception) -> Response:
-        return answer(failures.known(error) or errors.of("internal_error"), request.url.path)
+        return answer(failures.known(error) or errors.of("internal_error"), request)
 
     @app.exception_handler(sqlite3.Error)
     async def database(request: Request, error: sqlite3.Error) -> Response:
         log.error("%s %s: the database refuses: %s", request.method, request.url.path, error)
-        return answer(errors.of("storage_unavailable"), request.url.path)
+        return answer(errors.of("storage_unavailable"), request)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         method, path = request.method, request.url.path
         if error.status_code == 405:
             allow = (error.headers or {}).get("Allow", "GET")
-            return answer(errors.wrong_method(method, path, allow), path)
+            return answer(errors.wrong_method(method, path, allow), request)
         if error.status_code == 404:
-            return answer(errors.of("unknown_url", method=method, path=path), path)
-        return answer(ApiError(error.status_code, "http_error", str(error.detail)), path)
+            return answer(errors.of("unknown_url", method=method, path=path), request)
+        return answer(ApiError(error.status_code, "http_error", str(error.detail)), request)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         # The first element is the part of the request: query, path or header.
-        return answer(errors.invalid_member(first["loc"][1:], first["msg"]), request.url.path)
+        return answer(errors.invalid_member(first["loc"][1:], first["msg"]), request)
 
     app.add_middleware(Unforeseen, failures=failures)

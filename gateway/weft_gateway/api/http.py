@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -53,14 +51,13 @@ async def respond(send: Send, status: int, headers: Headers, body: bytes) -> Non
 
 
 async def respond_error(
-    send: Send,
-    error: ApiError,
-    shape: ErrorShape = "openai",
-    extra: Iterable[tuple[bytes, bytes]] = (),
+    send: Send, error: ApiError, shape: ErrorShape = "openai", request_id: bytes = b""
 ) -> None:
     """Send an error of the gateway."""
-    headers = [(b"content-type", b"application/json"), *error.headers, *extra]
-    await respond(send, error.status, headers, error.body(shape))
+    headers = [(b"content-type", b"application/json"), *error.headers]
+    if request_id:
+        headers.append((b"x-request-id", request_id))
+    await respond(send, error.status, headers, error.body(shape, request_id))
 
 
 def last_answer(error: ApiError, shape: ErrorShape, headers: Headers) -> bytes:

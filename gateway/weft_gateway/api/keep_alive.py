@@ -16,11 +16,12 @@ from collections.abc import Awaitable, Generator
 from enum import Enum
 from typing import Any, Final
 
-import orjson
 from starlette.types import Message, Scope, Send
 
+from weft_gateway import errors
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.relay import early_headers
+from weft_gateway.engine.shapes import fault_of
 from weft_gateway.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -165,15 +166,11 @@ def _at_once(sending: Awaitable[None]) -> bool:
 
 def _late(call: Call, status: int, body: bytes) -> bytes:
     """Return an answer that is no stream as the error event of the API."""
+    shape = call.endpoint.errors
     error = ApiError(502, "replica_bad_answer", "The replica did not answer with a stream.")
     if status >= 400:
-        try:
-            inner = orjson.loads(body)["error"]
-            code = inner.get("code") or inner.get("type") or "engine_error"
-            error = ApiError(status, code, inner["message"], param=inner.get("param"))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            error = ApiError(status, "engine_error", f"The replica answered {status}.")
+        error = errors.from_engine(fault_of(body, status), shape, call.endpoint.prompt)
     if call.endpoint.chained:
         response_id = call.response_id or f"resp_{call.id.removeprefix('call-')}"
         return error.response_events(response_id, 0)
-    return error.event(call.endpoint.errors)
+    return error.event(shape, call.request_id)

@@ -36,7 +36,7 @@ _HEADERS: Final = {
 _STRING: Final = {"type": "string", "maxLength": 256}
 _CALL: Final = (
     "Weft adds its own fields to the body, sends it to a replica, and returns the engine's answer. "
-    "The engine's bytes are unchanged."
+    "The bytes of an answer are unchanged; errors get the form of the API."
 )
 _STREAM: Final = f"{_CALL} With `stream: true` the answer is server-sent events."
 _STORED: Final = "Weft asks the replica that stored the response. 404 for another tenant's."
@@ -169,10 +169,11 @@ def _error_response() -> tuple[dict[str, Any], dict[str, Any]]:
     schema = Error.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas = schema.pop("$defs") | {"Error": schema}
     response = {
-        "description": "An error in OpenAI's shape; in Anthropic's for `/v1/messages`. `code` "
-        "names its kind. 400: an invalid body, parameter or id. 401: an unknown API key. 404: not "
-        "found. 413: a body that is too large. 429: a limit of the tenant. 503: no replica or no "
-        "process table. `retry-after` gives the seconds to wait.",
+        "description": "An error in OpenAI's form; in Anthropic's for `/v1/messages`, and on "
+        "paths that both APIs have for requests with `anthropic-version`. `code` names its kind. "
+        "400: an invalid body, parameter or id. 401: an unknown API key. 404: not found. 413: a "
+        "body that is too large. 429: a limit of the tenant. 503: no replica or no process table. "
+        "`retry-after` gives the seconds to wait.",
         "content": {
             "application/json": {
                 "schema": {"$ref": "#/components/schemas/Error"},

@@ -23,11 +23,12 @@ from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.relay import check_body, check_head
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
-from weft_gateway.engine.endpoints import ErrorShape
+from weft_gateway.engine.endpoints import api_of
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.engine.shapes import fault_of
 from weft_gateway.policies.retry_budget import RetryBudget
 from weft_gateway.programs.ids import is_response_id
 from weft_gateway.programs.response_store import ResponseStore
@@ -39,7 +40,6 @@ _RESPONSE_METHODS: Final = {
     b"/cancel": ("POST",),
     b"/input_items": ("GET",),
 }
-_ANTHROPIC: Final = b"/v1/messages/"
 _TOKENIZE: Final = b"/tokenize"
 _METHODS: Final = {
     b"/v1/messages/count_tokens": ("POST",),
@@ -177,9 +177,9 @@ class Passthrough:
             if deletes is not None and exchange.status in (200, 204):
                 await self.chains.forget(*deletes)
             if exchange.status >= 400:
-                shape: ErrorShape = "anthropic" if target.startswith(_ANTHROPIC) else "openai"
-                answer = errors.engine_error(exchange.status, answer, shape)
-            kept, _ = for_client(exchange.headers)
+                shape = api_of(scope["path"], scope["headers"])
+                answer = errors.from_engine(fault_of(answer, exchange.status), shape).body(shape)
+            kept, _ = for_client(exchange.headers, is_error=exchange.status >= 400)
             kept.append((b"x-weft-replica", replica.name.encode()))
             await respond(send, exchange.status, kept, answer)
             return True

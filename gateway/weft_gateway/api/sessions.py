@@ -99,10 +99,15 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
     the latest call to the program; None if no call came through this gateway.
     """
     answered = program.calls_closed - program.errors
-    reported = program.prompt_tokens > 0 or program.service_s > 0 or answered <= 0
+    # Engines without the plugin count tokens, and report no times.
+    timed = program.service_s > 0 or answered <= 0
+    counted = program.prompt_tokens > 0 or timed
 
     def used(amount: float) -> float | None:
-        return amount if reported else None
+        return amount if timed else None
+
+    def tokens(amount: int) -> int | None:
+        return amount if counted else None
 
     return {
         "id": program.key.program,
@@ -116,9 +121,9 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
         "calls": program.calls,
         "calls_in_flight": len(program.threads),
         "errors": program.errors,
-        "prompt_tokens": used(program.prompt_tokens),
-        "cached_tokens": used(program.cached_tokens),
-        "output_tokens": used(program.output_tokens),
+        "prompt_tokens": tokens(program.prompt_tokens),
+        "cached_tokens": tokens(program.cached_tokens),
+        "output_tokens": tokens(program.output_tokens),
         "preemptions": used(program.preemptions),
         "replicas": list(program.replicas),
         "threads": [

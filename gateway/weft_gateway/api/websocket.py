@@ -15,7 +15,7 @@ import logging
 import re
 from collections import Counter, deque
 from time import time
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -321,22 +321,12 @@ class _Call:
 
 
 def _error(status: int, body: bytes) -> bytes:
-    """Return an answer that is not a stream as the event `error`."""
-    inner: Any = None
-    try:
-        parsed = orjson.loads(body)
-        inner = parsed.get("error") if isinstance(parsed, dict) else None
-    except orjson.JSONDecodeError:
-        pass
-    if not isinstance(inner, dict):
-        what = "The replica did not answer with a stream of events."
-        inner = {"message": what, "type": "server_error", "param": None, "code": "bad_answer"}
-    # An invalid answer is not a success, independent of its status.
-    status = status if status >= 400 else 502
-    try:
-        return orjson.dumps({"type": "error", "status": status, "error": inner})
-    except TypeError:  # The nesting is too deep to be encoded again.
-        return _error(502, b"")
+    """Return an answer that is not a stream as an event. All errors have the API's form."""
+    if status < 400:  # An invalid answer is not a success, independent of its status.
+        error = ApiError(502, "bad_answer", "The replica did not answer with a stream of events.")
+        status, body = error.status, error.body()
+    inner = orjson.loads(body)["error"]
+    return orjson.dumps({"type": "error", "status": status, "error": inner})
 
 
 def _refusing(send: Send) -> Send:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.calls.kinds import NamedKinds, stage_of
-from weft_gateway.calls.usage import usage_of
 from weft_gateway.model import Outcome, Program, ProgramKey
 from weft_gateway.model.slo import NO_GOAL, NO_PLAN, CallBudget, Goal, Plan, Scope
 from weft_gateway.policies import stages
@@ -144,19 +143,11 @@ class Budgets:
         """Learn the cost of an answered call. An engine without a report is timed from the sending
         to the last byte, if the answer has a usage. beside: open calls on its replica.
         """
-        report = call.report
-        if call.outcome is not Outcome.OK or not call.endpoint.is_text:
+        report, usage = call.report, call.usage
+        if call.outcome is not Outcome.OK or not call.endpoint.is_text or usage is None:
             return
-        if report is not None:
-            prompt, cached, output = (
-                report.prompt_tokens,
-                report.cached_tokens,
-                report.output_tokens,
-            )
-            service_s = report.service_s
-        else:
-            (prompt, output), cached = usage_of(call, call.claim), 0
-            service_s = _elapsed(call) - call.sent_s
+        prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
+        service_s = _elapsed(call) - call.sent_s if report is None else report.service_s
         if prompt and service_s > 0:
             found, replica = call.budget, call.replica
             kind, fit_s = (self._kind(call), 0.0) if found is None else (found.kind, found.fit_s)

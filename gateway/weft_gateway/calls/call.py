@@ -18,6 +18,7 @@ from weft_gateway.model import Decision, Outcome, Program, ProgramKey, PromptPre
 from weft_gateway.model.hint import NO_HINTS, Hints
 from weft_gateway.model.record import record
 from weft_gateway.model.slo import Ask, CallBudget
+from weft_gateway.model.usage import Usage
 from weft_gateway.overlap.prefill import Prefill
 from weft_gateway.policies.admission import Claim
 from weft_gateway.policies.tags_sections import Section
@@ -206,8 +207,10 @@ class Call:
 
     # The end. dropped: malformed reports. saved_s: seconds by overlap. tools: those that were
     # dispatched before the answer ended, and by how many seconds. error: None if it was answered.
+    # answer_usage: the usage in the answer of an engine that sends no report.
     outcome: Outcome = Outcome.ERROR
     report: CallReport | None = None
+    answer_usage: Usage | None = None
     dropped: int = 0
     saved_s: Mapping[str, float] | None = None
     tools: tuple[tuple[str, float], ...] = ()
@@ -223,6 +226,11 @@ class Call:
     def sent_s(self) -> float:
         """When the call was sent: after the gateway's own time, and after all holds."""
         return self.overhead_s + self.memory_wait_s + self.held_s
+
+    @property
+    def usage(self) -> CallReport | Usage | None:
+        """The tokens that the engine counted, None if unknown."""
+        return self.answer_usage if self.report is None else self.report
 
     @property
     def good(self) -> bool:

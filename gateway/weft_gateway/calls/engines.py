@@ -103,8 +103,11 @@ class Engines:
             self.registry.failed(call.replica, fault, call.caller.tenant)
 
     def failed(self, call: Call, error: ReplicaError) -> None:
-        """Record that the replica has failed the call."""
-        self.registry.failed(call.replica, error, call.caller.tenant)
+        """Record that the replica has failed the call, unless the client caused the error."""
+        if error.status < 500:
+            self.registry.succeeded(call.replica, call.caller.tenant)
+        else:
+            self.registry.failed(call.replica, error, call.caller.tenant)
 
     def broke_off(self, call: Call, error: ReplicaError) -> None:
         """The answer broke off after the client had received all of it."""

@@ -184,7 +184,8 @@ async def _done() -> None:
 def _closing(call: Call) -> Closing:
     report, key, advance = call.report, call.identity.key, call.endpoint is PREFILL
     if report is None:
-        return Closing(key, call.id, time(), call.outcome, advance=advance)
+        tokens = (0, 0, 0) if call.answer_usage is None else call.answer_usage[:3]
+        return Closing(key, call.id, time(), call.outcome, 0.0, 0.0, *tokens, advance=advance)
     return Closing(
         key,
         call.id,

@@ -160,7 +160,7 @@ class CallPath:
                 self.engines.answered(call)
         except ReplicaError as error:
             exchange.cancel(error)
-            passed = stream.broken(error)
+            passed, error = stream.broken(error)
             if call.outcome is Outcome.OK and not call.disowned:
                 self.engines.broke_off(call, error)
             else:

@@ -10,12 +10,20 @@ from enum import Enum
 from typing import Final
 
 from weft_gateway import errors
-from weft_gateway.calls.call import Call, Tap
-from weft_gateway.engine.errors import ReplicaBadAnswer, ReplicaError, ReplicaWrongCall
+from weft_gateway.calls.call import Call, Failed, Tap
+from weft_gateway.engine.errors import (
+    ReplicaBadAnswer,
+    ReplicaError,
+    ReplicaSaid,
+    ReplicaWrongCall,
+)
 from weft_gateway.engine.headers import for_client, header_safe
 from weft_gateway.engine.response import Headers
+from weft_gateway.engine.shapes import Fault, fault_of, last_usage
 from weft_gateway.engine.sse import StreamFilter, read_report
+from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
+from weft_gateway.overlap.events import EventReader
 
 # Header of a request that asks for the saved seconds, and of the answer that has them.
 SAVED_HEADER: Final = b"x-weft-saved-s"
@@ -31,7 +39,7 @@ def start(call: Call, status: int, head: Headers) -> tuple[Headers, bool]:
     stream. Raises ReplicaBadAnswer for an answer that no engine sends; ReplicaWrongCall.
     """
     call.status = status
-    headers, text = for_client(head)
+    headers, text = for_client(head, is_error=status >= 400)
     if text is not None:
         call.report = read_report(text, call.id)
         call.dropped += call.report is None
@@ -62,11 +70,13 @@ def _own_headers(call: Call) -> Headers:
 
 
 def check_head(status: int, headers: Headers) -> bool:
-    """Whether the answer is a stream. Raises ReplicaBadAnswer for a status or content type that an
-    engine's endpoint never returns. Errors pass.
+    """Whether the answer is a stream: an error never is. Raises ReplicaBadAnswer for a status or
+    content type that an engine's endpoint never returns.
     """
     if not (200 <= status <= 204 or 400 <= status < 600):
         raise ReplicaBadAnswer(f"The replica answered with the unexpected status {status}.")
+    if status >= 400:
+        return False
     kind = b""
     for name, value in headers:
         if name == b"content-type":
@@ -74,7 +84,7 @@ def check_head(status: int, headers: Headers) -> bool:
             break
     if kind.startswith(_STREAM):
         return True
-    if status < 400 and kind and not kind.startswith(_PLAIN):
+    if kind and not kind.startswith(_PLAIN):
         raise ReplicaBadAnswer("The replica's answer has an unexpected content type.")
     return False
 
@@ -95,8 +105,11 @@ def whole(call: Call, body: bytes) -> bytes:
         if call.status == 404 and call.holder:  # The replica has been restarted.
             response_id = call.body["previous_response_id"]
             raise errors.previous_response_not_found(response_id, 404)
-        return errors.engine_error(call.status, body, call.endpoint.errors)
+        error = _said(call, fault_of(body, call.status))
+        return error.body(call.endpoint.errors, call.request_id)
     call.outcome, call.body_out = Outcome.OK, body
+    if call.report is None:
+        call.answer_usage = last_usage(body)
     return body
 
 
@@ -115,6 +128,7 @@ class StreamRelay:
     """Relays one stream. `step`: the next step, None: read on."""
 
     __slots__ = (
+        "_before",
         "_call",
         "_filter",
         "_head",
@@ -131,17 +145,17 @@ class StreamRelay:
         self.step: Step | None = None
         self._call = call
         self._head: Callable[[Call], Sequence[Tap]] | None = head
-        self._filter = StreamFilter(call.endpoint.terminals if call.good else (), call.id)
+        self._filter = StreamFilter(call.endpoint.terminals, call.id)
         self._taps: Sequence[Tap] = ()
         self._looked_at = False
         self._size = 0
-        # The bytes passed on last, and those not passed on because the stream broke off.
-        self._last = self._unsent = b""
+        # The bytes passed on last and before, and those not passed on because the stream broke off.
+        self._before = self._last = self._unsent = b""
 
     def feed(self, data: bytes, complete: bool) -> bytes:
         """Take bytes of the engine, b"" or `complete` at the end of its answer. Returns the bytes
-        for the client. Raises ReplicaError if the stream is malformed or ends early; then call
-        `broken`.
+        for the client. Raises ReplicaError if the stream is malformed, ends early, or ends with an
+        error of the engine; then call `broken`.
         """
         if self._head is not None:
             self._taps, self._head = self._head(self._call), None
@@ -150,42 +164,56 @@ class StreamRelay:
             self._looked_at = bool(self._taps) or call.recorded is not None or chained
         stream = self._filter
         passed = stream.feed(data)
-        if self._looked_at and passed:
-            passed = self._look(passed)
+        if passed:
+            if self._looked_at:
+                passed = self._look(passed)
+            self._before, self._last = self._last, passed
         if complete or not data:
             self._unsent = passed
             rest = stream.finish()
+            if stream.error:
+                raise _failure(stream.error)
             if rest:
-                passed += self._look(rest) if self._looked_at else rest
+                rest = self._look(rest) if self._looked_at else rest
+                passed += rest
             self._unsent = b""
-            self._end(Outcome.OK if self._call.good else Outcome.ERROR, Step.OVER)
+            self._end(Outcome.OK, Step.OVER, rest)
         elif stream.ended:
             if stream.report is None:
                 self.step = Step.END_SOON
+            elif stream.error:
+                self._unsent = passed
+                raise _failure(stream.error)
             else:
                 self._end(Outcome.OK, Step.CLOSE)
         return passed
 
-    def broken(self, error: ReplicaError) -> bytes:
-        """Return the last bytes for the client after the engine failed within the stream. The
-        outcome is OK if the client has its whole answer.
+    def broken(self, error: ReplicaError) -> tuple[bytes, ReplicaError]:
+        """Return the last bytes for the client after the engine failed within the stream, and the
+        error: what the engine said before `error`, if it said something. The outcome is OK if the
+        client has its whole answer.
         """
         call, stream = self._call, self._filter
         rest = stream.cut()
         wrong = isinstance(error, ReplicaWrongCall)
-        if stream.ended and not wrong:
-            self._end(Outcome.OK, Step.OVER)
-            return self._unsent + rest
+        if stream.error and not wrong:
+            error = _failure(stream.error)  # Whatever came after it.
+        elif stream.ended and not wrong:
+            self._end(Outcome.OK, Step.OVER, rest)
+            return self._unsent + rest, error
         self._end(Outcome.ERROR, Step.OVER)
         if wrong:
             call.disowned, rest = True, b""
         failure = errors.replica_failed(error)
+        if isinstance(error, ReplicaSaid):
+            failure = _said(call, error.fault)
+        call.error = Failed(failure.status, failure.code or error.code)
         passed = self._unsent + rest
         if call.endpoint.chained:
             numbers = _SEQUENCE.findall(self._last + passed)
             after = int(numbers[-1]) + 1 if numbers else 0
-            return passed + failure.response_events(call.response_id, after)
-        return passed + failure.event(call.endpoint.errors)
+            return passed + failure.response_events(call.response_id, after), error
+        return passed + failure.event(call.endpoint.errors, call.request_id), error
 
     def _look(self, data: bytes) -> bytes:
         recorded = self._call.recorded
@@ -197,15 +225,29 @@ class StreamRelay:
                 recorded.clear()
         for tap in self._taps:
             data = tap(data)
-        self._last = data
         return data
 
-    def _end(self, outcome: Outcome, step: Step) -> None:
+    def _end(self, outcome: Outcome, step: Step, rest: bytes = b"") -> None:
         if self.step is not Step.CLOSE:  # Otherwise the call is already closed.
             call, stream = self._call, self._filter
             call.outcome, call.report = outcome, stream.report
             call.dropped += stream.dropped
+            if stream.report is None and outcome is Outcome.OK:
+                # The usage comes with the terminal frame, or in the frame before it.
+                call.answer_usage = last_usage(b"".join((self._before, self._last, rest)))
         self.step = step
+
+
+def _failure(frame: bytes) -> ReplicaSaid:
+    """Return the error that a frame of a stream says."""
+    events = EventReader().feed(frame + b"\n\n")
+    return ReplicaSaid(fault_of(events[0].data if events else b""))
+
+
+def _said(call: Call, fault: Fault) -> ApiError:
+    """Return an engine's error of a call."""
+    tokens = call.placed.prompt_tokens if call.placed is not None else 0
+    return errors.from_engine(fault, call.endpoint.errors, call.endpoint.prompt, tokens)
 
 
 def whole_headers(call: Call, headers: Headers, body: bytes) -> Headers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from weft_gateway.engine.shapes import Fault
 
 
 class ReplicaError(Exception):
@@ -10,8 +10,8 @@ class ReplicaError(Exception):
     The message is for clients and names no address.
     """
 
-    code: ClassVar[str] = "replica_error"
-    status: ClassVar[int] = 502
+    code = "replica_error"
+    status = 502
 
 
 class ConnectFailed(ReplicaError):
@@ -63,6 +63,17 @@ class ReplicaFault(ReplicaError):
     """
 
     code = "replica_5xx"
+
+
+class ReplicaSaid(ReplicaFault):
+    """The replica ended its stream with an error, which the client receives in its API's form."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+        self.status = fault.status
+        if fault.status < 500:
+            self.code = "replica_4xx"
 
 
 class ReplicaTimeout(ReplicaError):

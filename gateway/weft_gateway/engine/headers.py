@@ -122,8 +122,10 @@ def query_of(raw: bytes) -> bytes:
     return b"?" + raw
 
 
-def for_client(headers: Headers) -> tuple[Headers, bytes | None]:
-    """Return the engine's headers to forward, and the value of the report header, if present."""
+def for_client(headers: Headers, *, is_error: bool = False) -> tuple[Headers, bytes | None]:
+    """Return the engine's headers to forward, and the value of the report header, if present.
+    is_error: the body is replaced by the API's error.
+    """
     report = None
     kept = []
     for pair in headers:
@@ -132,6 +134,9 @@ def for_client(headers: Headers) -> tuple[Headers, bytes | None]:
             kept.append(pair)
         elif name == _REPORT:
             report = pair[1]
+    if is_error:
+        kept = [pair for pair in kept if not pair[0].startswith(b"content-")]
+        kept.append((b"content-type", b"application/json"))
     return kept, report
 
 

@@ -28,6 +28,15 @@ _LARGE_FRAME_BYTES: Final = 65_536
 # Limit on the data after the terminal frame: comments, and `data: [DONE]` after an event.
 MAX_TAIL_BYTES: Final = 65_536
 
+# An error ends the answer in all APIs. Its event needs no name, and the type comes first.
+_ERROR: Final = re.compile(
+    rb"^(?:event: ?(?:error|response\.failed)\r?$"
+    rb'|data: ?\{\s*"(?:error"\s*:\s*["{]|type"\s*:\s*"(?:error|response\.failed)"))',
+    re.MULTILINE,
+)
+_ERROR_STARTS: Final = (b'data: {"error', b'data:{"error', b'data: {"type":', b"event:")
+_ERROR_MARKERS: Final = (b"error", b"response.failed")
+
 _LF, _CR, _COLON = b"\n\r:"
 _END: Final = re.compile(rb"\n\r?\n")
 _ENDS: Final = (b"\n\n", b"\n\r\n")
@@ -57,14 +66,15 @@ def _endings(terminals: tuple[bytes, ...]) -> _Endings:
     pattern = b"^(?:" + b"|".join(map(re.escape, lines)) + b")"
     return _Endings(
         re.compile(pattern, re.MULTILINE) if lines else None,
-        (REPORT_COMMENT, *lines),
-        (REPORT_COMMENT, *values),
+        (REPORT_COMMENT, *_ERROR_STARTS, *lines),
+        (REPORT_COMMENT, *_ERROR_MARKERS, *values),
     )
 
 
 class StreamFilter:
     """The filter of one stream. report: the last report, or None. dropped: number of malformed
-    reports. ended: the terminal frame has arrived.
+    reports. ended: the terminal frame has arrived. error: the frame with which the engine ended the
+    answer as failed, b"" without one. This frame and later ones are not passed on.
     """
 
     __slots__ = (
@@ -77,6 +87,7 @@ class StreamFilter:
         "_tail_bytes",
         "dropped",
         "ended",
+        "error",
         "report",
     )
 
@@ -88,6 +99,7 @@ class StreamFilter:
         self.report: CallReport | None = None
         self.dropped = 0
         self.ended = False
+        self.error = b""
         self._endings = _endings(terminals)
         self._between = True  # No frame is held, and the answer has not ended.
         self._held: list[bytes] = []  # The incomplete frame.
@@ -115,6 +127,10 @@ class StreamFilter:
         ReplicaClosed if a terminal frame is required and has not arrived.
         """
         rest, line = b"".join(self._held), self._endings.line
+        if not self.ended and _ERROR.search(rest):
+            self.error, self.ended = rest, True
+        if self.error:
+            return b""
         if line is not None and not self.ended:
             if not line.search(rest):
                 raise ReplicaClosed("The replica ended its stream before the answer was complete.")
@@ -191,10 +207,13 @@ class StreamFilter:
             self._tail_bytes += len(frame)
             if self._tail_bytes > MAX_TAIL_BYTES:
                 raise ReplicaGarbage("The replica's stream continues after its end.")
+        elif _ERROR.search(frame):
+            self.error, self.ended = frame, True
         else:
             line = self._endings.line
             self.ended = line is not None and line.search(frame) is not None
-        (self._tail if self.ended else passed).append(frame)
+        if not self.error:
+            (self._tail if self.ended else passed).append(frame)
 
     def _take(self, text: bytes) -> None:
         report = read_report(text, self._call)

@@ -61,8 +61,7 @@ class Claim:
     context, without those that other programs share. weight: of the tenant. single: it is the only
     call of its program so far. until: when it is sent in any case. ahead: the programs before it
     when it was first held. counted: it counts as a call of its program. guest: it was sent, and its
-    program is no resident. sent_s: when it was sent. timed: its prefill was measured. tail: the end
-    of the answer, for its usage.
+    program is no resident. sent_s: when it was sent. timed: its prefill was measured.
     """
 
     call: str
@@ -79,7 +78,6 @@ class Claim:
     sent_s: float = 0.0
     timed: bool = False
     why: Why | None = None
-    tail: tuple[bytes, bytes] = (b"", b"")
 
 
 class Admission:

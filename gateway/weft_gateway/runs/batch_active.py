@@ -142,7 +142,7 @@ class Active:
         """Write the result of a request and its copies, or note that it must be sent again. Returns
         the number of results. Raises OSError; a repetition then writes the rest.
         """
-        answer = checked(found.answer)
+        answer = checked(self.batch.api, found.answer)
         self._service.add(found)
         repeats = self._part_of[request].repeats
         if repeats.repeat(request, found._replace(answer=answer), now_s, _ATTEMPTS):

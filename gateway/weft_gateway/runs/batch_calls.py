@@ -10,6 +10,7 @@ from weft_engine.wire import CallReport
 from weft_gateway.calls.call import Plan
 from weft_gateway.calls.client import Disconnect
 from weft_gateway.errors import ApiError
+from weft_gateway.model.usage import Usage
 from weft_gateway.runs.batch_results import Answer
 
 # The service of a call before the first report, seconds.
@@ -29,12 +30,13 @@ class Request(NamedTuple):
 
 class Answered(NamedTuple):
     """The result of a call. error: of the gateway, None if an engine has answered. report: of the
-    engine, if it sends reports.
+    engine, if it sends reports. usage: the tokens that it counted.
     """
 
     answer: Answer
     error: ApiError | None
     report: CallReport | None = None
+    usage: CallReport | Usage | None = None
 
 
 class Submit(Protocol):
@@ -64,6 +66,7 @@ class MeanService:
         return self._sum_s / self._reports if self._reports else _ASSUMED_S
 
 
-def report_tokens(found: Answered) -> int:
-    """Return the tokens of a call, 0 if its engine sends no reports."""
-    return 0 if found.report is None else found.report.prompt_tokens + found.report.output_tokens
+def tokens_used(found: Answered) -> int:
+    """Return the tokens of a call, 0 if its engine did not count them."""
+    usage = found.usage
+    return 0 if usage is None else usage.prompt_tokens + usage.output_tokens

@@ -43,20 +43,18 @@ class Answer(NamedTuple):
         return self.status < 400
 
 
-def checked(answer: Answer) -> Answer:
+def checked(api: Api, answer: Answer) -> Answer:
     """Return an answer whose body is JSON without line ends, so that it fits into a line, with its
     tokens.
     """
     body = answer.body
     try:
         read = orjson.loads(body)
-        answer = answer._replace(tokens=tokens_of(read))
-        return answer._replace(body=orjson.dumps(read)) if b"\n" in body else answer
     except orjson.JSONDecodeError:
-        if answer.good:
-            return answer._replace(status=_NOT_JSON.status, body=_NOT_JSON.body())
-        message = body[:2048].decode("utf-8", "replace").strip()
-        return answer._replace(body=ApiError(answer.status, "engine_error", message).body())
+        error = _NOT_JSON.body(api.value, answer.request_id.encode())
+        return answer._replace(status=_NOT_JSON.status, body=error)
+    answer = answer._replace(tokens=tokens_of(read))
+    return answer._replace(body=orjson.dumps(read)) if b"\n" in body else answer
 
 
 def line_id(batch_id: str, request: int) -> str:

@@ -26,7 +26,7 @@ from weft_gateway.model import ProgramKey
 from weft_gateway.model.slo import Ask, Goal, Scope
 from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.runs.batch_active import Active
-from weft_gateway.runs.batch_calls import Request, Submit, report_tokens
+from weft_gateway.runs.batch_calls import Request, Submit, tokens_used
 from weft_gateway.runs.batch_files import BatchFiles
 from weft_gateway.runs.batch_input import InputError
 from weft_gateway.runs.batch_results import (
@@ -219,7 +219,7 @@ class BatchRunner:
             self.metrics.batch_requests.labels("copied").inc(written - 1)
         else:
             self.metrics.batch_requests.labels("repeated").inc()
-        return report_tokens(found)
+        return tokens_used(found)
 
     # Ending
 

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from weft_gateway.engine.shapes import usage_of
+
 
 class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens of answers. cached: the part of `input` that the engine found in its KV cache.
@@ -33,18 +35,8 @@ def tokens_of(answer: object) -> Tokens:
     """Return the tokens of a parsed answer: a completion, an embedding or a response. Values that
     are no counts are 0.
     """
-    usage = answer.get("usage") if isinstance(answer, dict) else None
-    if not isinstance(usage, dict):
-        return NO_TOKENS
-    # Completions have the first names, responses the second ones.
-    side = "prompt" if "prompt_tokens" in usage else "input"
-    other = "completion" if side == "prompt" else "output"
-    return Tokens(
-        _count(usage, f"{side}_tokens"),
-        _count(usage.get(f"{side}_tokens_details"), "cached_tokens"),
-        _count(usage, f"{other}_tokens"),
-        _count(usage.get(f"{other}_tokens_details"), "reasoning_tokens"),
-    )
+    usage = usage_of(answer.get("usage") if isinstance(answer, dict) else None)
+    return NO_TOKENS if usage is None else Tokens(*usage)
 
 
 def usage_json(tokens: Tokens) -> dict[str, Any]:
@@ -56,9 +48,3 @@ def usage_json(tokens: Tokens) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
         "total_tokens": tokens.input + tokens.output,
     }
-
-
-def _count(values: object, name: str) -> int:
-    value = values.get(name) if isinstance(values, dict) else None
-    # `bool` is an `int`. The sum of a batch must fit into 64 bits.
-    return value if type(value) is int and 0 <= value < 1 << 40 else 0

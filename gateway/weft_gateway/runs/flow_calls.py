@@ -15,9 +15,10 @@ from weft_gateway.calls.call import Plan
 from weft_gateway.calls.client import Disconnect
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.registry import Replica
-from weft_gateway.runs.batch_calls import Answered, MeanService, Request, Submit, report_tokens
+from weft_gateway.runs.batch_calls import Answered, MeanService, Request, Submit, tokens_used
 from weft_gateway.runs.batch_repeats import Repeats
 from weft_gateway.runs.batch_results import checked
+from weft_gateway.runs.batch_store import Api
 from weft_gateway.runs.flow_wire import Ask, CallEnded
 from weft_gateway.runs.sender import abort, end, serves
 
@@ -124,7 +125,7 @@ class RunCalls:
             found = await self.submit(request, client)
         except ClientGone:
             return 0
-        found = found._replace(answer=checked(found.answer))
+        found = found._replace(answer=checked(Api.OPENAI, found.answer))
         self._service.add(found)
         if number in self._asked and not self._repeats.repeat(
             number, found, monotonic(), asked.attempts
@@ -132,7 +133,7 @@ class RunCalls:
             self.reply(_answer(number, found, self._repeats.attempts(number)))
             self._repeats.forget(number)
             del self._asked[number]
-        return report_tokens(found)
+        return tokens_used(found)
 
 
 def _keep(places: dict[int, str], number: int, replica: str) -> None:

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from weft_engine.wire import CallReport
 
 from weft_gateway.model import Outcome
+from weft_gateway.model.usage import Usage
 from weft_gateway.telemetry.aggregates import Counters, Histograms
 from weft_gateway.telemetry.replica_metrics import ReplicaMetrics
 from weft_gateway.telemetry.slo_report import SLACK_BOUNDS
@@ -51,15 +52,18 @@ class CallMetrics:
         self.output = metrics.output.labels(replica)
         self.preemptions = metrics.preemptions.labels(replica)
 
-    def used(self, report: CallReport) -> None:
-        """Add the usage of one call, as reported by its engine."""
+    def served(self, report: CallReport) -> None:
+        """Add the times of one call, as reported by its engine."""
         self.service.value += report.service_s
         self.waiting.value += report.waiting_s
         self.memory_wait.value += report.memory_wait_s
-        self.prompt.value += report.prompt_tokens
-        self.cached.value += report.cached_tokens
-        self.output.value += report.output_tokens
         self.preemptions.value += report.preemptions
+
+    def used(self, usage: CallReport | Usage) -> None:
+        """Add the tokens of one call."""
+        self.prompt.value += usage.prompt_tokens
+        self.cached.value += usage.cached_tokens
+        self.output.value += usage.output_tokens
 
 
 class Metrics:

@@ -192,7 +192,7 @@ async def test_a_chunk_is_forwarded_before_the_engine_sends_the_next(
 @pytest.mark.parametrize(
     "status", ["400 Bad Request", "422 X", "429 Y", "500 Internal Server Error"]
 )
-async def test_engine_errors_keep_their_status_and_body(
+async def test_engine_errors_keep_their_status_and_reason(
     status: str, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
@@ -201,7 +201,7 @@ async def test_engine_errors_keep_their_status_and_body(
     async with engine(script=script) as stub, weft(stub) as gateway:
         got = await gateway.call(headers={"x-weft-program": "run"})
         assert got.status_code == int(status[:3])
-        assert got.content == b'{"error": "as it is"}'
+        assert got.json()["error"]["message"] == "as it is"
         assert got.headers["retry-after"] == "9"
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["errors"], session["calls_in_flight"]) == (1, 0)

@@ -76,22 +76,22 @@ async def test_openai_gets_a_retryable_error_without_replicas(engine: Any, weft:
 
 
 REFUSALS: Any = [
-    # Gateway settings, call options, then the expected status, exception, type and code.
+    # Gateway settings, call options, then the expected status, exception and type.
     ({}, {"extra_headers": {"x-session-id": "x" * 257}}, 400, anthropic.BadRequestError,
-     "invalid_request_error", "id_too_long"),
+     "invalid_request_error"),
     ({"api_keys": "sk-other"}, {}, 401, anthropic.AuthenticationError,
-     "authentication_error", "invalid_api_key"),
-    ({}, {"model": "nobody"}, 404, anthropic.NotFoundError, "not_found_error", "model_not_found"),
+     "authentication_error"),
+    ({}, {"model": "nobody"}, 404, anthropic.NotFoundError, "not_found_error"),
     ({"max_body_bytes": 1024}, {"system": "x" * 2000}, 413, anthropic.RequestTooLargeError,
-     "request_too_large", "body_too_large"),
+     "request_too_large"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("settings", "wrong", "status", "kind", "type_", "code"), REFUSALS, ids=lambda v: str(v)[:20]
+    ("settings", "wrong", "status", "kind", "type_"), REFUSALS, ids=lambda v: str(v)[:20]
 )
 async def test_anthropic_raises_the_exception_of_each_error(
-    settings: Any, wrong: Any, status: int, kind: Any, type_: str, code: str, engine: Any, weft: Any
+    settings: Any, wrong: Any, status: int, kind: Any, type_: str, engine: Any, weft: Any
 ) -> None:
     options = {"model": "tiny", "max_tokens": 1, "messages": MESSAGES} | wrong
     async with (
@@ -103,8 +103,9 @@ async def test_anthropic_raises_the_exception_of_each_error(
             await client.messages.create(**options)
         error = caught.value
         assert (error.status_code, error.body["type"]) == (status, "error")
-        assert (error.body["error"]["type"], error.body["error"]["code"]) == (type_, code)
-        assert error.body["error"]["message"]
+        assert error.body["error"].keys() == {"type", "message"}
+        assert error.body["error"]["type"] == type_
+        assert error.body["request_id"] == error.response.headers["x-request-id"]
         assert error.response.headers["x-request-id"]
         assert stub.requests == []
 
@@ -118,7 +119,7 @@ async def test_anthropic_gets_a_retry_after_header(weft: Any) -> None:
         assert int(caught.value.response.headers["retry-after"]) > 0
 
 
-async def test_anthropic_gets_an_engine_error_unchanged(engine: Any, weft: Any) -> None:
+async def test_anthropic_gets_an_engine_error_with_its_reason(engine: Any, weft: Any) -> None:
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": "no tools"}}
 
     async def script(wire: Any, request: Any) -> None:
@@ -131,7 +132,7 @@ async def test_anthropic_gets_an_engine_error_unchanged(engine: Any, weft: Any) 
     ):
         with pytest.raises(anthropic.BadRequestError) as caught:
             await client.messages.create(model="tiny", max_tokens=1, messages=MESSAGES)
-        assert caught.value.body == error
+        assert caught.value.body["error"] == error["error"]
 
 
 TOOL: Any = {

@@ -63,7 +63,7 @@ async def test_a_failing_engine_gives_an_error_and_counts_as_a_failure(
     ):
         got = await gateway.call(path, headers={"x-weft-program": "run", "x-request-id": "q"})
         assert got.status_code == status
-        assert got.json()["error"]["code"] == code
+        assert got.json()["error"].get("code") == (None if path == "/v1/messages" else code)
         assert ("type" in got.json()) == (path == "/v1/messages")
         assert got.headers["x-request-id"] == "q"
         assert circuit_failures(gateway) == (1, code)
@@ -104,7 +104,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(
         lines = last.split("\n")
         assert (lines[0] == "event: error") == (path == "/v1/messages")
         event = json.loads(lines[-1].removeprefix("data: "))
-        assert event["error"]["code"] == code
+        assert event["error"].get("code") == (None if path == "/v1/messages" else code)
         assert circuit_failures(gateway) == (1, code)
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls_in_flight"], session["errors"]) == (0, 1)

@@ -55,7 +55,7 @@ class Failing:
 @pytest.mark.parametrize(
     "options", [{}, {"kind": "text/html"}, {"stream": True}], ids=["json", "html", "stream"]
 )
-async def test_a_5xx_answer_passes_unchanged_and_counts_as_a_failure(
+async def test_a_5xx_answer_keeps_its_reason_and_counts_as_a_failure(
     options: dict[str, Any], status: str, counts: bool, engine: Any, weft: Any
 ) -> None:
     failing = Failing(status, **options)
@@ -63,7 +63,8 @@ async def test_a_5xx_answer_passes_unchanged_and_counts_as_a_failure(
         without_checks(gateway)
         for n in range(1, 4):
             got = await gateway.call(headers={"x-weft-program": "run"})
-            assert (got.status_code, got.content) == (int(status[:3]), failing.answer)
+            assert (got.status_code, got.json()["error"]["message"]) == (int(status[:3]), "boom")
+            assert got.headers["content-type"] == "application/json"
             assert got.headers["x-weft-replica"] == "r0"
             assert circuit_failures(gateway) == ((n, "replica_5xx") if counts else (0, ""))
         assert gateway.parts.registry["r0"].circuit.healthy is not counts
@@ -165,7 +166,8 @@ async def test_an_invalid_answer_gives_an_error_and_counts_as_a_failure(
     async with engine(script=script) as stub, weft(stub) as gateway:
         got = await gateway.call(path, headers={"x-weft-program": "run", "x-request-id": "q"})
         assert got.status_code == 502
-        assert got.json()["error"]["code"] == "replica_bad_answer"
+        codes = {"/v1/chat/completions": "replica_bad_answer", "/v1/messages": None}
+        assert got.json()["error"].get("code") == codes[path]
         assert ("type" in got.json()) == (path == "/v1/messages")
         assert got.headers["content-type"] == "application/json"
         assert got.headers["x-request-id"] == "q"
@@ -253,6 +255,7 @@ INVALID = {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type"
         (OPENAI, "max_tokens: too small"),
         ({"detail": "Not Found"}, "Not Found"),
         (INVALID, "Field required"),
+        ({"error": "as text"}, "as text"),
     ],
 )
 async def test_anthropic_clients_get_an_engine_error_in_their_format(

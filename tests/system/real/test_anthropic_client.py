@@ -57,7 +57,6 @@ def test_errors_have_the_format_of_anthropic(client):
         client.messages.create(**{**OPTIONS, "model": "nobody"})
     assert raised.value.body["type"] == "error"
     assert raised.value.body["error"]["type"] == "not_found_error"
-    assert raised.value.body["error"]["code"] == "model_not_found"
     assert "nobody" in raised.value.body["error"]["message"]
 
 
@@ -69,4 +68,8 @@ def test_an_engine_error_keeps_status_and_message_in_the_format_of_anthropic(sta
     )
     assert ours.status_code == theirs.status_code == 400
     assert ours.json()["type"] == "error"
-    assert ours.json()["error"]["message"] == theirs.json()["error"]["message"]
+    error = ours.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    for word in ("ctx", "ValueError", "parameter=", "'loc'"):
+        assert word not in error["message"]
+    assert next(iter(wrong)) in error["message"]

@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from weft_gateway.calls.admission import Gate, Gates, name_of
-from weft_gateway.calls.call import PREFILL, Call, Tap
+from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.calls.observers import CallObserver
-from weft_gateway.calls.placement import PromptCounter
-from weft_gateway.calls.usage import usage_of
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.registry import Registry
-from weft_gateway.model import Outcome
 from weft_gateway.policies.admission import Claim, Why
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.tenants import Tenants
@@ -29,7 +26,6 @@ class AdmissionObserver(CallObserver):
     gates: Gates
     registry: Registry
     tenants: Tenants
-    counter: PromptCounter
     metrics: Metrics
     # A replica may get a new gate while calls are open.
     _gate_of: dict[Claim, Gate] = field(default_factory=dict, init=False)
@@ -60,32 +56,21 @@ class AdmissionObserver(CallObserver):
         sent = gate.enter(claim, call.shared_tokens)
         return None if sent is None else self._wait(call, claim, sent, monotonic())
 
-    def head(self, call: Call) -> Tap | None:
-        """Time the first byte of a stream, and keep its end if it may have the usage."""
+    def head(self, call: Call) -> None:
+        """Time the first byte of a stream."""
         claim = call.claim
-        if claim is None or not call.is_stream:
-            return None
-        if call.good and claim.single:
+        if claim is not None and call.is_stream and claim.single:
             self._gate_of[claim].rules.answers(claim, monotonic())
-        if not _reports_usage(call):
-            return None
-
-        def tap(data: bytes) -> bytes:
-            claim.tail = claim.tail[1], data
-            return data
-
-        return tap
 
     def closed(self, call: Call) -> None:
-        """Release the call's memory, and learn the length of its prompt."""
+        """Release the call's memory."""
         claim, call.claim = call.claim, None
         gate = None if claim is None else self._gate_of.pop(claim, None)
         if claim is None or gate is None:
             return
-        prompt, output = usage_of(call, claim)
+        usage = call.usage
+        prompt, output = (0, 0) if usage is None else (usage.prompt_tokens, usage.output_tokens)
         gate.leave(claim, prompt, output)
-        if prompt and call.outcome is Outcome.OK and call.report is None:
-            self.counter.learn(call, prompt)
 
     async def _wait(
         self, call: Call, claim: Claim, sent: asyncio.Future[None], begun: float
@@ -102,10 +87,3 @@ class AdmissionObserver(CallObserver):
                 receipt.memory_wait_s = call.memory_wait_s
             self.metrics.memory_wait.labels(call.replica).inc(waited_s)
             self.metrics.memory_waits.labels(call.replica, claim.why or Why.LEFT).inc()
-
-
-def _reports_usage(call: Call) -> bool:
-    options = call.body.get("stream_options")
-    if isinstance(options, dict) and options.get("include_usage") is True:
-        return True
-    return call.endpoint.name in ("responses", "messages")

@@ -1,4 +1,4 @@
-"""Learns token counts of prompts from the engines' reports."""
+"""Learns token counts of prompts from what engines count."""
 
 from __future__ import annotations
 
@@ -16,5 +16,6 @@ class TokenLearning(CallObserver):
 
     def closed(self, call: Call) -> None:
         """Learn from the engine's count."""
-        if call.report is not None and call.outcome is Outcome.OK:
-            self._counter.learn(call, call.report.prompt_tokens)
+        usage = call.usage
+        if usage is not None and call.outcome is Outcome.OK:
+            self._counter.learn(call, usage.prompt_tokens)

@@ -22,9 +22,9 @@ class LimitsObserver(CallObserver):
 
     def closed(self, call: Call) -> None:
         """Correct the tokens by the engine's count."""
-        admitted = call.admitted
-        if admitted is not None and call.report is not None:
-            self._limits.used(admitted, call.report.prompt_tokens + call.report.output_tokens)
+        admitted, usage = call.admitted, call.usage
+        if admitted is not None and usage is not None:
+            self._limits.used(admitted, usage.prompt_tokens + usage.output_tokens)
 
     def ended(self, call: Call) -> None:
         """Release the call's place."""

@@ -36,7 +36,9 @@ class MetricsObserver(CallObserver):
         metrics = self._bind(call.endpoint.name, call.replica)
         metrics.outcomes[call.outcome].inc()
         if call.report is not None:
-            metrics.used(call.report)
+            metrics.served(call.report)
+        if call.usage is not None:
+            metrics.used(call.usage)
         if call.dropped:
             self._metrics.dropped.labels(call.replica).inc(call.dropped)
         if call.saved_s:

@@ -63,7 +63,7 @@ def test_truncated_stream_passes_its_bytes_and_an_error() -> None:
     stream.feed(WORD, False)
     with pytest.raises(ReplicaClosed) as early:
         stream.feed(WORD, True)
-    last = stream.broken(early.value)
+    last, _ = stream.broken(early.value)
     assert last.startswith(WORD)
     assert b'"code":"replica_closed"' in last
     assert (stream.step, one.outcome) == (Step.OVER, Outcome.ERROR)
@@ -73,7 +73,7 @@ def test_break_after_the_terminal_frame_is_a_success() -> None:
     one = call()
     stream = streamed(one)
     stream.feed(WORD + DONE, False)
-    assert stream.broken(ReplicaClosed("gone")) == DONE
+    assert stream.broken(ReplicaClosed("gone"))[0] == DONE
     assert one.outcome is Outcome.OK
 
 
@@ -83,7 +83,7 @@ def test_report_of_another_call_fails_the_answer() -> None:
     other = REPORT.replace(ID.encode(), b"call-0123456789ab-2")
     with pytest.raises(ReplicaWrongCall) as wrong:
         stream.feed(WORD + DONE + other, False)
-    assert DONE not in stream.broken(wrong.value)
+    assert DONE not in stream.broken(wrong.value)[0]
     assert (one.outcome, one.disowned) == (Outcome.ERROR, True)
 
 

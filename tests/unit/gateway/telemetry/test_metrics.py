@@ -9,8 +9,10 @@ def test_call_is_counted() -> None:
     bound = metrics.bind("chat", "r0")
     bound.outcomes["ok"].inc()
     bound.latency.observe(0.2)
-    bound.used(CallReport("c", 1.5, 0.25, 1, 100, 60, 20))
-    bound.used(CallReport("d", memory_wait_s=3.5))
+    report = CallReport("c", 1.5, 0.25, 1, 100, 60, 20)
+    bound.served(report)
+    bound.used(report)
+    bound.served(CallReport("d", memory_wait_s=3.5))
     metrics.error("replica_closed")
     text = metrics.render().decode()
     assert 'weft_calls_total{endpoint="chat",outcome="ok",replica="r0"} 1.0' in text
