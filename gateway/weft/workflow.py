@@ -245,20 +245,28 @@ def branch(*cases: tuple[Text | None, Node], name: str | None = None, **more: An
     return _node("branch", name, body, parts, options)
 
 
-def loop(*body: Node, until: str, max: int, name: str | None = None, **more: Any) -> Node:
-    """Rounds of `body`, until the condition holds after a round, or `max` rounds have run.
+def loop(
+    *body: Node,
+    until: str,
+    max: int,
+    unmet: Literal["keep", "fail"] = "keep",
+    name: str | None = None,
+    **more: Any,
+) -> Node:
+    """Rounds of `body`, until the condition holds after a round, or `max` rounds have run. unmet:
+    if it never holds, "keep" keeps the last round, and "fail" is an error.
 
     Templates of the body read the round before as `previous`, a mapping from the names of the nodes
     (None in the first round). `until` reads these names, too. The value of the loop is the mapping
     of the last round.
     """
     options, _, names = _split(more)
-    _checked(LoopSpec, {"max": max, "until": until})
+    _checked(LoopSpec, {"max": max, "until": until, "unmet": unmet})
     end = text_of(until, names)
 
     def made(resolve: Resolve) -> Loop:
         inner = tuple(one.operator(resolve) for one in body)
-        return Loop(inner, end.template(resolve), max)
+        return Loop(inner, end.template(resolve), max, unmet)
 
     node = _node("loop", name, made, (end,), options)
     node.inner = body

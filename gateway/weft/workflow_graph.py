@@ -22,13 +22,15 @@ _GATEWAY: Final = "http://127.0.0.1:8080"
 @dataclass(frozen=True, slots=True)
 class Result:
     """The end of a run. reason: `done`, or `tokens` or `errors` for a spent budget. rows, failed:
-    that have ended. tokens: of all calls.
+    that have ended. tokens: of all calls. unmet: rows whose loops have ended without their
+    condition.
     """
 
     reason: str
     rows: int
     failed: int
     tokens: int
+    unmet: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class Graph:
         key = os.environ.get("OPENAI_API_KEY", "")
         options = local.Options(gateway, key, in_flight, budget_tokens, max_errors)
         ended = asyncio.run(local.run(job, Opened(job, resume=resume), options))
-        return Result(*ended.outcome, ended.tokens)
+        reason, count, failed, unmet = ended.outcome
+        return Result(reason, count, failed, ended.tokens, unmet)
 
 
 def build(

@@ -17,6 +17,7 @@ import typer
 
 _GATEWAY: Final = "http://127.0.0.1:8080"
 _EXIT_OK, _EXIT_FAILED_ROWS, _EXIT_INPUT, _EXIT_BUDGET, _EXIT_CANCELLED = 0, 1, 2, 3, 130
+_EXIT_UNMET: Final = 4
 _REFRESH_S: Final = 0.25
 _REASONS: Final = {
     "tokens": "the token budget is spent",
@@ -77,7 +78,8 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="show no progress")] = False,
 ) -> None:
     """Run a workflow over rows. Exit code: 0 all rows have ended well, 1 some rows have failed (see
-    their column `error`), 2 invalid input, 3 a budget is spent, 130 interrupted.
+    their column `error`), 2 invalid input, 3 a budget is spent, 4 the loops of some rows have ended
+    without their condition, and no row has failed, 130 interrupted.
 
     An interrupted run keeps its finished work in OUTPUT.journal, and --resume continues it.
     OPENAI_API_KEY is the key for the gateway.
@@ -141,11 +143,12 @@ def _watch(quiet: bool, runner: Any, total: int) -> Iterator[None]:
 
 def _end(job: Any, ended: Any) -> int:
     """Print the end of a run, and return the exit code."""
-    reason, rows, failed = ended.outcome
-    figures = f"{rows} rows, {failed} failed, {ended.tokens} tokens"
+    reason, rows, failed, unmet = ended.outcome
+    shown = f"{unmet} unmet, " if unmet else ""
+    figures = f"{rows} rows, {failed} failed, {shown}{ended.tokens} tokens"
     if reason == "done":
         typer.echo(f"{job.output}: {figures}", err=True)
-        return _EXIT_FAILED_ROWS if failed else _EXIT_OK
+        return _EXIT_FAILED_ROWS if failed else _EXIT_UNMET if unmet else _EXIT_OK
     kept = f"{job.journal_path} has the finished work; --resume continues it."
     typer.echo(f"weft run: {_REASONS[reason]}: {figures}. {kept}", err=True)
     return _EXIT_CANCELLED if reason == "cancelled" else _EXIT_BUDGET

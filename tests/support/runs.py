@@ -24,7 +24,7 @@ ops:
     llm: {user: "{{ question }} {{ item }}", max_tokens: 16}
   vote: {llm: {user: "{{ facts }}", temperature: 1, max_tokens: 16}}
   sure:
-    loop: {max: 3, until: "{{ 'a' in check }}"}
+    loop: {max: 3, until: "{{ 'a' in check or round == 3 }}"}
     body:
       check: {llm: {user: "{{ vote }} {{ round }} {{ previous }}", max_tokens: 16}}
 outputs: {vote: vote, sure: sure}

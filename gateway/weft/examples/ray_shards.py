@@ -22,8 +22,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-# Exit codes of `weft run` with an output: all rows have ended well, or some have failed.
-ENDED = (0, 1)
+# Exit codes of `weft run` with an output: all rows have ended well, some have failed, or the loops
+# of some have ended without their condition.
+ENDED = (0, 1, 4)
 
 
 class Shard:

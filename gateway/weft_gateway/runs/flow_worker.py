@@ -125,7 +125,7 @@ class FlowRun:
             if opened.total > start.most_rows:
                 raise JobError(f"the input has {opened.total} rows; a run has at most "
                                f"{start.most_rows}")  # fmt: skip
-            self._before = journal.counts()
+            self._before = journal.counts()[:3]
             self._send(InputRead(start.run, opened.total))
             reason = "cancelled"
             if not self._cancelled:
@@ -153,7 +153,7 @@ class FlowRun:
         workflow = replace(workflow, model=workflow.model or start.model)
         caller = RunCaller(shared.caller, workflow, shared.rows)
         shared.rows += opened.total
-        _, failed, used = journal.counts()
+        _, failed, used, _ = journal.counts()
         windows = {ANY: start.calls}
         gate = Budget(start.tokens, start.errors, used, failed, is_free=journal.knows)
         machine = Dispatch(workflow, windows, plan=caller, gate=gate, cache_bytes=_CACHE_BYTES)

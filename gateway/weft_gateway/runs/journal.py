@@ -27,6 +27,8 @@ from weft_gateway.workflows.commands import Work
 VERSION: Final = "3"
 # Results that rows share (see `Record.row`).
 SHARED: Final = -1
+# The column `failed` of an unmet row.
+_UNMET: Final = 2
 # The key of a record that has only the tokens of an answer without a result.
 SPENT: Final = ""
 # Files of a journal, by what is added to the name.
@@ -90,11 +92,14 @@ class Record(NamedTuple):
 
 
 class RowEnd(NamedTuple):
-    """The output of a finished row. value: as it appears in the output file."""
+    """The output of a finished row. value: as it appears in the output file. unmet: see
+    `evaluate.Row`.
+    """
 
     number: int
     failed: bool
     value: dict[str, Any]
+    unmet: bool = False
 
 
 class _Entry(NamedTuple):
@@ -246,11 +251,14 @@ class Journal:
             for (line,) in self._reader.execute("SELECT line FROM rows ORDER BY number"):
                 yield orjson.loads(line)
 
-    def counts(self) -> tuple[int, int, int]:
-        """Return the finished rows, those of them that failed, and the tokens spent."""
-        ((done, failed),) = self._read("SELECT count(*), coalesce(sum(failed), 0) FROM rows")
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return the finished rows, those of them that failed, the tokens spent, and the unmet
+        rows.
+        """
+        query = "SELECT count(*), total(failed = 1), total(failed = ?) FROM rows"
+        ((done, failed, unmet),) = self._read(query, _UNMET)
         found = self._read("SELECT value FROM totals WHERE name = 'tokens'")
-        return int(done), int(failed), int(found[0][0]) if found else 0
+        return int(done), int(failed), int(found[0][0]) if found else 0, int(unmet)
 
     def size(self) -> int:
         """Return the bytes of the file and of the output of its rows, also of what waits."""
@@ -360,7 +368,7 @@ def _apply(connection: sqlite3.Connection, work: Record | RowEnd, json: bytes) -
     if isinstance(work, RowEnd):
         connection.execute(
             "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",
-            (work.number, work.failed, json),
+            (work.number, _UNMET if work.unmet else work.failed, json),
         )
         connection.execute("DELETE FROM results WHERE row = ?", (work.number,))
         return

@@ -82,7 +82,7 @@ async def run(
     calls: Caller = caller
     tools = Tools(connections=job.connections, hosts=job.hosts)
     try:
-        _, failed, used = journal.counts()
+        _, failed, used, _ = journal.counts()
         known = [journal.knows]
         if job.prompt_cache is not None:
             calls = caching = CachingCaller(caller, PromptCache(job.prompt_cache))

@@ -48,13 +48,14 @@ _UNKNOWN: Final = Failure(
 
 
 class Outcome(NamedTuple):
-    """The end of a run. reason: see `commands.Finish`. rows, failed: that have ended, of the whole
-    run.
+    """The end of a run. reason: see `commands.Finish`. rows, failed, unmet: that have ended, of the
+    whole run; see `evaluate.Row`.
     """
 
     reason: str
     rows: int
     failed: int
+    unmet: int = 0
 
 
 class Runner:
@@ -89,7 +90,7 @@ class Runner:
         self._closing = False
         self._error: BaseException | None = None
         self._over: asyncio.Future[str] | None = None
-        self.rows, self.failed, self.tokens = journal.counts()
+        self.rows, self.failed, self.tokens, self.unmet = journal.counts()
 
     async def run(self) -> Outcome:
         """Run to the end. Raises JournalError and OSError if files cannot be used; all finished
@@ -111,7 +112,7 @@ class Runner:
         # The last rows are written after the machine has finished.
         if self._error is not None:
             raise self._error
-        return Outcome(reason, self.rows, self.failed)
+        return Outcome(reason, self.rows, self.failed, self.unmet)
 
     def cancel(self) -> None:
         """Stop: abort all calls. Finished work stays in the journal."""
@@ -237,10 +238,12 @@ class Runner:
             self._carry_out(self._machine.rows((), last=True))
 
     async def _write(self, number: int, row: Row) -> None:
-        await self._journal.write(RowEnd(number, row.error is not None, output_of(number, row)))
+        end = RowEnd(number, row.failed, output_of(number, row), row.unmet)
+        await self._journal.write(end)
         self.rows += 1
-        self.failed += row.error is not None
-        self._row_ended(number, row.error is not None)
+        self.failed += row.failed
+        self.unmet += row.unmet
+        self._row_ended(number, row.failed)
 
     async def _work(self, work: Work) -> None:
         """Make a request, and report its end to the machine."""

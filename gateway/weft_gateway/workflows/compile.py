@@ -81,7 +81,7 @@ class Compiler:
         if spec.loop is not None:
             body = self._operators(spec.body or {}, (*path, "body"), known)
             until = self._template(spec.loop.until, (*path, "loop", "until"))
-            return Loop(body, until, spec.loop.max)
+            return Loop(body, until, spec.loop.max, spec.loop.unmet)
         if spec.branch is not None:
             cases = enumerate(spec.branch)
             return Branch(

@@ -224,7 +224,7 @@ class Dispatch:
         for number, row in ended:
             self._plan.ended(number)
             self._out.append(WriteRow(number, row))
-            if row.error is not None:
+            if row.failed:
                 self._gate.row_failed()
                 if self._gate.spent:
                     self._stop(self._gate.spent)

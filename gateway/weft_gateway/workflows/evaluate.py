@@ -52,11 +52,24 @@ class RowError:
 @dataclass(frozen=True, slots=True)
 class Row:
     """The result of a row: its output columns. Of a failed row, those columns that do not depend
-    on the failed operator; the others are None.
+    on the failed operator; the others are None. unmet: the row has not failed, and its error is
+    that of a loop that kept its last round.
     """
 
     outputs: Mapping[str, Any]
     error: RowError | None = None
+    unmet: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the row has failed."""
+        return self.error is not None and not self.unmet
+
+
+def unmet(place: str, loop: Loop) -> RowError:
+    """Return the error of a loop whose condition has not held."""
+    rounds = "the only round" if loop.max == 1 else f"any of {loop.max} rounds"
+    return RowError(place, "unmet", f"'until' did not hold after {rounds}", attempts=0)
 
 
 class _Failed(Exception):
@@ -72,30 +85,40 @@ def evaluate(workflow: Workflow, columns: Mapping[str, Any], execute: Execute) -
     scope = {name: columns.get(name) for name in workflow.inputs}
     failed: set[str] = set()
     first: RowError | None = None
+    short: list[RowError] = []
     for one in workflow.operators:
         if failed.intersection(one.inputs):
             failed.add(one.name)
             continue
+        loops: list[RowError] = []
         try:
-            scope[one.name] = value(one, scope, execute, workflow.model)
+            scope[one.name] = value(one, scope, execute, workflow.model, loops=loops)
         except _Failed as failure:
             failed.add(one.name)
             first = first or failure.error
+        else:
+            short += loops
     outputs = {
         column: None if name in failed else scope[name] for column, name in workflow.outputs.items()
     }
-    return Row(outputs, first)
+    return Row(outputs, first or next(iter(short), None), first is None and bool(short))
 
 
 def value(
-    operator: Operator, scope: Mapping[str, Any], execute: Execute, model: str, before: str = ""
+    operator: Operator,
+    scope: Mapping[str, Any],
+    execute: Execute,
+    model: str,
+    before: str = "",
+    loops: list[RowError] | None = None,
 ) -> Any:
     """Return the value of an operator in a scope: with its items, condition and error handling.
-    before: the place of the enclosing loop.
+    before: the place of the enclosing loop, which judges the loops inside. loops: gets the errors
+    of the loops of a row that keep their last round.
     """
     place = f"{before}{operator.name}"
     if operator.for_each is None:
-        return _item(operator, scope, execute, model, place)
+        return _item(operator, scope, execute, model, place, loops)
     items = scope[operator.for_each]
     if items is None:
         return None
@@ -105,7 +128,12 @@ def value(
         raise _Failed(RowError(place, "not_a_list", message))
     return [
         _item(
-            operator, {**scope, "item": item, "index": index}, execute, model, f"{place}[{index}]"
+            operator,
+            {**scope, "item": item, "index": index},
+            execute,
+            model,
+            f"{place}[{index}]",
+            loops,
         )
         for index, item in enumerate(items)
     ]
@@ -122,12 +150,17 @@ def chosen(body: Branch, scope: Mapping[str, Any]) -> Simple | None:
 
 
 def _item(
-    operator: Operator, scope: Mapping[str, Any], execute: Execute, model: str, place: str
+    operator: Operator,
+    scope: Mapping[str, Any],
+    execute: Execute,
+    model: str,
+    place: str,
+    loops: list[RowError] | None,
 ) -> Any:
     try:
         if not holds(operator.when, scope):
             return None
-        found = _once(operator, scope, execute, model, place)
+        found = _once(operator, scope, execute, model, place, loops)
     except TemplateError as error:
         failure = RowError(place, "template", str(error), attempts=0)
     except OperatorError as error:
@@ -142,11 +175,16 @@ def _item(
 
 
 def _once(
-    operator: Operator, scope: Mapping[str, Any], execute: Execute, model: str, place: str
+    operator: Operator,
+    scope: Mapping[str, Any],
+    execute: Execute,
+    model: str,
+    place: str,
+    loops: list[RowError] | None,
 ) -> Any:
     body = operator.body
     if isinstance(body, Loop):
-        return _rounds(body, scope, execute, model, place)
+        return _rounds(body, scope, execute, model, place, loops)
     if isinstance(body, Branch):
         case = chosen(body, scope)
         if case is None:
@@ -157,7 +195,12 @@ def _once(
 
 
 def _rounds(
-    loop: Loop, scope: Mapping[str, Any], execute: Execute, model: str, place: str
+    loop: Loop,
+    scope: Mapping[str, Any],
+    execute: Execute,
+    model: str,
+    place: str,
+    loops: list[RowError] | None,
 ) -> dict[str, Any]:
     found: dict[str, Any] | None = None
     for number in range(1, loop.max + 1):
@@ -169,4 +212,10 @@ def _rounds(
             )
         if holds(loop.until, inner):
             break
+    else:
+        error = unmet(place, loop)
+        if loop.unmet == "fail":
+            raise _Failed(error)
+        if loops is not None:
+            loops.append(error)
     return found or {}

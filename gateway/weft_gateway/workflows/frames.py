@@ -197,7 +197,7 @@ class Frame:
 
     path: prefix of the places inside. units, loops: what runs in this frame; running: their number
     by group. left: operators that have not ended. errors: the first one of each group. failed:
-    operators of a row that have no value.
+    operators of a row that have no value. unmet: loops that ended without their condition.
     """
 
     row: int
@@ -215,6 +215,7 @@ class Frame:
     running: Counter[int] = field(default_factory=Counter)
     errors: dict[int, FirstError] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
+    unmet: list[FirstError] = field(default_factory=list)
     ended: bool = False
 
     def scope(self, index: int, item: int | None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from weft_gateway.workflows.templates import Template, Tree, leaves
 RESERVED: Final = frozenset({"item", "index", "previous", "round"})
 Role = Literal["system", "user", "assistant"]
 OnError = Literal["fail", "value"]
+Unmet = Literal["keep", "fail"]
 
 
 class InputType(StrEnum):
@@ -116,12 +117,14 @@ class Http:
 class Loop:
     """Rounds of a body. The body reads the previous round as `previous` (None in round 1), and the
     round's number, from 1, as `round`. The loop ends after the round in which `until` holds, or
-    after `max` rounds. body: in topological order; `until` reads the names of the body.
+    after `max` rounds. body: in topological order; `until` reads the names of the body. unmet: what
+    a loop does if `until` never holds: "keep" keeps the values of the last round, "fail" fails.
     """
 
     body: tuple[Operator, ...]
     until: Template
     max: int
+    unmet: Unmet = "keep"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Changes:
         match body:
             case Loop():
                 inner = tuple(self.operator(one) for one in body.body)
-                return Loop(inner, self.condition(body.until), body.max)
+                return replace(body, body=inner, until=self.condition(body.until))
             case Branch():
                 return Branch(tuple(self._case(one) for one in body.cases))
         return self._simple(body)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import orjson
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from weft_gateway.workflows.graph import InputType, OnError, Role
+from weft_gateway.workflows.graph import InputType, OnError, Role, Unmet
 
 MAX_ROUNDS: Final = 1000
 MAX_RETRIES: Final = 10
@@ -141,6 +141,9 @@ class LoopSpec(BaseModel, extra="forbid"):
 
     max: int = Field(ge=1, le=MAX_ROUNDS, description="rounds at most")
     until: _Template = Field(description="the loop ends after the round in which this holds")
+    unmet: Unmet = Field(
+        "keep", description="if it never holds: `keep` keeps the last round, `fail` is an error"
+    )
 
 
 class _Bodies(BaseModel, extra="forbid"):

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from typing import Any, Final
 
 from weft_gateway.workflows.commands import Failure
-from weft_gateway.workflows.evaluate import Row, RowError, holds
+from weft_gateway.workflows.evaluate import Row, RowError, holds, unmet
 from weft_gateway.workflows.frames import FirstError, Frame, Map, Order, Steps, Unit
 from weft_gateway.workflows.graph import Body, Branch, Format, Loop, Workflow
 from weft_gateway.workflows.templates import TemplateError
@@ -202,17 +203,24 @@ class Wavefront:
         loop = above.steps.operators[index].body
         assert isinstance(loop, Loop)
         values = {one.name: frame.values[one.name] for one in loop.body}
+        place, order = _place(above, index, item), (*frame.order, _UNTIL)
         try:
-            over = holds(loop.until, frame.values) or frame.round >= loop.max
+            met = holds(loop.until, frame.values)
         except TemplateError as error:
-            place, order = _place(above, index, item), (*frame.order, _UNTIL)
             failed = FirstError(order, place, template_failure(error))
             self._item_failed(above, index, item, failed)
             return
-        if over:
-            self._item_done(above, index, item, values)
-        else:
+        if not met and frame.round < loop.max:
             self._round(above, index, item, frame.round + 1, values)
+            return
+        if not met:
+            _, code, message, attempts = astuple(unmet(place, loop))
+            short = FirstError(order, place, Failure(code, message, attempts))
+            if loop.unmet == "fail":
+                self._item_failed(above, index, item, short)
+                return
+            above.unmet.append(short)
+        self._item_done(above, index, item, values)
 
     def _row_done(self, frame: Frame) -> None:
         del self.open[frame.row]
@@ -222,10 +230,11 @@ class Wavefront:
             for column, name in self._outputs.items()
         }
         error = None
-        if frame.errors:
-            _, place, failure = frame.errors[min(frame.errors)]
+        short = [one for one in frame.unmet if one.order[0] not in frame.failed]
+        if first := min(frame.errors.values() or short, default=None):
+            _, place, failure = first
             error = RowError(place, failure.code, failure.message, failure.attempts)
-        self.ended.append((frame.row, Row(outputs, error)))
+        self.ended.append((frame.row, Row(outputs, error, not frame.errors and bool(short))))
 
     def _item_done(self, frame: Frame, index: int, item: int | None, value: Any) -> None:
         if frame.steps.operators[index].on_error == "value":

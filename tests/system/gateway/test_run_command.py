@@ -89,6 +89,57 @@ async def test_failed_rows_have_errors_and_others_have_results(engine, weft, tmp
         assert rows[1]["vote"]
 
 
+LOOP = """
+weft: 1
+name: repair
+model: tiny
+inputs: {question: str, wanted: int}
+ops:
+  attempt:
+    loop: {max: 2, until: "{{ round == wanted }}"UNMET}
+    body: {draft: {llm: {user: "{{ question }} {{ round }}", max_tokens: 4}}}
+  other: {format: "{{ question }}"}
+outputs: {draft: attempt, other: other}
+"""
+
+
+async def test_loops_that_end_without_their_condition_are_no_success(engine, weft, tmp_path):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        rows = [{"question": f"q{n}", "wanted": 2 - n % 2} for n in range(4)]
+        rows[3]["wanted"] = 9
+        for unmet, status, counted in (
+            ("", 4, "0 failed, 1 unmet"),
+            (", unmet: fail", 1, "1 failed, "),
+        ):
+            (tmp_path / "wf.yaml").write_text(LOOP.replace("UNMET", unmet))
+            runs.rows(rows[:3])
+            assert (await runs.run("out.jsonl"))[0] == 0
+            runs.rows(rows)
+            found = await runs.run("out.jsonl", "--max-errors", "9")
+            assert (found[0], counted in found[1]) == (status, True), found
+            lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+            assert [line["error"] for line in lines[:3]] == [None] * 3
+            error = lines[3]["error"]
+            assert (error["op"], error["code"]) == ("attempt", "unmet")
+            assert lines[3]["other"] == "q3"
+            assert bool(lines[3]["draft"]) == (not unmet)
+
+
+async def test_unmet_rows_are_counted_after_a_resume(engine, weft, tmp_path):
+    answers = Answers()
+    async with engine(script=answers) as stub, weft(stub) as gateway:
+        runs = Runs(tmp_path, gateway.url)
+        (tmp_path / "wf.yaml").write_text(LOOP.replace("UNMET", ""))
+        runs.rows([{"question": f"q{n}", "wanted": 9} for n in range(ROWS)])
+        process = await runs.start("out.jsonl")
+        answers.after = (ROWS, process.kill)
+        await process.wait()
+        answers.after = None
+        status, text = await runs.run("out.jsonl", "--resume")
+        assert (status, f"{ROWS} rows, 0 failed, {ROWS} unmet" in text) == (4, True), text
+
+
 async def test_budgets_stop_a_run_that_can_be_resumed(engine, weft, tmp_path):
     async with engine(script=Answers()) as stub, weft(stub) as gateway:
         runs = Runs(tmp_path, gateway.url)

@@ -46,7 +46,7 @@ async def test_results_survive_a_restart(tmp_path):
     assert journal.find(SHARED, "abc").value == {"a": [1]}
     assert journal.find(4, "post").state is State.INTENT
     assert journal.find(4, "facts[0]") is None
-    assert journal.counts() == (0, 0, 12)
+    assert journal.counts() == (0, 0, 12, 0)
     journal.close()
 
 
@@ -59,7 +59,7 @@ async def test_rows_are_in_order_and_their_results_are_deleted(tmp_path):
     assert journal.finished(2)
     assert not journal.finished(1)
     assert list(journal.rows()) == [{"row": 0}, {"row": 2}]
-    assert journal.counts() == (2, 1, 0)
+    assert journal.counts() == (2, 1, 0, 0)
     journal.close(delete=True)
     assert list(tmp_path.iterdir()) == []
 

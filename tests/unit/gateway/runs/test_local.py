@@ -96,9 +96,9 @@ async def test_answers_of_the_prompt_cache_use_no_budget(tmp_path: Path) -> None
         ended = await run(job, Opened(job, resume=False), options)
         assert (ended.outcome.reason, ended.outcome.rows) == ("tokens", 0)
         ended = await run(job, Opened(job, resume=True), Options(server.url))
-        assert ended.outcome == ("done", 2, 0)
+        assert ended.outcome == ("done", 2, 0, 0)
         ended = await run(job, Opened(job, resume=False), options)
-        assert (ended.outcome, ended.tokens) == (("done", 2, 0), 0)
+        assert (ended.outcome, ended.tokens) == (("done", 2, 0, 0), 0)
         assert len(server.to("POST", "/v1/chat/completions")) == 2
 
 

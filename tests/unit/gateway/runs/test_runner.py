@@ -228,7 +228,7 @@ async def test_rows_that_end_at_once_wait_for_the_journal(
 
     machine = Dispatch(scene.workflow, {ANY: 100})
     runner = Runner(machine, rows(), journal, scene.model, Tools(), {ANY: 100})
-    assert await runner.run() == ("done", 100, 0)
+    assert await runner.run() == ("done", 100, 0, 0)
     assert max(waiting) < 4 * size
     assert journal.waiting == 0
     journal.close()
@@ -271,7 +271,7 @@ async def test_cancelling_aborts_calls(tmp_path: Path) -> None:
     running = asyncio.create_task(runner.run())
     await until(lambda: len(scene.model.prompts) == 2, "two calls are in flight")
     runner.cancel()
-    assert (await running) == ("cancelled", 0, 0)
+    assert (await running) == ("cancelled", 0, 0, 0)
     journal.close()
 
 

@@ -216,7 +216,10 @@ def test_rewritten_graphs_keep_their_outputs(
     naive, ours = Executions(shares=False), Executions(shares=True)
     expected = evaluate(workflow, row, naive)
     found = rewrite(workflow, {"q": row["q"]} if constant else {}).workflow
-    assert evaluate(found, row, ours) == expected
+    result = evaluate(found, row, ours)
+    assert (result.outputs, result.failed) == (expected.outputs, expected.failed)
+    # A loop that no output needs is dropped with its error.
+    assert result.error in (None, expected.error)
     # Each distinct request that is needed is executed once, and no other request.
     assert set(ours.count) <= set(naive.count)
     assert not [name for name, times in ours.count.items() if times > 1]
