@@ -22,6 +22,7 @@ from weft_gateway.app import Gateway
 from weft_gateway.cli import MOUNTED, OWN, load
 from weft_gateway.cli import app as commands
 from weft_gateway.config import Settings
+from weft_gateway.programs.aliases import BODY, HEADERS, TRACEPARENT, Name, Where
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.workflows.spec import schema
 
@@ -93,6 +94,41 @@ def metrics() -> str:
     )
 
 
+def names() -> str:
+    """Return the page of the names that clients send, and what each of them decides."""
+    header = ("Name", "What it means to those who send it", "Decides", "Sent with it")
+    path = ("`/p/{program}/v1/...`", "Weft: the program", "program", "")
+    return _page(
+        "Names that Weft reads",
+        "Clients send many names: of sessions, prompts, persons and requests. Only a name of one "
+        "session, conversation or agent run decides the program of a call. The first one that a "
+        "call has wins, in the order of these tables: path, headers, body. Without one, the call "
+        "belongs to the program whose messages it continues ([lineage](../lineage.md)). "
+        "[Programs](../programs.md#which-program-a-call-belongs-to) explains what the decisions "
+        "mean.",
+        f"## Path and headers\n\n{_table(header, [path, *map(_name, HEADERS)])}\n\n"
+        f"With `WEFT_TRACEPARENT_PROGRAMS`, the trace id in `{TRACEPARENT.text}` decides the "
+        "program of a call without another name. Otherwise it decides nothing "
+        f"({TRACEPARENT.means}).\n\n"
+        f"## Members of the body\n\n{_table(header, [_name(row) for row in BODY])}",
+    )
+
+
+def _name(row: Name) -> tuple[str, ...]:
+    companions = {
+        "thread": row.thread,
+        "thread above": row.parent,
+        "program above": row.above,
+        "last call": row.final,
+    }
+    sent = [f"{what}: `{_where(where)}`" for what, where in companions.items() if where]
+    return f"`{row.text}`", row.means, row.decides, "; ".join(sent)
+
+
+def _where(where: Where) -> str:
+    return where.decode() if isinstance(where, bytes) else ".".join(where)
+
+
 def workflow_schema() -> str:
     """Return the JSON schema of the YAML format of workflows."""
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema()}
@@ -104,6 +140,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "cli.md": cli,
     "http-api.md": http_api,
     "metrics.md": metrics,
+    "names.md": names,
     "workflow.schema.json": workflow_schema,
 }
 

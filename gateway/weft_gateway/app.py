@@ -67,7 +67,6 @@ from weft_gateway.calls.prefills import PrefillManager
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
-from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.eviction_notifier import EvictionNotifier
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.health import HealthLoop
@@ -147,12 +146,12 @@ class Gateway:
         self.turns = turns = Turns()
         self.disconnects = disconnects = DisconnectMonitor()
         self.next_turns = next_turns = NextTurnPredictor()
-        estimator, next_call = PromptEstimator(), call_ids()
+        tokens, next_call = TokenCounter(), call_ids()
 
         # The path of a call.
         observers = Observers()
         router = routers.build(s.balancer, s.locality_threshold_tokens, s.balancer_alpha)
-        counter = PromptCounter(TokenCounter(), estimator, router)
+        counter = PromptCounter(tokens, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         budgets = self.budgets = Budgets()
         # Costs are predicted for balancers that use them, for targets, and for tuning.
@@ -281,7 +280,7 @@ class Gateway:
                 prefills,
                 lineage,
                 limits,
-                estimator,
+                tokens,
                 turns,
                 s,
             ),

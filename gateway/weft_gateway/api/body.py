@@ -75,6 +75,17 @@ async def check_media_names(raw: bytes, turns: Turns, tenant: str) -> None:
             raise errors.of("media_name")
 
 
+async def text_bytes(raw: bytes, turns: Turns, tenant: str) -> int:
+    """Same as `media.text_bytes`, in turns."""
+    size = len(raw)
+    for begin, end in media.embedded(raw):
+        if end:
+            size -= end - begin - media.COUNTED_BYTES
+        else:
+            await turns.take(tenant, _SEARCHED)
+    return size
+
+
 async def call_body(
     raw: bytes, most_bytes: int, most_items: int, turns: Turns, tenant: str
 ) -> tuple[bytes, dict[str, Any]]:

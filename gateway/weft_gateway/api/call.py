@@ -7,12 +7,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.body import call_body, check_media_names, is_skimmed, light_body
+from weft_gateway.api.body import (
+    call_body,
+    check_media_names,
+    is_skimmed,
+    light_body,
+    text_bytes,
+)
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import read_body
 from weft_gateway.api.keep_alive import KeepAlives
@@ -30,13 +35,10 @@ from weft_gateway.errors import ApiError
 from weft_gateway.overlap.dispatch import HEADER as DISPATCH_HEADER
 from weft_gateway.overlap.dispatch import opted_in
 from weft_gateway.policies.hints import read_hints
-from weft_gateway.programs.aliases import HEADERS
+from weft_gateway.programs.aliases import THREAD
 from weft_gateway.runs.batch_calls import Answered, Request
 from weft_gateway.runs.batch_lines import refusal
 from weft_gateway.runs.batch_results import Answer
-
-# The header that names the thread of a program.
-THREAD: Final = HEADERS[0].thread
 
 
 @dataclass(slots=True, eq=False)
@@ -175,6 +177,8 @@ class CallEndpoint:
         call.skimmed = is_skimmed(call.body)
         if call.skimmed and call.endpoint.media_names:
             await check_media_names(call.raw, self.turns, tenant)
+        if call.skimmed:
+            call.text_bytes = await text_bytes(call.raw, self.turns, tenant)
 
 
 def _failed(shown: ApiError | None) -> Failed:

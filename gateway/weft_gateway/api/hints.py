@@ -27,8 +27,9 @@ from weft_gateway.calls.prefills import PrefillManager
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
-from weft_gateway.engine.estimate import PromptEstimator
+from weft_gateway.engine.media import text_bytes
 from weft_gateway.engine.registry import Registry
+from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.model.hint import OwnTag
@@ -99,7 +100,7 @@ def prefill_router(
     prefills: PrefillManager,
     lineage: Lineage | None,
     limits: TenantLimits,
-    estimator: PromptEstimator,
+    tokens: TokenCounter,
     turns: Turns,
     settings: Settings,
 ) -> APIRouter:
@@ -147,7 +148,7 @@ def prefill_router(
             key = ProgramKey(key.tenant, program)
         model, ttl_s = identifier.model_of(body), _ttl(body)
         # A prefill in flight has its own limits. Here it counts as one request.
-        async with limits.admitted(caller.tenant, estimator.estimate(model, len(raw))):
+        async with limits.admitted(caller.tenant, tokens.estimate(model, text_bytes(raw))):
             prefill = await prefills.submit(caller, key, body, model, ttl_s)
         return prefill.to_json()
 

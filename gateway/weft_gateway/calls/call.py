@@ -128,14 +128,16 @@ class Call:
     hooks: Hooks
 
     # The request. target: path and query for the engine. skimmed: the body was too long to read its
-    # content. model: "" if the engine decides. program: from the path. prefill_id: from the path.
-    # tool_dispatch: the client requests complete tool calls in its stream. tags: override all other
-    # tags of the prompt. plan: of a call that the gateway makes.
+    # content. text_bytes: its size, in which media count as media; 0 before it is needed. model: ""
+    # if the engine decides. program: from the path. prefill_id: from the path. tool_dispatch: the
+    # client requests complete tool calls in its stream. tags: override all other tags of the
+    # prompt. plan: of a call that the gateway makes.
     target: bytes = b""
     body: dict[str, Any] = field(default_factory=dict)
     caller: Caller = UNKNOWN_CALLER
     raw: bytes = b""
     skimmed: bool = False
+    text_bytes: int = 0
     model: str = ""
     program_in_path: str | None = None
     prefill_id: str = ""

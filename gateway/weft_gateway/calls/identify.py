@@ -18,10 +18,10 @@ from weft_gateway.programs.response_store import ResponseStore
 
 
 class Identifier:
-    """Finds the program of a call (rows 1 to 4 and 6 of the alias table)."""
+    """Finds the program of a call that names one (`weft_gateway.programs.aliases`)."""
 
     def __init__(self, chains: ResponseStore, registry: Registry, *, traceparent: bool) -> None:
-        """traceparent: whether row 4 applies."""
+        """traceparent: whether a trace is a program."""
         self._chains = chains
         self._registry = registry
         self._traceparent = traceparent

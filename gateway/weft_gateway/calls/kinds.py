@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from weft_gateway.model.hint import Hints
+from weft_gateway.policies.unseen import seen
 
 # Names of a tenant that are in use, pairs of a kind and a stage; and how long one is in use.
 MAX_NAMES: Final = 256
@@ -82,7 +83,8 @@ def _name(tool: Any) -> str:
 
 
 def _text(content: Any) -> str:
-    """Return the beginning of a prompt's text."""
+    """Return the beginning of a system prompt."""
+    content = seen(content)
     if isinstance(content, str):
         return content[:_CHARACTERS]
     if isinstance(content, list) and content and isinstance(content[0], dict):

@@ -12,12 +12,12 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from weft_gateway import errors
 from weft_gateway.calls.call import Call, Placed
 from weft_gateway.calls.outlook import Outlook
-from weft_gateway.engine.estimate import PromptEstimator
+from weft_gateway.engine import media
 from weft_gateway.engine.prefixes import prefix_of
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import Counted, TokenCounter
@@ -26,31 +26,43 @@ from weft_gateway.model import Decision, PromptPrefix, RouteRequest
 from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.policies.route.router import Router
 from weft_gateway.policies.tags_sections import is_otherwise, sections, visible
+from weft_gateway.programs.identity import place_of
 from weft_gateway.programs.table import ProcessTable
+
+# Media in a smaller body have as many tokens as text of its size.
+_SMALL_BYTES: Final = 4096
 
 
 class PromptCounter:
     """Counts the tokens of prompts: of whole ones for the router, of their sections for tags."""
 
-    def __init__(self, tokens: TokenCounter, estimator: PromptEstimator, router: Router) -> None:
+    def __init__(self, tokens: TokenCounter, router: Router) -> None:
         self._tokens = tokens
-        self._estimator = estimator
         self._long = router.sticky_above_tokens
 
     def prompt_tokens(self, call: Call) -> int:
         """Return the length of a call's prompt in tokens.
 
-        A body with fewer bytes than a long prompt has tokens is estimated by its size. Otherwise
-        the messages are counted (`weft_gateway.engine.tokens`), without images. Prompts without
-        messages are estimated by the bytes per token of earlier ones.
+        A body with fewer bytes than a long prompt has tokens, or without messages that are read, is
+        estimated by its size. Otherwise the messages are counted (`weft_gateway.engine.tokens`).
+        Media count as media in each case.
         """
-        size, long = len(call.raw), self._long
-        if long is None or size <= long:
-            return self._estimator.estimate(call.model, size)
+        long = self._long
+        if long is None or call.skimmed or len(call.raw) <= long:
+            return self._tokens.estimate(call.model, self.text_bytes(call))
         counted = self.count(call)
         if not counted.ends and is_otherwise(call.body):
             counted = self._tokens.count(call.model, visible(call.body))
-        return counted.tokens if counted.ends else self._estimator.estimate(call.model, size)
+        if counted.ends:
+            return counted.tokens
+        return self._tokens.estimate(call.model, self.text_bytes(call))
+
+    def text_bytes(self, call: Call) -> int:
+        """Return the size of the body, in which media count as text with as many tokens."""
+        if not call.text_bytes:
+            raw = call.raw
+            call.text_bytes = len(raw) if len(raw) < _SMALL_BYTES else media.text_bytes(raw)
+        return call.text_bytes
 
     def count(self, call: Call) -> Counted:
         """Count the call's prompt, once. Without sections if the prompt is not in the body."""
@@ -61,7 +73,7 @@ class PromptCounter:
 
     def learn(self, call: Call, prompt_tokens: int) -> None:
         """Learn from the engine's token count of the call's prompt."""
-        self._estimator.learn(call.model, _raw_prompt_bytes(call), prompt_tokens)
+        self._tokens.learn_text(call.model, _raw_prompt_bytes(call), prompt_tokens)
         counted = counted_alone(call)
         if counted is not None:
             self._tokens.learn(counted, prompt_tokens)
@@ -127,7 +139,7 @@ class Placement:
         if asked in decision.eligible and not self._full(asked, decision.eligible, in_flight):
             return Placed(asked, False, decision, tokens, "the client asks for it", None)
         prefix = None
-        if decision.new_home and call.endpoint.is_text and not call.skimmed:
+        if decision.new_home and call.endpoint.is_text:
             decision, prefix = self._home(call, question, decision)
         return Placed(decision.replica, decision.sticky, decision, tokens, "", prefix)
 
@@ -147,10 +159,17 @@ class Placement:
         self, call: Call, question: RouteRequest, decision: Decision
     ) -> tuple[Decision, PromptPrefix | None]:
         """Decide again for a call that gives its program a home, with the replicas that hold the
-        prompt's prefix. Returns the decision and the prefix.
+        prompt's prefix. Returns the decision and the prefix. If the prompt is not read, a name for
+        placement (`weft_gateway.programs.aliases`) stands for a prefix as long as the threshold.
         """
-        per_token = len(call.raw) / question.prompt_tokens
-        prefix = prefix_of(call.body, call.model, call.caller.salt, per_token)
+        above = self.router.sticky_above_tokens
+        if call.skimmed and above is not None:
+            name = place_of(call.headers, call.body)
+            mark = hash((call.caller.tenant, call.model, name))
+            prefix = PromptPrefix((mark,), max(1, above)) if name else None
+        else:
+            per_token = self.counter.text_bytes(call) / question.prompt_tokens
+            prefix = prefix_of(call.body, call.model, call.caller.salt, per_token)
         if prefix is not None:
             shared = self.registry.prefixes.shared(prefix, decision.eligible)
             if shared is not None:

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import orjson
 
+from weft_gateway.engine import media
 from weft_gateway.model import PromptPrefix
+from weft_gateway.policies.unseen import seen, seen_message
 
 # About 512 tokens: long compared with a cache block, short compared with prefixes that affect
 # placement.
@@ -20,6 +22,7 @@ STEP_BYTES: Final = 2048
 _MOST_BYTES: Final = 128 * STEP_BYTES
 # Prompt fields of all endpoints, in their order within a prompt.
 _FIELDS: Final = ("tools", "functions", "system", "instructions", "messages", "input", "prompt")
+_SYSTEM: Final = ("system", "instructions")
 
 
 def prefix_of(
@@ -50,14 +53,22 @@ def prefix_of(
 
 
 def prompt_bytes(body: Mapping[str, Any]) -> bytes:
-    """Return the prompt of a call as JSON, in the order of a rendered prompt. Long ones are cut
-    after 256 KiB. Raises TypeError for a prompt that is nested too deep or has invalid Unicode.
+    """Return the prompt of a call as JSON, in the order of a rendered prompt, with digests of
+    media, and without what engines leave out. Long ones are cut after 256 KiB. Raises TypeError for
+    a prompt that is nested too deep or has invalid Unicode.
     """
     data = bytearray()
-    for value in filter(None, map(body.get, _FIELDS)):
+    for name in _FIELDS:
+        value = body.get(name)
+        if name in _SYSTEM:
+            value = seen(value)
+        if not value:
+            continue
         pieces = value if isinstance(value, list) and isinstance(value[0], dict) else (value,)
         for piece in pieces:
-            data += orjson.dumps(piece)
+            is_system = isinstance(piece, dict) and piece.get("role") == "system"
+            more = orjson.dumps(seen_message(piece) if is_system else piece)
+            data += more if len(more) < STEP_BYTES else media.shortened(more)
             if len(data) >= _MOST_BYTES:
                 return bytes(data)
     return bytes(data)

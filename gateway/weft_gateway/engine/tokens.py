@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
 
+from weft_gateway.engine.media import MEDIA_TOKENS
 from weft_gateway.model.record import record
 from weft_gateway.policies.tags_sections import Section
 
@@ -34,7 +35,6 @@ _EXTRA: Final = 14.0
 _SPREAD: Final = 0.08
 # Tokens that templates append after the last message to start the model's answer: 0 to 5.
 GENERATION_PROMPT: Final = 3.0
-_MEDIA_TOKENS: Final = 600.0
 # Standard deviation of a tool's markup, in tokens.
 _EXTRA_SPREAD: Final = 6.0
 # Variance of every count, in tokens squared: tokens that merge across borders, markup.
@@ -137,6 +137,18 @@ class TokenCounter:
         self._sections = Recent[tuple[float, float]](_GENERATION)
         self._exact = Recent[float](_GENERATION)
 
+    def estimate(self, model: str, text_bytes: int) -> int:
+        """Return the estimated tokens of a text that is not read, at least 1."""
+        return max(1, round(text_bytes * self._rate(model).value))
+
+    def learn_text(self, model: str, text_bytes: int, tokens: int) -> None:
+        """Learn from an engine's count of a prompt without messages. Ignored if the engine received
+        only part of it.
+        """
+        rate = self._rate(model)
+        if 2 * tokens > text_bytes * rate.value:
+            rate.learn(text_bytes, tokens)
+
     def count(self, model: str, sections: Sequence[Section]) -> Counted:
         """Estimate where the sections of a prompt end. Time is linear in the number of sections and
         bounded in their length.
@@ -164,8 +176,8 @@ class TokenCounter:
                 doubt = spread * spread
                 if section.media:
                     media = True
-                    mean += _MEDIA_TOKENS * section.media
-                    doubt += (_MEDIA_TOKENS * section.media) ** 2
+                    mean += MEDIA_TOKENS * section.media
+                    doubt += (MEDIA_TOKENS * section.media) ** 2
                 known = mean, doubt
             end += known[0]
             if at is None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import orjson
 
 from weft_gateway.model import ProgramKey
+from weft_gateway.policies.unseen import seen_message
 
 # Below this number of tokens, a prefill costs more than it saves.
 MIN_GAIN_TOKENS: Final = 256
@@ -180,7 +181,7 @@ def head_of(body: Mapping[str, Any]) -> Head | None:
         system.append(message)
     tools = body.get("tools")
     try:
-        raw = orjson.dumps([tools, system], option=orjson.OPT_SORT_KEYS)
+        raw = orjson.dumps([tools, [*map(seen_message, system)]], option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
         return None
     if len(raw) > _MAX_HEAD_BYTES:

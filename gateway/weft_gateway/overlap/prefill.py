@@ -19,6 +19,7 @@ import orjson
 from weft_engine.wire import CallReport
 
 from weft_gateway.model import ProgramKey
+from weft_gateway.policies.unseen import seen_message
 
 MAX_TTL_S: Final = 300.0
 # A false match costs a prefill and never changes an answer, so short digests are enough.
@@ -184,4 +185,5 @@ def _digest(text: bytes) -> bytes:
 
 def _without_empty(message: Mapping[str, Any]) -> dict[str, Any]:
     """Drop empty members: clients return them as null, as empty text, or not at all."""
-    return {name: value for name, value in message.items() if value not in (None, "", [])}
+    items = seen_message(message).items()
+    return {name: value for name, value in items if value not in (None, "", [])}

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from weft_gateway.model.tag import Tag
+from weft_gateway.policies.unseen import seen, seen_message
 
 # Message index of tools, and of a system prompt beside the messages.
 PREAMBLE: Final = -1
@@ -84,7 +85,7 @@ def visible(body: Mapping[str, Any]) -> list[Section]:
     found: list[Section] = []
     beside = body.get("system") or body.get("instructions")
     if beside:
-        found.append(_section(_SYSTEM, PREAMBLE, *_content(beside)))
+        found.append(_section(_SYSTEM, PREAMBLE, *_content(seen(beside))))
     tools = body.get("tools")
     if not (isinstance(tools, list) and tools):
         tools = None
@@ -96,8 +97,9 @@ def visible(body: Mapping[str, Any]) -> list[Section]:
         tag = _TAGS.get(role, _QUERY) if type(role) is str else _QUERY
         if tag is not _SYSTEM:
             leading = False
-        elif not leading:
-            tag = _QUERY
+        else:
+            message = seen_message(message)
+            tag = tag if leading else _QUERY
         if tools is not None and (index or not leading):
             found.append(_section(_SYSTEM, PREAMBLE, _json(tools), len(tools)))
             tools = None

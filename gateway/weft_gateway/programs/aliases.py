@@ -1,104 +1,130 @@
-"""The alias table: all names by which clients identify a program. Data, no code.
+"""The table of names: what each name that clients send means to them, and what it decides. Data.
 
-Rows are tried in order, and names within a row in order. The first name that is present wins. Its
+Identity is evidence: only a name of one session, conversation or agent run decides the program.
+Rows are tried in order, headers before the body, and the first name that is present wins. Its
 companions supply the thread, its parent and the end of the program, if the same client sends them.
-Row 6, no name, is a new program of one call.
+A call without such a name belongs to the program whose messages it continues (lineage).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
+# A header in lower case, or a path of keys in the body.
+Where = bytes | tuple[str, ...]
+
+
+class Decides(StrEnum):
+    """PLACEMENT: a hint where a call goes whose prompt is not read. NOTHING: not used."""
+
+    PROGRAM = "program"
+    PLACEMENT = "placement"
+    NOTHING = "nothing"
+
 
 @dataclass(frozen=True, slots=True)
-class HeaderAlias:
-    """A header that names a program, with its companions ("" if none). from_main: a thread without
-    a parent was started by the program's main thread.
+class Name:
+    """A name that clients send.
+
+    means: to these clients. thread, parent, final: its companions. above: a parent that is another
+    program. from_main: a thread without a parent was started by the program's main thread. chained:
+    a link of a chain of answers, which resolves to the chain's root.
     """
 
-    program: bytes
-    thread: bytes = b""
-    parent: bytes = b""
+    where: Where
+    means: str
+    decides: Decides = Decides.PROGRAM
+    thread: Where | None = None
+    parent: Where | None = None
+    above: Where | None = None
     final: bytes = b""
     from_main: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class BodyAlias:
-    """A path of keys in the body that names a program. chained: the value is a link of a chain of
-    answers, which resolves to the chain's root.
-    """
-
-    program: tuple[str, ...]
-    thread: tuple[str, ...] = ()
-    parent: tuple[str, ...] = ()
     chained: bool = False
 
+    @property
+    def text(self) -> str:
+        """The name as documents and receipts show it."""
+        return self.where.decode() if isinstance(self.where, bytes) else ".".join(self.where)
+
+
+THREAD: Final = b"x-weft-thread"
+_ABOVE: Final = b"x-parent-session-id"
+_CODEX: Final = "Codex: a session of an agent and its sub-agents, which are threads"
+_CODEX_PARENT: Final = b"x-codex-parent-thread-id"
+_CHAIN: Final = "OpenAI's Responses API: the answer or conversation that the call continues"
+_CONTEXT: Final = ("vllm_xargs", "agentic_context")
+_AGENT: Final = (*_CONTEXT, "agent_id")
 
 HEADERS: Final = (
-    # Row 1: Weft's own headers.
-    HeaderAlias(b"x-weft-program", b"x-weft-thread", b"x-weft-parent"),
-    # Row 2: session headers of agents, SDKs and other gateways.
-    HeaderAlias(b"x-session-id", parent=b"x-parent-session-id"),
-    HeaderAlias(
+    Name(b"x-weft-program", "Weft: the program", thread=THREAD, parent=b"x-weft-parent"),
+    Name(b"x-session-id", "opencode, OpenRouter, vLLM, vllm-router: one session", above=_ABOVE),
+    Name(
         b"x-dynamo-session-id",
-        parent=b"x-dynamo-parent-session-id",
+        "NVIDIA Dynamo; aiperf on request: one session",
+        above=b"x-dynamo-parent-session-id",
         final=b"x-dynamo-session-final",
     ),
-    HeaderAlias(
+    Name(
         b"x-claude-code-session-id",
-        b"x-claude-code-agent-id",
-        b"x-claude-code-parent-agent-id",
-        # Claude Code sends an agent id only with a sub-agent's calls. Its main loop has no id and
-        # is the implicit parent of sub-agents.
+        "Claude Code: a session. Sub-agents have an agent id; the main loop has none",
+        thread=b"x-claude-code-agent-id",
+        parent=b"x-claude-code-parent-agent-id",
         from_main=True,
     ),
-    # Codex: one session for an agent and its sub-agents, one thread each.
-    HeaderAlias(b"session-id", b"thread-id", b"x-codex-parent-thread-id"),
-    HeaderAlias(b"session_id", b"thread-id", b"x-codex-parent-thread-id"),
-    # opencode, and aiperf for all turns of a conversation.
-    HeaderAlias(b"x-session-affinity", parent=b"x-parent-session-id"),
-    HeaderAlias(b"x-litellm-session-id"),
-    HeaderAlias(b"x-litellm-trace-id"),
-    HeaderAlias(b"helicone-session-id"),
-    HeaderAlias(b"x-bf-session-id"),
-    HeaderAlias(b"x-conversation-id"),
-    HeaderAlias(b"x-smg-routing-key"),
-    # Last: aiperf sends one per conversation, but other clients send one per request.
-    HeaderAlias(b"x-correlation-id"),
+    Name(b"session-id", _CODEX, thread=b"thread-id", parent=_CODEX_PARENT),
+    Name(b"session_id", _CODEX, thread=b"thread-id", parent=_CODEX_PARENT),
+    Name(b"x-opencode-session", "opencode, for providers called `opencode...`", above=_ABOVE),
+    Name(b"x-litellm-session-id", "LiteLLM: the calls of one agent run"),
+    Name(b"x-litellm-trace-id", "LiteLLM: the calls of one agent run"),
+    Name(b"helicone-session-id", "Helicone: one agent workflow or conversation"),
+    Name(b"x-bf-session-id", "Bifrost: a conversation or an agent run"),
+    Name(b"x-conversation-id", "applications: one conversation"),
+    Name(
+        b"x-session-affinity",
+        "opencode: the session, which `x-session-id` names too; nanobot: one value per process",
+        Decides.PLACEMENT,
+    ),
+    Name(
+        b"x-smg-routing-key",
+        "SGLang's gateway: what should stay together, a session, a person or a workload",
+        Decides.PLACEMENT,
+    ),
+    Name(
+        b"x-correlation-id",
+        "most clients and proxies: one request, to find it in logs; aiperf: one conversation",
+        Decides.PLACEMENT,
+    ),
+    Name(b"x-request-id", "one request; its receipt has this id", Decides.NOTHING),
 )
 
 BODY: Final = (
-    # Row 3. `user` is not included: it names a person.
-    BodyAlias(("session_id",)),
-    BodyAlias(("session_params", "session_id")),
-    BodyAlias(("metadata", "session_id")),
-    BodyAlias(("prompt_cache_key",)),
-    BodyAlias(("vllm_xargs", "session_id")),
-    BodyAlias(
-        ("vllm_xargs", "agentic_context", "program_id"),
-        ("vllm_xargs", "agentic_context", "agent_id"),
-        ("vllm_xargs", "agentic_context", "parent_program_id"),
+    Name(("session_id",), "vLLM, OpenRouter: one session"),
+    Name(("session_params", "session_id"), "SGLang: a session whose KV the server keeps"),
+    Name(("metadata", "session_id"), "LiteLLM, Langfuse: one conversation"),
+    Name(("vllm_xargs", "session_id"), "vLLM: one session"),
+    Name(
+        (*_CONTEXT, "program_id"),
+        "vLLM's agent context: the program",
+        thread=_AGENT,
+        above=(*_CONTEXT, "parent_program_id"),
     ),
-    BodyAlias(
-        ("vllm_xargs", "agentic_context", "session_id"),
-        ("vllm_xargs", "agentic_context", "agent_id"),
+    Name((*_CONTEXT, "session_id"), "vLLM's agent context: a session", thread=_AGENT),
+    Name(("previous_response_id",), _CHAIN, chained=True),
+    Name(("conversation", "id"), _CHAIN, chained=True),
+    Name(("conversation",), _CHAIN, chained=True),
+    Name(
+        ("prompt_cache_key",),
+        "OpenAI: prompts that begin alike, of any number of conversations; Codex, opencode, pi: "
+        "the session; OpenAI's Agents SDK without a session: one run, so it changes with each "
+        "message of a person",
+        Decides.PLACEMENT,
     ),
-    BodyAlias(("previous_response_id",), chained=True),
-    BodyAlias(("conversation", "id"), chained=True),
-    BodyAlias(("conversation",), chained=True),
+    Name(("user",), "OpenAI: a person", Decides.NOTHING),
+    Name(("safety_identifier",), "OpenAI: a person", Decides.NOTHING),
+    Name(("metadata", "user_id"), "Anthropic: a person", Decides.NOTHING),
 )
 
-# Names whose companion `parent` is a program, not a thread of the same program.
-PARENT_IS_A_PROGRAM: Final = frozenset(
-    {
-        "x-session-id",
-        "x-session-affinity",
-        "x-dynamo-session-id",
-        "vllm_xargs.agentic_context.program_id",
-    }
-)
-
-# Row 4, when configured.
-TRACEPARENT: Final = b"traceparent"
+# Names a program if `WEFT_TRACEPARENT_PROGRAMS` is set.
+TRACEPARENT: Final = Name(b"traceparent", "W3C Trace Context: one request", Decides.NOTHING)

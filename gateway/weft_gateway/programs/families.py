@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from weft_gateway.model import ProgramKey
-from weft_gateway.programs.aliases import PARENT_IS_A_PROGRAM
+from weft_gateway.programs.aliases import BODY, HEADERS
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import TableUnavailable
@@ -16,13 +16,14 @@ from weft_gateway.programs.table import TableUnavailable
 # Sessions share the response store with answers, so a prefix keeps their names apart. A client that
 # requests an answer by such a name gets none, because it has no replica.
 _SESSION: Final = "\x01session:"
+_OF_PROGRAM: Final = frozenset(row.text for row in (*HEADERS, *BODY) if row.above)
 
 
 def has_parent(identity: Identity) -> bool:
     """Whether the client declares that another program started the call's program."""
     return (
         bool(identity.parent)
-        and identity.source in PARENT_IS_A_PROGRAM
+        and identity.source in _OF_PROGRAM
         and identity.parent != identity.key.program
     )
 

@@ -1,4 +1,4 @@
-"""Resolves a call's program and thread from the alias table, rows 1 to 4 and 6. Pure."""
+"""Resolves a call's program and thread from the table of names (`aliases`). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.record import record
-from weft_gateway.programs.aliases import BODY, HEADERS, TRACEPARENT
+from weft_gateway.programs.aliases import BODY, HEADERS, TRACEPARENT, Decides, Name, Where
 from weft_gateway.programs.ids import from_bytes, from_json
 from weft_gateway.programs.response_store import ResponseStore
 
@@ -22,18 +22,21 @@ _TRUE: Final = frozenset({b"1", b"true", b"yes", b"on"})
 _TRACE: Final = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
 )
-_IN_HEADERS: Final = frozenset(alias.program for alias in HEADERS)
-_IN_BODY: Final = frozenset(row.program[0] for row in BODY)
+_SESSIONS: Final = tuple(row for row in HEADERS if row.decides is Decides.PROGRAM)
+_FIELDS: Final = tuple(row for row in BODY if row.decides is Decides.PROGRAM)
+_PLACES: Final = tuple(row for row in (*HEADERS, *BODY) if row.decides is Decides.PLACEMENT)
+_IN_HEADERS: Final = frozenset(row.where for row in _SESSIONS)
+_IN_BODY: Final = frozenset(row.where[0] for row in _FIELDS)
 # Objects in which another row looks for an id. They are not malformed ids.
-_OBJECTS: Final = frozenset(row.program[:-1] for row in BODY)
+_OBJECTS: Final = frozenset(row.where[:-1] for row in _FIELDS)
 
 
 @record
 class Identity:
-    """The program and thread of a call. source: the name in the alias table that supplied the
-    program, or "path" or "none". ephemeral: the call names no program and its answer cannot be
-    continued by id, so the program consists of this call. final: the client declares this the
-    program's last call.
+    """The program and thread of a call. source: the name in the table that supplied the program,
+    or "path" or "none". ephemeral: the call names no program and its answer cannot be continued by
+    id, so the program consists of this call. final: the client declares this the program's last
+    call.
     """
 
     key: ProgramKey
@@ -63,83 +66,96 @@ def resolve(
     traceparent: bool = False,
     chained: bool = False,
 ) -> Identity:
-    """Find the call's program and thread. The first matching row wins.
+    """Find the call's program and thread. The first name of a program wins.
 
     headers: from ASGI, names in lower case. path_program: from `/p/{program}/...`. traceparent:
-    whether row 4 applies. chained: whether this endpoint stores answers, unless the body's `store`
-    says otherwise, so that clients can continue them by id. Ids are opaque (see `ids`) and scoped
-    to the tenant. An empty id counts as missing. Raises IdentityError.
+    whether a trace is a program. chained: whether this endpoint stores answers, unless the body's
+    `store` says otherwise, so that clients can continue them by id. Ids are opaque (see `ids`) and
+    scoped to the tenant. An empty id counts as missing. Raises IdentityError.
     """
     by_name = dict(headers)
     if path_program:
         own = HEADERS[0]
         return Identity(
             ProgramKey(tenant, from_json(path_program, "program")),
-            _header(by_name, own.thread) or MAIN_THREAD,
-            _header(by_name, own.parent),
+            _read(by_name, body, own.thread) or MAIN_THREAD,
+            _read(by_name, body, own.parent),
             "path",
             ephemeral=False,
         )
-    # Most requests carry none of these names; one set operation shows it.
-    for alias in () if _IN_HEADERS.isdisjoint(by_name) else HEADERS:
-        if alias.program in by_name:
-            program = _header(by_name, alias.program)
-            if program:
-                thread = _header(by_name, alias.thread)
-                parent = _header(by_name, alias.parent)
-                if alias.from_main and thread and not parent:
-                    parent = MAIN_THREAD
-                return Identity(
-                    ProgramKey(tenant, program),
-                    thread or MAIN_THREAD,
-                    parent,
-                    alias.program.decode(),
-                    ephemeral=False,
-                    final=by_name.get(alias.final, b"").strip().lower() in _TRUE,
-                )
-    for row in () if _IN_BODY.isdisjoint(body) else BODY:
-        if row.program[0] in body:
-            program = _field(body, row.program)
-            if program:
-                thread = _field(body, row.thread)
-                if row.chained:
-                    program, thread = chains.place(tenant, program)
-                return Identity(
-                    ProgramKey(tenant, program),
-                    thread or MAIN_THREAD,
-                    _field(body, row.parent),
-                    ".".join(row.program),
-                    ephemeral=False,
-                )
-    if traceparent and TRACEPARENT in by_name:
-        trace = _TRACE.fullmatch(by_name[TRACEPARENT].strip())
+    # Most requests carry none of these names; two set operations show it.
+    for row in () if _IN_HEADERS.isdisjoint(by_name) else _SESSIONS:
+        if row.where in by_name and (found := _named(row, tenant, by_name, body, chains)):
+            return found
+    for row in () if _IN_BODY.isdisjoint(body) else _FIELDS:
+        if row.where[0] in body and (found := _named(row, tenant, by_name, body, chains)):
+            return found
+    if traceparent and TRACEPARENT.where in by_name:
+        trace = _TRACE.fullmatch(by_name[TRACEPARENT.where].strip())
         if trace:
             program = trace[1].decode()
             return Identity(
-                ProgramKey(tenant, program), MAIN_THREAD, "", "traceparent", ephemeral=False
+                ProgramKey(tenant, program), MAIN_THREAD, "", TRACEPARENT.text, ephemeral=False
             )
-    # Row 6. A stored answer of the Responses API can be continued by its id. Its program is
-    # therefore not ephemeral, so that it includes the chain's first call.
+    # A stored answer of the Responses API can be continued by its id. Its program is therefore not
+    # ephemeral, so that it includes the chain's first call.
     store = body.get("store")
     continues = "input" in body and (chained if store is None else store is True)
     program = os.urandom(16).hex()
     return Identity(ProgramKey(tenant, program), MAIN_THREAD, "", "none", not continues)
 
 
-def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
-    """Return the id in a header, "" if missing."""
-    value = headers.get(name, b"") if name else b""
-    return from_bytes(value, name) if value else ""
+def _named(
+    row: Name,
+    tenant: str,
+    headers: Mapping[bytes, bytes],
+    body: Mapping[str, Any],
+    chains: ResponseStore,
+) -> Identity | None:
+    """Return the identity by one name and its companions, None if the name is empty."""
+    program = _read(headers, body, row.where)
+    if not program:
+        return None
+    thread = _read(headers, body, row.thread)
+    parent = _read(headers, body, row.parent or row.above)
+    if row.chained:
+        program, thread = chains.place(tenant, program)
+    if row.from_main and thread and not parent:
+        parent = MAIN_THREAD
+    final = headers.get(row.final, b"").strip().lower() in _TRUE
+    key = ProgramKey(tenant, program)
+    return Identity(key, thread or MAIN_THREAD, parent, row.text, ephemeral=False, final=final)
 
 
-def _field(body: Mapping[str, Any], path: tuple[str, ...]) -> str:
-    value: Any = body
-    for key in path:
-        if not isinstance(value, Mapping):
-            return ""
-        value = value.get(key)
-        if value is None:
-            return ""
-    if not path or (isinstance(value, Mapping) and path in _OBJECTS):
+def place_of(headers: Iterable[tuple[bytes, bytes]], body: Mapping[str, Any]) -> str | bytes:
+    """Return the first name that decides the placement of a call, "" if none. A malformed one is
+    ignored: it is a hint.
+    """
+    by_name = dict(headers)
+    for row in _PLACES:
+        found = _value(by_name, body, row.where)
+        if found and isinstance(found, str | bytes):
+            return found
+    return ""
+
+
+def _read(headers: Mapping[bytes, bytes], body: Mapping[str, Any], where: Where | None) -> str:
+    """Return the id in a header or a member of the body, "" if missing. Raises IdentityError."""
+    if where is None or (value := _value(headers, body, where)) is None:
         return ""
-    return from_json(value, ".".join(path))
+    if isinstance(where, bytes):
+        return from_bytes(value, where)
+    if isinstance(value, Mapping) and where in _OBJECTS:
+        return ""
+    return from_json(value, ".".join(where))
+
+
+def _value(headers: Mapping[bytes, bytes], body: Mapping[str, Any], where: Where) -> Any:
+    if isinstance(where, bytes):
+        return headers.get(where)
+    value: Any = body
+    for key in where:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value

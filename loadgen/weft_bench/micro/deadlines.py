@@ -22,7 +22,6 @@ from weft_gateway.calls.turns import Turns
 from weft_gateway.config import load
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.endpoints import BY_PATH
-from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.pool import Timeouts
 from weft_gateway.engine.registry import Registry
@@ -121,7 +120,7 @@ class _Gateway:
         urls = {f"r{number}": f"http://127.0.0.1:{number + 1}" for number in range(replicas)}
         registry, self._table = Registry(urls, Timeouts(1.0, 1.0, 1.0)), MemoryTable()
         router = build(variant.balancer, 0)
-        counter = PromptCounter(TokenCounter(), PromptEstimator(), router)
+        counter = PromptCounter(TokenCounter(), router)
         budgets, client = Budgets(), EngineClient(httpx.AsyncClient(), "")
         for number, replica in enumerate(registry):
             replica.circuit = replace(replica.circuit, healthy=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import random
 from typing import Any
 
@@ -135,3 +136,93 @@ async def test_an_image_does_not_count_as_long_text(engine: Any, weft: Any) -> N
         assert got.status_code == 200
         receipt = (await gateway.client.get("/v1/receipts/q")).json()
         assert receipt["place"]["reason"] == "least_used"  # A short prompt sets no home.
+
+
+SCAN = base64.b64encode(random.Random(2).randbytes(1_100_000)).decode()
+LONG = text(6000)
+
+
+def large(kind: str) -> tuple[str, dict[str, Any]]:
+    """Return a call with 6,000 words and four images, recordings or documents: more than is
+    read."""
+    name, _, part = kind.partition(" ")
+    parts: dict[str, Any] = {
+        "image": {
+            "chat": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{SCAN}"}},
+            "responses": {"type": "input_image", "image_url": f"data:image/png;base64,{SCAN}"},
+            "messages": {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": SCAN},
+            },
+        },
+        "audio": {"chat": {"type": "input_audio", "input_audio": {"data": SCAN, "format": "wav"}}},
+        "file": {
+            "chat": {"type": "file", "file": {"filename": "a.pdf", "file_data": SCAN}},
+            "responses": {"type": "input_file", "filename": "a.pdf", "file_data": SCAN},
+            "messages": {
+                "type": "document",
+                "source": {"type": "base64", "media_type": "application/pdf", "data": SCAN},
+            },
+        },
+    }
+    words = {"type": "input_text" if name == "responses" else "text", "text": LONG}
+    message = {"role": "user", "content": [words, *[parts[part][name]] * 4]}
+    path = IMAGES[name][0]
+    return path, {"model": "tiny", "input" if name == "responses" else "messages": [message]}
+
+
+LARGE = (
+    "chat image", "chat audio", "chat file", "responses image", "responses file",
+    "messages image", "messages file",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("session", "balancer", "escaped"), [(True, "locality", False), (False, "least_used", True)]
+)
+@pytest.mark.parametrize("kind", LARGE)
+async def test_media_count_as_media_in_a_body_that_is_not_read(
+    kind: str, session: bool, balancer: str, escaped: bool, engine: Any, weft: Any
+) -> None:
+    path, body = large(kind)
+    raw = json.dumps(body)
+    if escaped:  # As PHP's encoder writes it.
+        raw = raw.replace("/", "\\/")
+    headers = {"content-type": "application/json", "x-request-id": "q"}
+    if session:
+        headers["x-session-id"] = "screens"
+    settings = {"balancer": balancer, "tokens_per_minute": 500_000}
+    async with engine() as stub, weft(stub, **settings) as gateway:
+        got = await gateway.client.post(path, content=raw.encode(), headers=headers)
+        assert got.status_code == 200
+        receipt = (await gateway.client.get("/v1/receipts/q")).json()
+        assert stub.requests[-1].raw.endswith(raw.encode()[1:])
+    # Four media of about 600 tokens, and the words.
+    assert 6000 < receipt["predicted"]["prompt_tokens"] < 12_000
+
+
+async def test_media_count_as_media_for_every_balancer(engine: Any, weft: Any) -> None:
+    path, body = IMAGES["messages"]
+    async with engine() as stub, weft(stub, balancer="round_robin") as gateway:
+        got = await gateway.call(path, body=body, headers={"x-request-id": "q"})
+        assert got.status_code == 200
+        receipt = (await gateway.client.get("/v1/receipts/q")).json()
+    assert receipt["predicted"]["prompt_tokens"] < 1000
+
+
+async def test_sessions_with_images_share_the_text_before_them(engine: Any, weft: Any) -> None:
+    reasons = []
+    async with engine() as one, engine() as two, weft(one, two, balancer="locality") as gateway:
+        for number in range(4):
+            path, body = IMAGES["chat"]
+            message = {"role": "user", "content": f"Screen {number}."}
+            system = {"role": "system", "content": LONG}
+            got = await gateway.call(
+                path,
+                body={"messages": [system, *body["messages"], message]},
+                headers={"x-session-id": f"s{number}", "x-request-id": f"q{number}"},
+            )
+            assert got.status_code == 200
+            receipt = (await gateway.client.get(f"/v1/receipts/q{number}")).json()
+            reasons.append(receipt["place"]["reason"])
+    assert reasons == ["new home", *["shared prefix"] * 3]

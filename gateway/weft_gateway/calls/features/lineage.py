@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class LineageObserver(CallObserver):
-    """Joins calls without an identity to the programs whose messages they continue (row 5 of the
-    alias table). If the store is away, a call stays a separate program.
+    """Joins calls without an identity to the programs whose messages they continue. If the store is
+    away, a call stays a separate program.
 
     receipts: moved if calls turn out to belong to another program. spawner: runs work beside the
     calls.

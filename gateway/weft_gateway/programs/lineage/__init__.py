@@ -1,4 +1,4 @@
-"""Lineage, row 5 of the alias table: finds the program of a call without an identity from its text.
+"""Lineage: finds the program of a call that names none from its text.
 
 `canonical` converts the bodies of all APIs to one form, `fingerprint` computes fingerprints of it,
 a `store` maps fingerprints to programs, `rules` decides (pure), and `tracker` is the interface for

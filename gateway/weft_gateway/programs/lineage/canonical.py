@@ -1,9 +1,9 @@
 """Converts the messages of all APIs to one form: prompts and answers, without details that clients
 change between requests. Pure.
 
-A message is a list of atoms. Omitted: reasoning, ids of tool calls, cache hints, blank text, spaces
-around text, the order of JSON keys (also in the arguments of tool calls, which are JSON text), and
-the split of a text into parts.
+A message is a list of atoms. Omitted: reasoning, ids of tool calls, cache hints, what engines leave
+out (`weft_gateway.policies.unseen`), blank text, spaces around text, the order of JSON keys (also
+in the arguments of tool calls, which are JSON text), and the split of a text into parts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 import orjson
+
+from weft_gateway.policies.unseen import seen
 
 __all__ = [
     "ASSISTANT", "CALL", "TEXT", "Atom", "messages_of", "root_of", "said_in",
@@ -62,11 +64,11 @@ def messages_of(body: Mapping[str, Any]) -> list[list[Atom]]:
     messages = body.get("messages")
     if isinstance(messages, list):
         if "system" in body:
-            found.append(_content(SYSTEM, body["system"]))
+            found.append(_content(SYSTEM, seen(body["system"])))
         found += [_message(message) for message in messages if isinstance(message, dict)]
     elif "input" in body:
         if body.get("instructions"):
-            found.append(_content(SYSTEM, body["instructions"]))
+            found.append(_content(SYSTEM, seen(body["instructions"])))
         given = body["input"]
         items = given if isinstance(given, list) else [{"role": "user", "content": given}]
         found += [_item(item) for item in items if isinstance(item, dict)]
@@ -108,6 +110,8 @@ def _message(message: Mapping[str, Any]) -> list[Atom]:
     role = message.get("role")
     kind = _ROLES.get(role, USER) if isinstance(role, str) else USER
     content = message.get("content")
+    if kind is SYSTEM:
+        content = seen(content)
     if isinstance(content, str):  # The usual case.
         text = content.strip()
         if kind is ASSISTANT and "</think>" in text:

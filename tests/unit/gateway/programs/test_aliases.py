@@ -1,43 +1,42 @@
-"""The alias table: requirements on its rows and their order."""
+"""The table of names: requirements on its rows and their order."""
 
 from __future__ import annotations
 
-from weft_gateway.programs.aliases import BODY, HEADERS
+from weft_gateway.programs.aliases import BODY, HEADERS, TRACEPARENT, Decides
+
+ROWS = (*HEADERS, *BODY, TRACEPARENT)
 
 
-def test_header_names_are_lower_case_and_unique():
-    names = [alias.program for alias in HEADERS]
-    assert len(set(names)) == len(names)
-    for alias in HEADERS:
-        for name in (alias.program, alias.thread, alias.parent, alias.final):
+def decided(decides: Decides) -> set[str]:
+    return {row.text for row in ROWS if row.decides is decides}
+
+
+def test_each_name_has_one_row_and_a_meaning():
+    places = [row.where for row in ROWS]
+    assert len(set(places)) == len(places)
+    assert all(len(row.means) > 10 for row in ROWS)
+
+
+def test_header_names_are_lower_case():
+    for row in HEADERS:
+        for name in (row.where, row.thread or b"", row.parent or row.above or b"", row.final):
             assert name == name.lower()
 
 
-def test_no_row_names_a_user():
-    assert all("user" not in row.program for row in BODY)
-    assert all(b"user" not in alias.program for alias in HEADERS)
+def test_a_person_or_a_request_decides_nothing():
+    people = {"user", "safety_identifier", "metadata.user_id"}
+    assert decided(Decides.NOTHING) == people | {"x-request-id", "traceparent"}
+
+
+def test_names_for_caches_routers_and_logs_decide_only_placement():
+    names = {"prompt_cache_key", "x-session-affinity", "x-smg-routing-key", "x-correlation-id"}
+    assert decided(Decides.PLACEMENT) == names
 
 
 def test_weft_names_come_first():
-    assert HEADERS[0].program == b"x-weft-program"
+    assert HEADERS[0].where == b"x-weft-program"
 
 
-def test_body_paths_are_unique_and_chains_come_last():
-    paths = [row.program for row in BODY]
-    assert len(set(paths)) == len(paths)
-    chained = [row.chained for row in BODY]
+def test_chains_come_after_sessions_in_the_body():
+    chained = [row.chained for row in BODY if row.decides is Decides.PROGRAM]
     assert chained == sorted(chained)
-
-
-def test_names_of_other_tools_are_known():
-    names = {alias.program for alias in HEADERS}
-    assert names >= {
-        b"x-litellm-trace-id",
-        b"helicone-session-id",
-        b"x-bf-session-id",
-        b"x-conversation-id",
-        b"x-session-affinity",
-        b"x-correlation-id",
-    }
-    # Some tools send a correlation id per request, so more specific names come first.
-    assert HEADERS[-1].program == b"x-correlation-id"

@@ -1,11 +1,11 @@
-"""The program that each row of the alias table names."""
+"""The program that each row of the table of names identifies."""
 
 from __future__ import annotations
 
 import pytest
 from weft_gateway.model import ProgramKey
-from weft_gateway.programs.aliases import BODY, HEADERS
-from weft_gateway.programs.identity import resolve, tenant_of
+from weft_gateway.programs.aliases import BODY, HEADERS, Decides
+from weft_gateway.programs.identity import place_of, resolve, tenant_of
 from weft_gateway.programs.ids import IdentityError
 from weft_gateway.programs.response_store import ResponseStore
 
@@ -28,31 +28,52 @@ def nested(path, value):
     return value
 
 
-@pytest.mark.parametrize("alias", HEADERS, ids=lambda a: a.program.decode())
-def test_every_header_names_the_program(alias):
-    found = identify({alias.program.decode(): "abc"})
+SESSIONS = [row for row in HEADERS if row.decides is Decides.PROGRAM]
+FIELDS = [row for row in BODY if row.decides is Decides.PROGRAM]
+OTHERS = [row for row in (*HEADERS, *BODY) if row.decides is not Decides.PROGRAM]
+
+
+def sent(row, value):
+    """Return the arguments of `identify` for a call with this name."""
+    if isinstance(row.where, bytes):
+        return {"headers": {row.text: value}}
+    return {"body": nested(row.where, value)}
+
+
+@pytest.mark.parametrize("row", [*SESSIONS, *FIELDS], ids=lambda row: row.text)
+def test_a_name_of_a_session_names_the_program(row):
+    found = identify(**sent(row, "abc"))
     assert found.key == ProgramKey("t", "abc")
-    assert found.thread == "main"
+    assert (found.thread, found.source) == ("main", row.text)
     assert not found.ephemeral
 
 
-@pytest.mark.parametrize("alias", [a for a in HEADERS if a.thread], ids=lambda a: a.thread.decode())
-def test_companion_headers_name_thread_and_parent(alias):
-    headers = {alias.program.decode(): "abc", alias.thread.decode(): "th"}
-    if alias.parent:
-        headers[alias.parent.decode()] = "pa"
+@pytest.mark.parametrize("row", [one for one in SESSIONS if one.thread], ids=lambda row: row.text)
+def test_companion_headers_name_thread_and_parent(row):
+    headers = {row.text: "abc", row.thread.decode(): "th"}
+    if row.parent:
+        headers[row.parent.decode()] = "pa"
     found = identify(headers)
     assert found.thread == "th"
-    assert found.parent == ("pa" if alias.parent else "")
+    assert found.parent == ("pa" if row.parent else "")
 
 
-@pytest.mark.parametrize("alias", BODY, ids=lambda a: ".".join(a.program))
-def test_every_body_field_names_the_program(alias):
-    assert identify(body=nested(alias.program, "abc")).key.program == "abc"
+@pytest.mark.parametrize("row", OTHERS, ids=lambda row: row.text)
+@pytest.mark.parametrize("value", ["abc", "x" * 300])
+def test_other_names_identify_nothing_and_are_never_refused(row, value):
+    assert identify(**sent(row, value)).source == "none"
+
+
+def test_the_first_name_for_placement_is_found():
+    body = {"prompt_cache_key": "key", "user": "me"}
+    assert place_of([(b"x-request-id", b"r")], body) == "key"
+    assert place_of([(b"x-correlation-id", b"c"), (b"x-smg-routing-key", b"k")], body) == b"k"
+    for wrong in ([], {}, 7, None, ""):
+        assert place_of([], {"prompt_cache_key": wrong}) == ""
 
 
 def test_earlier_rows_take_precedence():
-    body = {"session_id": "body", "prompt_cache_key": "cache"}
+    body = {"session_id": "body", "previous_response_id": "chain"}
     headers = {"x-session-id": "two", "x-weft-program": "one"}
     assert identify(headers, body, path="path").key.program == "path"
     assert identify(headers, body).key.program == "one"
@@ -108,15 +129,12 @@ def test_call_without_identity_is_a_new_program():
     assert b.ephemeral
 
 
-@pytest.mark.parametrize(
-    "body", [{"user": "me"}, {"metadata": {"user_id": "me"}}, {"metadata": None}]
-)
-def test_user_fields_name_no_program(body):
-    assert identify(body=body).ephemeral
+def test_empty_metadata_names_no_program():
+    assert identify(body={"metadata": None}).ephemeral
 
 
 def test_empty_id_is_ignored():
-    assert identify({"x-session-id": "", "x-correlation-id": "c"}).key.program == "c"
+    assert identify({"x-session-id": "", "x-conversation-id": "c"}).key.program == "c"
     assert identify(body={"session_id": ""}).ephemeral
 
 

@@ -44,7 +44,7 @@ def test_calls_carry_the_same_headers_except_without_a_key():
     assert [name for name, row in ROWS.items() if not row.keyed] == ["weft/plas/no-key"]
     read = {row.reads for row in ROWS.values() if row.reads}
     assert read == set(SESSION_HEADERS)
-    ours = {alias.program.decode() for alias in aliases.HEADERS}
+    ours = {row.text for row in aliases.HEADERS if row.decides is aliases.Decides.PROGRAM}
     assert ROWS["weft/plas"].reads in ours
 
 
