@@ -11,6 +11,9 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+# Times that it looks during the allowed silence.
+_STEPS = 20
+
 
 @dataclass
 class Hop:
@@ -34,20 +37,28 @@ async def silent_hop(server_port: int, seconds: float, port: int = 0) -> AsyncIt
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from_server, to_server = await asyncio.open_connection("127.0.0.1", server_port)
-        up = asyncio.create_task(upwards(reader, to_server))
-        try:
-            while data := await asyncio.wait_for(from_server.read(65536), seconds):
-                writer.write(data)
-                await writer.drain()
-        except TimeoutError:
+        quiet = 0
+
+        async def watch() -> None:
+            nonlocal quiet
+            # Steps, so that a busy event loop, which this server may share, counts only once.
+            while quiet < _STEPS:
+                await asyncio.sleep(seconds / _STEPS)
+                quiet += 1
             hop.cut += 1
             writer.transport.abort()
-        except ConnectionError:
-            pass
-        finally:
-            up.cancel()
             to_server.close()
-            writer.close()
+
+        tasks = [asyncio.create_task(watch()), asyncio.create_task(upwards(reader, to_server))]
+        with contextlib.suppress(ConnectionError):
+            while data := await from_server.read(65536):
+                quiet = 0
+                writer.write(data)
+                await writer.drain()
+        for task in tasks:
+            task.cancel()
+        to_server.close()
+        writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", port)
     hop.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Generator
-from enum import Enum
 from typing import Any, Final
 
 from starlette.types import Message, Scope, Send
 
 from weft_gateway import errors
 from weft_gateway.calls.call import Call
-from weft_gateway.calls.relay import early_headers
+from weft_gateway.engine.headers import header_safe
+from weft_gateway.engine.response import Headers
 from weft_gateway.engine.shapes import fault_of
 from weft_gateway.errors import ApiError
 
@@ -35,75 +35,57 @@ COUNTS_EVENTS: Final = b"originator"
 EVENT: Final = b'{"type":"keepalive"}'
 
 
-class _State(Enum):
-    """The part of the answer that the client has. AHEAD: a head that was sent before the engine's.
-    LATE: the same, and the answer is no stream. STREAM: the head of a stream. OTHER: anything else,
-    without keep-alives.
-    """
-
-    NOTHING = 1
-    AHEAD = 2
-    LATE = 3
-    STREAM = 4
-    OTHER = 5
-
-
 class KeepAlive:
     """The keep-alives of one call. heard: something was sent since the last tick. quiet_from: loop
     time since which nothing was sent.
     """
 
-    __slots__ = ("_call", "_parts", "_send", "_state", "_status", "heard", "quiet_from")
+    __slots__ = ("_call", "_may_beat", "_send", "_status", "_streams", "heard", "quiet_from")
 
     def __init__(self, call: Call, send: Send) -> None:
         self.heard = True
         self.quiet_from = 0.0
         self._call = call
         self._send = send
-        self._state = _State.NOTHING
         self._status = 0
-        self._parts: list[bytes] = []
+        # Whether the head of the engine's stream has passed, and whether keep-alives may be sent.
+        self._streams = False
+        self._may_beat = True
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the call, which contains whole events. See ASGI."""
         self.heard = True
-        if self._state is _State.STREAM:
-            return self._send(message)
-        return self._begin(message)
+        return self._send(message) if self._streams else self._begin(message)
 
     def beat(self) -> None:
         """Send a keep-alive, unless the client has yet to read earlier bytes."""
-        if self._state is _State.OTHER:
-            return
         call = self._call
-        if self._state is _State.NOTHING:
-            start = {"type": "http.response.start", "status": 200, "headers": early_headers(call)}
-            if not _at_once(self._send(start)):
+        if not self._may_beat:
+            return
+        if not (self._streams or call.early):
+            start = {"type": "http.response.start", "status": 200, "headers": _headers(call)}
+            call.early = _at_once(self._send(start))
+            if not call.early:
                 return
-            self._state, call.early = _State.AHEAD, True
         part = call.endpoint.keep_alive
         if call.endpoint.chained and any(name == COUNTS_EVENTS for name, _ in call.headers):
             part = b"event: keepalive\ndata: %b\n\n" % EVENT
         _at_once(self._send({"type": "http.response.body", "body": part, "more_body": True}))
 
     async def _begin(self, message: Message) -> None:
-        """Send a message while the answer is no stream yet."""
+        """Send a message before the head of a stream, or of an answer that is no stream."""
+        call = self._call
         if message["type"] == "http.response.start":
-            ahead = self._state is _State.AHEAD
-            stream = dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-")
             self._status = message["status"]
-            if not ahead:
-                self._state = _State.OTHER
+            if not call.early:
+                self._may_beat = False
                 await self._send(message)
-            if stream:
-                self._state = _State.STREAM
-            elif ahead:
-                self._state = _State.LATE
-        elif self._state is _State.LATE:
-            self._parts.append(message["body"])
-            if not message.get("more_body"):
-                body = _late(self._call, self._status, b"".join(self._parts))
-                await self._send({"type": "http.response.body", "body": body})
+            kind = dict(message["headers"]).get(b"content-type", b"")
+            if kind.startswith(b"text/event-stream"):
+                self._streams = self._may_beat = True
+        elif call.early:
+            body = _late(call, self._status, message["body"])
+            await self._send({"type": "http.response.body", "body": body})
         else:
             await self._send(message)
 
@@ -133,21 +115,23 @@ class KeepAlives:
 
     async def run(self) -> None:
         """Tick until cancelled."""
-        loop, interval_s = asyncio.get_running_loop(), self._interval_s
-        tick_s = min(1.0, max(0.02, interval_s / 8)) if interval_s else 1.0
+        loop = asyncio.get_running_loop()
+        tick_s = min(1.0, max(0.02, (self._interval_s or 8) / 8))
         while True:
             await asyncio.sleep(tick_s)
-            now = loop.time()
-            for each in tuple(self._all):
-                if each.heard:
-                    each.heard, each.quiet_from = False, now
-                elif now - each.quiet_from >= interval_s:
-                    each.quiet_from = now
-                    try:
-                        each.beat()
-                    except Exception:
-                        log.exception("a keep-alive failed")
-                        self.done(each)
+            self._tick(loop.time())
+
+    def _tick(self, now: float) -> None:
+        for each in tuple(self._all):
+            if each.heard:
+                each.heard, each.quiet_from = False, now
+            elif now - each.quiet_from >= self._interval_s:
+                each.quiet_from = now
+                try:
+                    each.beat()
+                except Exception:
+                    log.exception("a keep-alive failed")
+                    self.done(each)
 
 
 def _at_once(sending: Awaitable[None]) -> bool:
@@ -162,6 +146,14 @@ def _at_once(sending: Awaitable[None]) -> bool:
         return True
     steps.close()
     return False
+
+
+def _headers(call: Call) -> Headers:
+    """Return the headers that are known before the engine has answered."""
+    program = header_safe(call.identity.key.program)
+    limits = call.admitted.headers if call.admitted is not None else ()
+    kind = (b"content-type", b"text/event-stream; charset=utf-8")
+    return [kind, (b"x-weft-program", program), (b"x-request-id", call.request_id), *limits]
 
 
 def _late(call: Call, status: int, body: bytes) -> bytes:

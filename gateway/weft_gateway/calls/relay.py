@@ -43,30 +43,19 @@ def start(call: Call, status: int, head: Headers) -> tuple[Headers, bool]:
     if text is not None:
         call.report = read_report(text, call.id)
         call.dropped += call.report is None
-    headers.append((b"x-weft-replica", call.replica.encode()))
+    headers += (
+        (b"x-weft-program", header_safe(call.identity.key.program)),
+        (b"x-weft-replica", call.replica.encode()),
+        (b"x-request-id", call.request_id),
+    )
     if call.admitted is not None:
         # An attached server may have its own limits; the client gets one set of headers.
         headers = [pair for pair in headers if not pair[0].startswith(b"x-ratelimit-")]
-    headers += _own_headers(call)
-    call.is_stream = check_head(status, headers)
-    return headers, call.is_stream
-
-
-def early_headers(call: Call) -> Headers:
-    """Return the headers of a stream whose engine has not answered yet."""
-    return [(b"content-type", b"text/event-stream; charset=utf-8"), *_own_headers(call)]
-
-
-def _own_headers(call: Call) -> Headers:
-    headers = [
-        (b"x-weft-program", header_safe(call.identity.key.program)),
-        (b"x-request-id", call.request_id),
-    ]
-    if call.admitted is not None:
         headers += call.admitted.headers
     if call.local:
         headers.append(_LOCAL)
-    return headers
+    call.is_stream = check_head(status, headers)
+    return headers, call.is_stream
 
 
 def check_head(status: int, headers: Headers) -> bool:

@@ -15,7 +15,9 @@ import pytest
 from support.raw_client import WHOLE as WHOLE_CALL
 from support.raw_client import raw
 from support.silent_hop import silent_hop
+from support.waiting import until
 from websockets.asyncio.client import connect
+from weft_gateway.engine.errors import ShuttingDown
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -26,6 +28,7 @@ COMMENT = b": keep-alive\n\n"
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 EVENT = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
 CODEX = {"originator": "codex_exec"}
+CAN_WAIT = {"x-weft-batch": "1"}
 
 
 def frame(name: str, **members: Any) -> bytes:
@@ -235,6 +238,43 @@ async def test_an_error_after_keep_alives_is_an_event_that_clients_raise(
         assert receipt["outcome"] == "error"
         kinds = [json.loads(line[6:])["type"] for line in text.splitlines() if line[:5] == b"data:"]
         assert kinds == ["error", "response.failed"]
+
+
+async def test_a_call_that_the_gateway_holds_has_keep_alives(engine: Any, weft: Any) -> None:
+    slow = Slow()
+    async with engine(script=slow) as stub, weft(stub, heartbeat_s=EVERY_S) as gateway:
+        for replica in gateway.parts.registry:
+            replica.slots = 8
+        # Calls that can wait use half of the slots beside a client.
+        calls = [asyncio.create_task(gateway.call())]
+        await until(lambda: len(stub.requests) == 1, "the client's call")
+        calls += [asyncio.create_task(gateway.call(headers=CAN_WAIT)) for _ in range(4)]
+        await until(lambda: len(stub.requests) == 5, "calls that can wait")
+        async with asked(gateway, "/v1/chat/completions", **CAN_WAIT) as got:
+            pieces = got.aiter_raw()
+            text = await read(pieces, COMMENT, 3)
+            assert len(stub.requests) == 5
+            slow.head.set()
+            slow.rest.set()
+            async with asyncio.timeout(20):
+                text += b"".join([piece async for piece in pieces])
+        await asyncio.gather(*calls)
+    assert text.replace(COMMENT, b"") == b"".join(STREAMS["/v1/chat/completions"])
+
+
+@pytest.mark.parametrize("end", ["the client leaves", "the gateway stops"])
+async def test_a_call_with_keep_alives_can_be_ended(end: str, engine: Any, weft: Any) -> None:
+    async with engine(script=Slow()) as stub, weft(stub, heartbeat_s=EVERY_S) as gateway:
+        async with asked(gateway, "/v1/messages") as got:
+            pieces = got.aiter_raw()
+            await read(pieces, PING, 2)
+            if end == "the gateway stops":
+                gateway.parts.disconnects.end_all(ShuttingDown("It stops."))
+                text = b"".join([piece async for piece in pieces]).replace(PING, b"")
+                assert text.startswith(b"event: error\n")
+                assert b"It stops." in text
+        # The exchange with the engine has ended, although the engine is still silent.
+        await until(lambda: gateway.in_flight() == 0, "the call has ended")
 
 
 async def test_another_replica_can_take_a_call_after_keep_alives(engine: Any, weft: Any) -> None:
