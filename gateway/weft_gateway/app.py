@@ -37,6 +37,7 @@ from weft_gateway.api.websocket import ResponsesSockets
 from weft_gateway.background import build_background
 from weft_gateway.calls.admission import Gates
 from weft_gateway.calls.background import BackgroundCalls
+from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import call_ids
 from weft_gateway.calls.client import DisconnectMonitor
@@ -144,6 +145,8 @@ class Gateway:
             s.listeners_per_session, s.listeners_per_tenant, s.listeners
         )
         self.turns = turns = Turns()
+        self.bodies = bodies = BodyBytes(s.body_bytes, s.retry_after_s)
+        metrics.body_bytes.set_function(lambda: bodies.total)
         self.disconnects = disconnects = DisconnectMonitor()
         self.next_turns = next_turns = NextTurnPredictor()
         tokens, next_call = TokenCounter(), call_ids()
@@ -200,6 +203,7 @@ class Gateway:
             advisor,
             spawner,
             next_call,
+            bodies,
             most=s.prefills,
             most_of_tenant=s.prefills_per_tenant,
         )
@@ -240,6 +244,7 @@ class Gateway:
             disconnects,
             keep_alives,
             turns,
+            bodies,
             answers,
             next_call,
             s,
@@ -250,7 +255,7 @@ class Gateway:
         )
         self.batches = offline.batches
         passthrough = Passthrough(
-            auth, registry, chains, limits, disconnects, turns, s, budget, count_retry
+            auth, registry, chains, limits, disconnects, turns, bodies, s, budget, count_retry
         )
         sockets = ResponsesSockets(s, auth, turns, metrics)
         pages = _fastapi(self)
@@ -273,7 +278,7 @@ class Gateway:
             tuning_api.router(auth, tuning.values, tuning.tuner, s.balancer_alpha, s),
             replicas.router(auth, members, health, chains, s),
             stories.router(auth, table, receipts, listeners, turns),
-            *offline.routers(auth, listeners, turns, s),
+            *offline.routers(auth, listeners, turns, bodies, s),
             hints.prefill_router(
                 auth,
                 identifier,
@@ -282,6 +287,7 @@ class Gateway:
                 limits,
                 tokens,
                 turns,
+                bodies,
                 s,
             ),
             hints.router(auth, identifier, table, registry, advisor, s),

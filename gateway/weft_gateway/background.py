@@ -12,6 +12,7 @@ from weft_gateway.api import batches as batch_routes
 from weft_gateway.api import files, workflows
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.run_events import listener_key
+from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
@@ -60,13 +61,18 @@ class Background:
         await self.batches.aclose()
 
     def routers(
-        self, auth: Authenticator, listeners: Listeners, turns: Turns, settings: Settings
+        self,
+        auth: Authenticator,
+        listeners: Listeners,
+        turns: Turns,
+        bodies: BodyBytes,
+        settings: Settings,
     ) -> Iterator[APIRouter]:
         """Yield the routes."""
-        yield files.router(auth, self.batches, turns)
+        yield files.router(auth, self.batches, turns, bodies)
         yield batch_routes.router(auth, self.batches, turns, settings)
         yield batch_routes.messages_router(
-            auth, self.batches, turns, self.flows.registry.unknown, settings
+            auth, self.batches, turns, bodies, self.flows.registry.unknown, settings
         )
         yield workflows.router(auth, self.flows, listeners, turns, settings)
 

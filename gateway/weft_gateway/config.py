@@ -119,6 +119,12 @@ class Settings(BatchSettings):
     max_body_bytes: int = Field(
         33_554_432, ge=1024, le=1_073_741_824, description="maximum request body size, bytes"
     )
+    body_bytes: int = Field(
+        2_147_483_648,
+        ge=1_048_576,
+        description="maximum size of all request bodies and WebSocket messages above 64 KiB that "
+        "the gateway holds, bytes; further ones get a 503, or a 429 beyond a quarter per API key",
+    )
     read_body_bytes: int = Field(
         4_194_304,
         ge=65_536,

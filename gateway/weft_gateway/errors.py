@@ -48,6 +48,10 @@ _ERRORS: Final = {
         "This API key has reached its limit of connections with requests in progress. "
         "Try again shortly.",
     ),
+    "too_many_body_bytes_of_key": (
+        429,
+        "The requests of this API key that are in progress have too many bytes. Try again shortly.",
+    ),
     "slo_infeasible": (
         429,
         "The deadline of class {name} cannot be met: {left_s:.1f} s are left, the program needs "
@@ -68,6 +72,10 @@ _ERRORS: Final = {
     "storage_unavailable": (
         503,
         "Files, batches and runs cannot be stored now. The gateway's log has the reason.",
+    ),
+    "too_many_body_bytes": (
+        503,
+        "The requests in progress have too many bytes for this gateway. Try again shortly.",
     ),
     "too_many_connections": (
         503,

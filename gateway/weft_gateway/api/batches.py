@@ -14,6 +14,7 @@ from weft_gateway.api.body import described, read_model
 from weft_gateway.api.files import declared_size
 from weft_gateway.api.lists import page
 from weft_gateway.api.uploads import Upload
+from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.runs.batch_input import MAX_LINES
@@ -108,6 +109,7 @@ def messages_router(
     auth: Authenticator,
     batches: Batches,
     turns: Turns,
+    bodies: BodyBytes,
     unknown: Callable[[str], str],
     settings: Settings,
 ) -> APIRouter:
@@ -129,7 +131,8 @@ def messages_router(
         store = batches.store
         with batches.uploading(tenant, size) as (file_id, most):
             source = store.path(file_id).with_suffix(".json")
-            async with Upload(source, most) as body, Upload(store.path(file_id), most) as lines:
+            body = Upload(source, most, bodies.hold(tenant))
+            async with body, Upload(store.path(file_id), most) as lines:
                 await body.body(request.receive)
                 longest = settings.read_body_bytes
                 count = await write_lines(source, lines.path, longest, turns, tenant, unknown)

@@ -19,7 +19,6 @@ from weft_gateway import errors, marks
 from weft_gateway.api.http import read_body
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine import media
-from weft_gateway.engine.engine_request import must_be_written
 from weft_gateway.errors import ApiError
 
 # Limit for routes that run no model: their bodies contain little more than names and take no turns.
@@ -247,12 +246,10 @@ def _check_beside(raw: bytes, members: Mapping[str, msgspec.Raw]) -> None:
 
 def _skimmed(members: dict[str, msgspec.Raw]) -> dict[str, Any]:
     """Return the body without its content. Raises ApiError 400."""
-    # The engine receives the body's bytes unchanged, unless other members must be removed.
-    written = must_be_written(members)
     body: dict[str, Any] = {}
     for name, piece in members.items():
         if name in _CONTENT or len(piece) > _MOST_MEMBER:
-            body[name] = orjson.Fragment(bytes(piece)) if written else _UNREAD
+            body[name] = _UNREAD
         else:
             body[name] = json_value(bytes(piece))
     return body

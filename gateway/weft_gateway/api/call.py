@@ -21,6 +21,7 @@ from weft_gateway.api.body import (
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import read_body
 from weft_gateway.api.keep_alive import KeepAlives
+from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.call import BATCH, Call, Failed
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.identify import Identifier
@@ -52,6 +53,7 @@ class CallEndpoint:
     disconnects: DisconnectMonitor
     keep_alives: KeepAlives
     turns: Turns
+    bodies: BodyBytes
     failures: Failures
     next_call: Callable[[], str]
     settings: Settings
@@ -84,8 +86,12 @@ class CallEndpoint:
             try:
                 # Authenticate before a large body is read.
                 call.caller = self.auth.caller(headers)
-                raw = await read_body(headers, receive, self.settings.max_body_bytes)
-                pending = self._read(call, raw)
+                call.held = self.bodies.hold(call.caller.tenant)
+                # Only the call refers to the body, so that it can let go of it.
+                pending = self._read(
+                    call,
+                    await read_body(headers, receive, self.settings.max_body_bytes, call.held),
+                )
                 if pending is not None:
                     await pending
                 call.target = endpoint.path.encode() + query_of(scope["query_string"])
@@ -163,17 +169,20 @@ class CallEndpoint:
     def _read(self, call: Call, raw: bytes) -> Awaitable[None] | None:
         """Parse the body of a call. Returns an awaitable for a large one. Raises ApiError."""
         if len(raw) > LIGHT_BYTES:
-            return self._read_large(call, raw)
+            call.raw = raw
+            return self._read_large(call)
         call.raw, call.body = light_body(raw)
+        call.size = len(raw)
         return None
 
-    async def _read_large(self, call: Call, raw: bytes) -> None:
+    async def _read_large(self, call: Call) -> None:
         most, items, tenant = (
             self.settings.read_body_bytes,
             self.settings.read_body_messages,
             call.caller.tenant,
         )
-        call.raw, call.body = await call_body(raw, most, items, self.turns, tenant)
+        call.raw, call.body = await call_body(call.raw, most, items, self.turns, tenant)
+        call.size = len(call.raw)
         call.skimmed = is_skimmed(call.body)
         if call.skimmed and call.endpoint.media_names:
             await check_media_names(call.raw, self.turns, tenant)

@@ -12,6 +12,7 @@ from weft_gateway.api import schemas_batches as schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.lists import page
 from weft_gateway.api.uploads import Upload
+from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.turns import Turns
 from weft_gateway.runs.batch_store import StoredFile
 from weft_gateway.runs.batches import FILE_PURPOSES, Batches
@@ -52,7 +53,7 @@ def file_json(file: StoredFile) -> dict[str, Any]:
     }
 
 
-def router(auth: Authenticator, batches: Batches, turns: Turns) -> APIRouter:
+def router(auth: Authenticator, batches: Batches, turns: Turns, bodies: BodyBytes) -> APIRouter:
     """Create the routes."""
     api = APIRouter(tags=["batches"])
 
@@ -67,7 +68,8 @@ def router(auth: Authenticator, batches: Batches, turns: Turns) -> APIRouter:
         file is written to the disk while it arrives."""
         headers = dict(request.headers.raw)
         with batches.uploading(tenant, declared_size(headers)) as (file_id, most):
-            async with Upload(batches.store.path(file_id), most) as upload:
+            path, held = batches.store.path(file_id), bodies.hold(tenant)
+            async with Upload(path, most, held) as upload:
                 await upload.form(headers.get(b"content-type", b""), request.receive)
                 purpose = upload.values.get("purpose", "")
                 if purpose not in FILE_PURPOSES:

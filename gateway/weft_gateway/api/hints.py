@@ -21,6 +21,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import call_body, described, is_skimmed, read_model
 from weft_gateway.api.http import read_body
 from weft_gateway.api.sessions import program_key
+from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.prefills import PrefillManager
@@ -102,6 +103,7 @@ def prefill_router(
     limits: TenantLimits,
     tokens: TokenCounter,
     turns: Turns,
+    bodies: BodyBytes,
     settings: Settings,
 ) -> APIRouter:
     """Create the routes of prefills. lineage: None if each call without a key is a separate
@@ -134,7 +136,8 @@ def prefill_router(
         /v1/hints/prefill/{prefill_id}/extend`, or the handle is deleted or expires."""
         headers = dict(request.headers.raw)
         caller = auth.caller(headers)
-        raw = await read_body(headers, request.receive, settings.max_body_bytes)
+        held = bodies.hold(caller.tenant)
+        raw = await read_body(headers, request.receive, settings.max_body_bytes, held)
         most, items = settings.read_body_bytes, settings.read_body_messages
         _, body = await call_body(raw, most, items, turns, caller.tenant)
         if is_skimmed(body):

@@ -6,15 +6,21 @@ from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from weft_gateway import errors
+from weft_gateway.calls.body_bytes import SMALL_BYTES, Held
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.response import Headers
 from weft_gateway.errors import ApiError
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
-    """Read the whole request body. Raises ApiError 413 as soon as it is known to exceed `limit`
-    bytes, and ClientGone if the client disconnects before the end of the body.
+async def read_body(
+    headers: dict[bytes, bytes], receive: Receive, limit: int, held: Held | None = None
+) -> bytes:
+    """Read the whole request body. held: counts its bytes, before they are read if their number is
+    declared; None for bodies of at most SMALL_BYTES.
+
+    Raises ApiError 413 as soon as the body is known to exceed `limit` bytes, 429 or 503 as soon as
+    it does not fit beside other bodies, and ClientGone if the client disconnects before its end.
     """
     try:
         declared = int(headers.get(b"content-length", b"0"))
@@ -22,25 +28,26 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -
         declared = 0
     if declared > limit:
         raise errors.of("body_too_large", limit=limit)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] == "http.request" and not message.get("more_body"):
-        if len(body) > limit:
-            raise errors.of("body_too_large", limit=limit)
-        return body
-    parts, size = [body], len(body)
-    while message["type"] == "http.request" and message.get("more_body"):
+    if declared > SMALL_BYTES and held is not None:
+        held.take(declared)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        part: bytes = message.get("body", b"")
+        size += len(part)
         if size > limit:
             raise errors.of("body_too_large", limit=limit)
-        message = await receive()
-        part: bytes = message.get("body", b"")
-        parts.append(part)
-        size += len(part)
-    if message["type"] != "http.request":
-        raise ClientGone
-    if size > limit:
-        raise errors.of("body_too_large", limit=limit)
-    return b"".join(parts)
+        if size > declared and held is not None:
+            held.take(size)
+        if message.get("more_body"):
+            parts.append(part)
+        elif parts:
+            return b"".join((*parts, part))
+        else:
+            return part
 
 
 async def respond(send: Send, status: int, headers: Headers, body: bytes) -> None:

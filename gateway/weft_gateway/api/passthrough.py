@@ -18,6 +18,7 @@ from weft_gateway import errors
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_media_names
 from weft_gateway.api.http import read_body, respond
+from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.relay import check_body, check_head
@@ -66,6 +67,7 @@ class Passthrough:
     limits: TenantLimits
     disconnects: DisconnectMonitor
     turns: Turns
+    bodies: BodyBytes
     settings: Settings
     budget: RetryBudget
     count_retry: Callable[[str], None]
@@ -76,7 +78,8 @@ class Passthrough:
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
         tenant = self.auth.caller(headers).tenant
-        body = await read_body(headers, receive, self.settings.max_body_bytes)
+        held = self.bodies.hold(tenant)
+        body = await read_body(headers, receive, self.settings.max_body_bytes, held)
         if path in _METHODS:
             # Only calls get their tenant's own names of media.
             if path == _TOKENIZE:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from weft_engine.wire import CallContext, CallReport
 
+from weft_gateway.calls.body_bytes import Held
 from weft_gateway.calls.limits import Admitted
 from weft_gateway.engine.endpoints import BY_PATH, Endpoint
 from weft_gateway.engine.tokens import Counted
@@ -127,15 +128,18 @@ class Call:
     begun: float
     hooks: Hooks
 
-    # The request. target: path and query for the engine. skimmed: the body was too long to read its
-    # content. text_bytes: its size, in which media count as media; 0 before it is needed. model: ""
-    # if the engine decides. program: from the path. prefill_id: from the path. tool_dispatch: the
-    # client requests complete tool calls in its stream. tags: override all other tags of the
-    # prompt. plan: of a call that the gateway makes.
+    # The request. target: path and query for the engine. raw: the bytes of the body, until the
+    # engine has them; size: their number; held: counts them. skimmed: the body was too long to read
+    # its content. text_bytes: its size, in which media count as media; 0 before it is needed.
+    # model: "" if the engine decides. program: from the path. prefill_id: from the path.
+    # tool_dispatch: the client requests complete tool calls in its stream. tags: override all other
+    # tags of the prompt. plan: of a call that the gateway makes.
     target: bytes = b""
     body: dict[str, Any] = field(default_factory=dict)
     caller: Caller = UNKNOWN_CALLER
     raw: bytes = b""
+    size: int = 0
+    held: Held | None = None
     skimmed: bool = False
     text_bytes: int = 0
     model: str = ""

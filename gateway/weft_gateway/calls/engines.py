@@ -69,8 +69,8 @@ class Engines:
         """Send an open call, and wait for the head of the answer. Raises ReplicaError
         (ConnectFailed if no byte was sent), TooDeep, UnsafeHead.
         """
-        if len(call.raw) > LIGHT_BYTES:
-            await self.turns.take(call.caller.tenant, len(call.raw))
+        if call.size > LIGHT_BYTES:
+            await self.turns.take(call.caller.tenant, call.size)
         replica = self.registry[call.replica]
         weft = replica.kind is ReplicaKind.WEFT
         call.context = context = self.scheduling_context(call, weft=weft)
@@ -86,11 +86,15 @@ class Engines:
             fields.append((_CALL_FIELD, name))
         if carried:
             fields.append((_CONTEXT_FIELD, carried))
-        head = replica.request_head("POST", call.target, fields, len(body))
+        head = replica.request_head("POST", call.target, fields, sum(map(len, body)))
         call.overhead_s = perf_counter() - call.begun - call.memory_wait_s - call.held_s
         for sending in call.hooks.sending:
             sending(call)
-        await exchange.start(head, body)
+        await exchange.start(head, *body)
+        # No other replica gets the call now.
+        call.raw = b""
+        if call.skimmed:
+            call.held = None
 
     def answered(self, call: Call) -> None:
         """The answer is complete. A replica is not at fault for an unimplemented endpoint (501)."""

@@ -48,7 +48,7 @@ class PromptCounter:
         Media count as media in each case.
         """
         long = self._long
-        if long is None or call.skimmed or len(call.raw) <= long:
+        if long is None or call.skimmed or call.size <= long:
             return self._tokens.estimate(call.model, self.text_bytes(call))
         counted = self.count(call)
         if not counted.ends and is_otherwise(call.body):
@@ -60,8 +60,8 @@ class PromptCounter:
     def text_bytes(self, call: Call) -> int:
         """Return the size of the body, in which media count as text with as many tokens."""
         if not call.text_bytes:
-            raw = call.raw
-            call.text_bytes = len(raw) if len(raw) < _SMALL_BYTES else media.text_bytes(raw)
+            small = call.size < _SMALL_BYTES
+            call.text_bytes = call.size if small else media.text_bytes(call.raw)
         return call.text_bytes
 
     def count(self, call: Call) -> Counted:
@@ -211,4 +211,4 @@ def _raw_prompt_bytes(call: Call) -> int:
         prompt = prompt[0] if prompt else None
     if not isinstance(prompt, str | int | list) or is_otherwise(body):
         return 0
-    return len(call.raw)
+    return call.size

@@ -19,6 +19,7 @@ import orjson
 
 from weft_gateway import errors
 from weft_gateway.calls import relay
+from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.call import PREFILL, Call, Caller
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
@@ -72,6 +73,7 @@ class PrefillManager:
     advisor: KvAdvisor
     spawner: Spawner
     next_call: Callable[[], str]
+    bodies: BodyBytes
     most: int
     most_of_tenant: int
     _running: dict[str, tuple[asyncio.Task[None], Exchange, Prefill]] = field(
@@ -288,6 +290,9 @@ class PrefillManager:
         try:
             prefix = announced(body)
             call.raw = orjson.dumps(chat)
+            call.size = len(call.raw)
+            call.held = self.bodies.hold(caller.tenant)
+            call.held.take(call.size)
         except TypeError:  # Each message is serializable, but the whole body is not.
             raise errors.of("too_deeply_nested") from None
         call.body, call.model, call.caller = chat, model, caller

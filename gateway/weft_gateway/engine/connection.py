@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from weft_gateway.engine.errors import ReplicaClosed, ReplicaError, ReplicaLost
@@ -25,6 +25,9 @@ _CLOSED: Final = "The replica closed the connection before its answer was comple
 LOST: Final = "The replica disappeared without closing its connection."
 # The kernel's errors for unanswered keepalive probes.
 _GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+
+# A part of a request. A view avoids a copy of a large body.
+Piece = bytes | memoryview
 
 
 class Connection(asyncio.Protocol):
@@ -67,10 +70,10 @@ class Connection(asyncio.Protocol):
             return False
         return peer is None or peer.quiet()
 
-    def send(self, head: bytes, body: bytes, first_byte_s: float, idle_s: float) -> None:
-        """Send a request. The first body byte may take `first_byte_s` seconds, because an engine
-        sends the head of a stream at once and then queues the call. Each later byte may take
-        `idle_s`.
+    def send(self, request: Sequence[Piece], first_byte_s: float, idle_s: float) -> None:
+        """Send the pieces of a request. The first body byte may take `first_byte_s` seconds,
+        because an engine sends the head of a stream at once and then queues the call. Each later
+        byte may take `idle_s`.
         """
         assert self._transport is not None
         self.machine.expect()
@@ -78,12 +81,12 @@ class Connection(asyncio.Protocol):
         self._busy = True
         self._idle_s = idle_s
         self.deadline = self._loop.time() + first_byte_s
-        self._written = len(head) + len(body)
-        # Joining makes a small request one system call. A large one is not worth copying.
-        if len(body) < 65_536:
-            self._transport.write(head + body)
+        self._written = size = sum(map(len, request))
+        # Joining makes a small request one system call. A large one is not copied.
+        if size < 65_536:
+            self._transport.write(b"".join(request))
         else:
-            self._transport.writelines((head, body))
+            self._transport.writelines(request)
 
     async def head(self) -> None:
         """Wait for status and headers. Raises ReplicaError or the error passed to `fail`."""

@@ -8,11 +8,12 @@ body with keys to remove or merge is encoded again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 import orjson
 from weft_engine.wire import XARG_REMAINING, CallContext
 
@@ -79,8 +80,9 @@ def build_engine_request(
     kind: ReplicaKind,
     context: CallContext | None,
     salt: str,
-) -> tuple[bytes, bytes]:
-    """Return the engine's body and the context header's value, b"" if no header is needed.
+) -> tuple[Sequence[bytes | memoryview], bytes]:
+    """Return the pieces of the engine's body and the context header's value, b"" if no header is
+    needed. The pieces refer to `raw`: a copy of a body may have many megabytes.
 
     `body` is the parsed `raw` and is not changed. `salt`: the tenant's salt, "" for anonymous
     clients. A client's `cache_salt` is hashed with the tenant's salt: it can divide the tenant's
@@ -98,14 +100,26 @@ def build_engine_request(
     header = orjson.dumps(xargs) if xargs is not None and not endpoint.xargs else b""
     if body is not given or must_be_written(body):
         try:
-            return orjson.dumps(_rebuilt(body, added, kind, salt)), header
+            return _written(_rebuilt(body, added, kind, salt), raw), header
         except TypeError:  # The parsed JSON has no other value that cannot be encoded.
             raise TooDeep from None
     if not added:
-        return raw, header
+        return (raw,), header
     brace = raw.index(b"{")
-    # One copy, since the body may have many megabytes.
-    return b"".join((orjson.dumps(added)[:-1], b",", memoryview(raw)[brace + 1 :])), header
+    return (orjson.dumps(added)[:-1], b",", memoryview(raw)[brace + 1 :]), header
+
+
+def _written(body: dict[str, Any], raw: bytes) -> Sequence[bytes | memoryview]:
+    """Return the pieces of a body. Members that are not parsed come from `raw`."""
+    if not any(type(value) is orjson.Fragment for value in body.values()):
+        return (orjson.dumps(body),)
+    pieces: list[bytes | memoryview] = []
+    unread = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    for name, value in body.items():
+        given = type(value) is orjson.Fragment
+        pieces += (b"," if pieces else b"{", orjson.dumps(name), b":")
+        pieces.append(memoryview(unread[name]) if given else orjson.dumps(value))
+    return (*pieces, b"}")
 
 
 def must_be_written(body: Mapping[str, Any]) -> bool:

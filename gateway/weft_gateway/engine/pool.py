@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from weft_gateway.engine.connection import LOST, Connection
+from weft_gateway.engine.connection import LOST, Connection, Piece
 from weft_gateway.engine.errors import (
     ClientGone,
     ConnectFailed,
@@ -157,8 +157,8 @@ class Exchange:
         self._cancelled: Exception | None = None
         self._end_by = math.inf
 
-    async def start(self, head: bytes, body: bytes) -> None:
-        """Send the request and wait for status and headers. Raises ReplicaError.
+    async def start(self, *request: Piece) -> None:
+        """Send the pieces of a request and wait for status and headers. Raises ReplicaError.
 
         ConnectFailed means that the replica read no byte. In all other cases no other replica may
         receive the call: a request that crashes one engine would crash the next. If the replica had
@@ -170,7 +170,7 @@ class Exchange:
         connection = upstream.take_idle()
         if connection is not None:
             try:
-                self._send(connection, head, body)
+                self._send(connection, request)
                 await connection.head()
                 return
             except ReplicaClosed:
@@ -181,7 +181,7 @@ class Exchange:
             self._connection = None
             upstream.drop_idle()
         connection = await upstream.connect()
-        self._send(connection, head, body)
+        self._send(connection, request)
         try:
             await connection.head()
         except ReplicaClosed as error:
@@ -189,12 +189,12 @@ class Exchange:
                 raise
             raise ConnectFailed("The replica closed its connections unread.") from error
 
-    def _send(self, connection: Connection, head: bytes, body: bytes) -> None:
+    def _send(self, connection: Connection, request: Sequence[Piece]) -> None:
         self._connection = connection
         if self._cancelled is not None:
             raise self._cancelled
         timeouts = self._upstream.timeouts
-        connection.send(head, body, timeouts.first_byte_s, timeouts.idle_s)
+        connection.send(request, timeouts.first_byte_s, timeouts.idle_s)
 
     @property
     def status(self) -> int:

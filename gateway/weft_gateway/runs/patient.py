@@ -101,7 +101,7 @@ class _Queue:
 
     def size(self, number: int) -> int:
         """Return the bytes of a call's body."""
-        return len(self._sent[number].call.raw)
+        return self._sent[number].call.size
 
     async def serve(self, number: int, replica: str, client: Disconnect) -> int:
         """Wait for the end of a call, which its client's connection serves. Its tokens count

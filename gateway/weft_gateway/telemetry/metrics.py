@@ -149,6 +149,11 @@ class Metrics:
             ("overlap",),
             r,
         )
+        self.body_bytes = Gauge(
+            "weft_body_bytes",
+            "Bytes of request bodies and WebSocket messages above 64 KiB that the gateway holds",
+            registry=r,
+        )
         self.programs = Gauge("weft_programs", "Live programs, all gateways", registry=r)
         self.begun = Counters(
             "weft_programs_begun", "Programs started, all gateways", (), r

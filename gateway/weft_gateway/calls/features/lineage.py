@@ -49,7 +49,7 @@ class LineageObserver(CallObserver):
             return None
         if self.lineage.skips(call.key.tenant, call.body):
             return None
-        if len(call.raw) > LIGHT_BYTES:
+        if call.size > LIGHT_BYTES:
             return self._join_in_turn(call)
         return self._join(call)
 
@@ -76,7 +76,7 @@ class LineageObserver(CallObserver):
         return None if asked is None else self._failed(call, asked)
 
     async def _join_in_turn(self, call: Call) -> None:
-        await self.turns.take(call.key.tenant, len(call.raw))
+        await self.turns.take(call.key.tenant, call.size)
         await self._join(call)
 
     async def _join(self, call: Call) -> None:

@@ -62,14 +62,14 @@ def connected() -> tuple[Connection, Transport]:
 
 def sent() -> tuple[Connection, Transport]:
     connection, transport = connected()
-    connection.send(b"HEAD", b"BODY", first_byte_s=10, idle_s=1)
+    connection.send((b"HEAD", b"BODY"), first_byte_s=10, idle_s=1)
     return connection, transport
 
 
 @pytest.mark.parametrize("size", [4, 100_000])
 async def test_request_is_written_in_one_piece(size: int) -> None:
     connection, transport = connected()
-    connection.send(b"HEAD", b"B" * size, 10, 1)
+    connection.send((b"HEAD", b"B" * size), 10, 1)
     assert transport.written == b"HEAD" + b"B" * size
 
 

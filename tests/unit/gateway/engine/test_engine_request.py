@@ -23,16 +23,21 @@ CONTEXT = CallContext(call="call-1", program="p", service_s=2.5, waiting_s=0.5, 
 SALT = tenant_salt("tenant")
 
 
+def built(raw: bytes, endpoint: Any, kind: ReplicaKind, salt: str) -> tuple[bytes, bytes]:
+    pieces, header = build_engine_request(raw, json.loads(raw), endpoint, kind, CONTEXT, salt)
+    return b"".join(pieces), header
+
+
 def lowered(
     raw: bytes, kind: ReplicaKind = ReplicaKind.WEFT, salt: str = SALT, endpoint: Any = CHAT
 ) -> tuple[dict[str, Any], bytes]:
-    body, header = build_engine_request(raw, json.loads(raw), endpoint, kind, CONTEXT, salt)
+    body, header = built(raw, endpoint, kind, salt)
     return json.loads(body), header
 
 
 def test_body_without_weft_members_keeps_its_bytes() -> None:
     raw = b'  {"model" : "m","n":1.0,\n "u":"\\u00e9", "big":123456789012345678901234567890}'
-    body, header = build_engine_request(raw, json.loads(raw), CHAT, ReplicaKind.WEFT, CONTEXT, SALT)
+    body, header = built(raw, CHAT, ReplicaKind.WEFT, SALT)
     assert body.endswith(raw[raw.index(b"{") + 1 :])
     assert header == b""
     sent = json.loads(body)
@@ -87,7 +92,7 @@ def test_malformed_xargs_pass_to_the_engine() -> None:
 def test_vllm_without_plugin_gets_only_the_salt_and_other_servers_nothing() -> None:
     raw = b'{"model":"m"}'
     assert lowered(raw, ReplicaKind.VLLM)[0] == {"model": "m", "cache_salt": SALT}
-    body, header = build_engine_request(raw, {"model": "m"}, CHAT, ReplicaKind.STOCK, CONTEXT, SALT)
+    body, header = built(raw, CHAT, ReplicaKind.STOCK, SALT)
     assert (body, header) == (raw, b"")
     assert lowered(b'{"vllm_xargs":{"a":1}}', ReplicaKind.STOCK)[0] == {}
 

@@ -1,0 +1,72 @@
+"""Counts the bytes of all bodies that the process holds, and refuses those that do not fit.
+
+Limits per request do not bound their sum. Bytes count as long as the object that holds the body
+exists: the count is what memory has, in whatever way a call ends.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from weft_gateway import errors
+from weft_gateway.programs.identity import ANONYMOUS
+
+# Smaller bodies do not count: the server reads that much ahead for each connection, and small calls
+# continue while large ones are refused.
+SMALL_BYTES: Final = 65_536
+# One key may hold this part of all bytes. Without keys, all clients are one tenant.
+_SHARE: Final = 4
+
+
+class BodyBytes:
+    """The account of one process. total: bytes that are held."""
+
+    def __init__(self, most: int, retry_after_s: int) -> None:
+        """most: limit of `total`. A body larger than that fits while nothing else is held."""
+        self.total = 0
+        self._most = most
+        self._retry_after_s = retry_after_s
+        self._by_tenant: dict[str, int] = {}
+
+    def hold(self, tenant: str) -> Held:
+        """Return what a tenant's request holds: nothing yet."""
+        return Held(self, tenant)
+
+    def add(self, tenant: str, size: int) -> None:
+        """Count `size` further bytes, or fewer if negative. Raises ApiError if they do not fit."""
+        own = self._by_tenant.get(tenant, 0)
+        if size > 0:
+            share = self._most if tenant == ANONYMOUS else self._most // _SHARE
+            if own and own + size > share:
+                raise errors.of("too_many_body_bytes_of_key", retry_after_s=self._retry_after_s)
+            if self.total and self.total + size > self._most:
+                raise errors.of("too_many_body_bytes", retry_after_s=self._retry_after_s)
+        self.total += size
+        if own + size:
+            self._by_tenant[tenant] = own + size
+        else:
+            self._by_tenant.pop(tenant, None)
+
+
+class Held:
+    """The bytes that one request holds, until this object ends."""
+
+    __slots__ = ("_account", "_size", "_tenant")
+
+    def __init__(self, account: BodyBytes, tenant: str) -> None:
+        self._account = account
+        self._tenant = tenant
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Hold `size` bytes instead of those before. Raises ApiError 429 if the key has too many
+        and 503 if the process has, without a change.
+        """
+        if size <= SMALL_BYTES:
+            size = 0
+        if size != self._size:
+            self._account.add(self._tenant, size - self._size)
+            self._size = size
+
+    def __del__(self) -> None:
+        self.take(0)

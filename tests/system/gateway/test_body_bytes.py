@@ -1,0 +1,125 @@
+"""One limit for the bytes of all bodies, per process and per key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from support.raw_client import Raw, raw
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+MOST = 1_048_576
+# Two of them exceed a quarter of MOST.
+SIZE = 200_000
+KEYS = ("a", "b", "c", "d", "e", "f")
+
+
+def head(
+    key: str, path: str = "/v1/chat/completions", framing: str = f"content-length: {SIZE}"
+) -> bytes:
+    name = "x-api-key: " if "messages" in path else "authorization: bearer "
+    return f"POST {path} HTTP/1.1\r\nhost: x\r\n{name}{key}\r\n{framing}\r\n\r\n".encode()
+
+
+def body(**more: Any) -> bytes:
+    empty = json.dumps({"model": "tiny", "messages": [], "user": ""} | more).encode()
+    return empty.replace(b'"user": "', b'"user": "' + b"x" * (SIZE - len(empty)))
+
+
+class Waiting:
+    """An engine that answers its calls when the test says so."""
+
+    def __init__(self) -> None:
+        self.calls: list[asyncio.Event] = []
+
+    async def __call__(self, wire: Any, request: Any) -> None:
+        answer = asyncio.Event()
+        self.calls.append(answer)
+        await answer.wait()
+        await wire.plain({"id": "x", "object": "chat.completion"})
+
+
+Start = Callable[[], AbstractAsyncContextManager[Raw]]
+
+
+@asynccontextmanager
+async def scene(engine: Any, weft: Any) -> AsyncIterator[tuple[Waiting, Start, Any]]:
+    """Run a gateway with MOST bytes. Yield its engine, a function that connects, and it."""
+    waiting = Waiting()
+    settings = {"api_keys": ",".join(KEYS), "body_bytes": MOST}
+    async with engine(script=waiting) as stub, weft(stub, **settings) as gateway:
+        yield waiting, lambda: raw(gateway), gateway
+        assert "weft_body_bytes 0.0" in (await gateway.client.get("/metrics")).text
+
+
+async def test_a_key_may_hold_a_quarter(engine: Any, weft: Any, until: Any) -> None:
+    async with scene(engine, weft) as (waiting, connect, _), connect() as first:
+        await first.send(head("a") + body())
+        await until(lambda: len(waiting.calls) == 1)
+        # The head is enough for the answer.
+        for path in ("/v1/chat/completions", "/v1/messages", "/tokenize", "/v1/hints/prefill"):
+            async with connect() as client:
+                await client.send(head("a", path))
+                status, headers, found = await client.answer()
+                assert (status, headers["retry-after"]) == (429, "2")
+                assert found["error"]["code"] == "too_many_body_bytes_of_key"
+                assert ("type" in found) == ("messages" in path)
+        # A body of unknown size is refused as it grows.
+        async with connect() as client:
+            await client.send(head("a", framing="transfer-encoding: chunked"))
+            await client.send(b"%x\r\n%b\r\n" % (SIZE // 2, body()[: SIZE // 2]))
+            assert (await client.answer())[0] == 429
+        # Other keys, and small bodies of this one, pass.
+        for key, sent in (("b", body()), ("a", b'{"model": "tiny", "messages": []}')):
+            async with connect() as client:
+                count = len(waiting.calls)
+                await client.send(head(key, framing=f"content-length: {len(sent)}") + sent)
+                await until(lambda count=count: len(waiting.calls) > count)
+                waiting.calls[-1].set()
+                assert (await client.answer())[0] == 200
+        # The bytes of a call that has ended are free.
+        waiting.calls[0].set()
+        assert (await first.answer())[0] == 200
+        await first.send(head("a") + body())
+        await until(lambda: len(waiting.calls) == 4)
+        waiting.calls[-1].set()
+        assert (await first.answer())[0] == 200
+
+
+async def test_all_keys_together_have_a_limit(engine: Any, weft: Any, until: Any) -> None:
+    async with scene(engine, weft) as (waiting, connect, gateway), AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect()) for _ in KEYS]
+        for number, key in enumerate(KEYS[:5], 1):
+            await clients[number].send(head(key) + body())
+            await until(lambda number=number: len(waiting.calls) == number)
+        await clients[0].send(head(KEYS[5]))
+        status, headers, found = await clients[0].answer()
+        assert (status, headers["retry-after"]) == (503, "2")
+        assert found["error"]["code"] == "too_many_body_bytes"
+        # A client that leaves frees its bytes.
+        clients[1].writer.transport.abort()
+        await until(lambda: gateway.parts.bodies.total == 4 * SIZE)
+        async with connect() as client:
+            await client.send(head(KEYS[5]) + body())
+            await until(lambda: len(waiting.calls) == 6)
+            for call in waiting.calls:
+                call.set()
+            assert (await client.answer())[0] == 200
+
+
+async def test_the_declared_size_counts_while_the_body_arrives(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with scene(engine, weft) as (waiting, connect, gateway):
+        async with connect() as slow, connect() as client:
+            await slow.send(head("a") + body()[:1000])
+            await until(lambda: gateway.parts.bodies.total == SIZE)
+            await client.send(head("a"))
+            assert (await client.answer())[0] == 429
+        await until(lambda: gateway.parts.bodies.total == 0)
+        assert waiting.calls == []
