@@ -258,7 +258,8 @@ WAYS: dict[str, Callable[[Scene], Awaitable[None]]] = {
 @pytest.mark.parametrize("way", WAYS)
 async def test_no_body_outlives_its_call(way: str, engine: Any, weft: Any, until: Any) -> None:
     arrived = asyncio.Event()
-    settings: dict[str, Any] = {"max_answer_bytes": 2048}
+    # Short ticks, in which calls are looked at.
+    settings: dict[str, Any] = {"max_answer_bytes": 2048, "heartbeat_s": 0.1}
     if way == "engine is too slow":
         settings["first_byte_timeout_s"] = 0.2
     if way == "too large":
