@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from weft_engine.model_options import model_options
 from weft_engine.settings import PluginSettings
 from weft_engine.version_check import check_version, installed_version
 
@@ -55,7 +56,7 @@ def arguments(
     if options := _object("WEFT_ORDER_OPTIONS"):
         weft["options"] = options
     settings = PluginSettings.from_config({"weft": weft})
-    line = stock_arguments(model, host, port, gpu)
+    line = stock_arguments(model, host, port, gpu, extra)
     line += ["--scheduler-cls", "weft_engine.scheduler.WeftScheduler"]
     line += ["--middleware", "weft_engine.middleware.ReportMiddleware"]
     line += ["--additional-config", json.dumps({"weft": weft, **(config or {})})]
@@ -66,9 +67,9 @@ def arguments(
     return [*line, *extra]
 
 
-def stock_arguments(model: str, host: str, port: int, gpu: bool) -> list[str]:
-    """Return the flags that every engine gets, with or without the plugin."""
-    line = ["--model", model, "--host", host, "--port", str(port)]
+def stock_arguments(model: str, host: str, port: int, gpu: bool, extra: Sequence[str]) -> list[str]:
+    """Return the flags that every engine gets, with or without the plugin. extra: the user's."""
+    line = ["--model", model, "--host", host, "--port", str(port), *model_options(model, extra)]
     if not gpu:
         line += _CPU_ARGUMENTS
         line += ["--distributed-executor-backend", "uni"]
@@ -153,7 +154,7 @@ def stock(arguments: Sequence[str]) -> int:
     from weft_engine import server
 
     return server.serve(
-        [*stock_arguments(given.model, given.host, given.port, gpu), *extra], fork=not gpu
+        [*stock_arguments(given.model, given.host, given.port, gpu, extra), *extra], fork=not gpu
     )
 
 

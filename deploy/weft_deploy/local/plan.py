@@ -22,11 +22,7 @@ _DEMO_CONTEXT: Final = 49_152
 # Block size of an engine on a CPU (`weft_engine.launch`).
 _BLOCK_TOKENS: Final = 32
 # The engine enforces the grammar of tools, because the demo model writes random arguments.
-_DEMO_ARGUMENTS: Final = (
-    "--enable-auto-tool-choice",
-    "--tool-call-parser", "hermes",
-    "--tool-strict-level", "parameter",
-)  # fmt: skip
+_DEMO_ARGUMENTS: Final = ("--tool-strict-level", "parameter")
 
 
 class OptionError(ValueError):

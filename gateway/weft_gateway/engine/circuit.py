@@ -20,7 +20,7 @@ class Circuit:
     healthy: the replica may receive calls. alive: its process answers, as far as known; a replica
     that is alive but not healthy may receive calls that no healthy replica can take. dead: a check
     found that the process has ended. failures: consecutive failed calls or checks. last_error: code
-    of the latest failure, kept until the next success. trips: how often failed calls have opened
+    of the latest one of these, "" if there is none. trips: how often failed calls have opened
     the circuit since a call succeeded. wait: good checks until the replica returns. failing:
     tenants of the consecutive failed calls. served: at most two tenants whose calls have succeeded.
 
@@ -80,13 +80,16 @@ class Circuit:
                 return replace(self._gone(failures, error), dead=gone)
             return replace(self, failures=failures, last_error=error)
         # A check proves that the process answers, not that calls succeed: the record of failed
-        # calls stays until one succeeds.
+        # calls stays until one succeeds. That of late checks ends.
         if self.healthy:
-            return self
+            late = self.failures and not self.failing
+            return replace(self, failures=0, last_error="") if late else self
         if self.wait > 1:
             return replace(self, alive=True, dead=False, wait=self.wait - 1)
-        failures = self.threshold - 1 if self.trips else 0
-        return replace(self, healthy=True, alive=True, dead=False, failures=failures, wait=0)
+        after = replace(self, healthy=True, alive=True, dead=False, wait=0)
+        if self.trips:
+            return replace(after, failures=self.threshold - 1)
+        return replace(after, failures=0, last_error="", failing=frozenset())
 
     def _gone(self, failures: int, error: str) -> Circuit:
         """The process has ended. The next one at this address starts with a clean record."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -88,7 +90,7 @@ class RedisLink:
             # Idle connections are probably broken, too.
             with contextlib.suppress(RedisError, OSError):
                 await self.redis.connection_pool.disconnect(inuse_connections=False)
-            lost = self._unavailable(f"cannot be reached: {error}")
+            lost = self._unavailable(f"cannot be reached: {_reason(error)}")
             self.on_loss(lost)
             raise lost from error
         except RedisError as error:
@@ -114,3 +116,11 @@ def _without_credentials(url: str) -> str:
     # A password may also be in the query.
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _reason(error: Exception) -> str:
+    """Return why a connection failed. Messages of asyncio contain addresses as Python writes them,
+    one for each address of a host name.
+    """
+    number = re.search(r"Err(?:no|or) (\d+)", str(error))
+    return os.strerror(int(number[1])) if number else str(error)

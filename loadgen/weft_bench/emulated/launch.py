@@ -126,7 +126,7 @@ def arguments(
     ]  # fmt: skip
     config = settings.as_config()
     if scheduler == "stock":
-        line = launch.stock_arguments(model, host, port, gpu=False)
+        line = launch.stock_arguments(model, host, port, False, [*ours, *extra])
         return [*line, *ours, "--additional-config", json.dumps(config), *extra]
     ours += ["--scheduler-cls", _SCHEDULER]
     return launch.arguments(

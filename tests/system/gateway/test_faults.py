@@ -76,6 +76,22 @@ async def test_a_failing_engine_gives_an_error_and_counts_as_a_failure(
         )
 
 
+async def test_a_replica_that_is_back_shows_no_error_of_the_past(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async def replica(gateway: Any) -> Any:
+        return (await gateway.client.get("/health")).json()["replicas"][0]
+
+    async with (
+        engine(healthy=False) as stub,
+        weft(stub, health_interval_s=0.01) as gateway,
+    ):
+        assert "health_check" in (await replica(gateway))["last_error"]
+        stub.healthy = True
+        await until(lambda: gateway.parts.registry["r0"].circuit.healthy)
+        assert (await replica(gateway))["last_error"] is None
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 @pytest.mark.parametrize("how", ["close", "hang", "garbage", "end"])
 @pytest.mark.parametrize("half", [b"data: {half", b""])

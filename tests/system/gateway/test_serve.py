@@ -201,3 +201,17 @@ def test_serve_says_where_it_listens_and_what_it_serves(
 def test_the_command_has_a_version() -> None:
     done = run([*SERVE[:-1], "--version"])
     assert (done.returncode, done.stdout) == (0, f"weft {version('weft')}\n")
+
+
+def test_an_unreachable_redis_is_reported_in_words(port: int) -> None:
+    nowhere = free_port()
+    variables = {"WEFT_REDIS_URL": f"redis://localhost:{nowhere}", "WEFT_REDIS_TIMEOUT_S": "2"}
+    command = [*COMMAND, "--port", str(port)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
+    ) as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "cannot be reached" in line)
+        process.terminate()
+        process.wait(timeout=30)
+    assert f"at redis://localhost:{nowhere} cannot be reached: Connection refused" in line

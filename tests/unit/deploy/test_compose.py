@@ -21,6 +21,7 @@ from support.compose import interpolate, load, variables
 from support.dockerfile import exec_form, parse
 from support.redis_server import RedisServer
 from weft_deploy.local import plan
+from weft_engine.launch import stock_arguments
 from weft_gateway import cli
 from weft_gateway.config import Settings, SettingsError
 from weft_gateway.config import load as load_settings
@@ -145,6 +146,18 @@ def test_replicas_start_with_existing_options(stack: dict[str, Any]) -> None:
         assert context.params["host"] == "0.0.0.0"
         assert context.params["port"] in listens(stack, name)
         assert context.params["policy"] in plan.ORDERS
+        flags = stock_arguments(context.params["model"], "h", 1, True, context.args)
+        # Without it, vLLM answers 400 to the calls of agents.
+        assert "--enable-auto-tool-choice" in flags
+
+
+def flags(*words: str) -> list[str]:
+    """Return the order and vLLM's flags for the arguments of `weft replica`."""
+    command = typer.main.get_command(cli.app).commands["replica"]  # type: ignore[attr-defined]
+    context = command.make_context("weft replica", [*words])
+    model = context.params["model"]
+    line = stock_arguments(model, "h", 1, False, context.args)
+    return [context.params["policy"], *line, *context.args]
 
 
 def test_cpu_replicas_serve_the_demo_model_as_weft_up_does() -> None:
@@ -152,12 +165,11 @@ def test_cpu_replicas_serve_the_demo_model_as_weft_up_does() -> None:
     model = "/opt/weft-demo"
     assert f"--out {model}" in DOCKERFILE
     up = plan.replica(plan.UpOptions(), 0, 8001, model, "s", gpus=0)
-    arguments = list(up.command[up.command.index("replica") + 1 :])
-    for option in ("--host", "--port"):
-        at = arguments.index(option)
-        del arguments[at : at + 2]
+    arguments = flags(*up.command[up.command.index("replica") + 1 :])
+    # The engine takes the name from the folder.
+    named = {"--served-model-name", model.rpartition("/")[2]}
     for replica in replicas(stack).values():
-        assert replica["command"] == arguments
+        assert {*flags(*replica["command"])} == {*arguments} - named
         assert replica["environment"].items() >= {"HF_HUB_OFFLINE": "1"}.items()
         assert replica["build"]["args"] == {"ENGINE": "cpu"}
         assert "deploy" not in replica, "no GPU is asked for"

@@ -4,14 +4,60 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
-from weft_engine import launch
+from weft_engine import launch, model_options
 from weft_engine.launch import arguments, environment
 
 
 def line(gpu=False, extra=()):
     return arguments("m", "h", 1, "plas", "ipc://x", extra, gpu)
+
+
+@pytest.mark.parametrize(
+    ("model", "parser"),
+    [
+        ("Qwen/Qwen3-8B", "hermes"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama3_json"),
+        ("openai/gpt-oss-20b", "openai"),
+    ],
+)
+def test_calls_with_tools_work_without_an_option(model, parser):
+    flags = arguments(model, "h", 1, "plas", "ipc://x", [], True)
+    assert flags[flags.index("--enable-auto-tool-choice") + 1 :][:2] == [
+        "--tool-call-parser",
+        parser,
+    ]
+    own = ["--enable-auto-tool-choice", "--tool_call_parser=mine"]
+    flags = arguments(model, "h", 1, "plas", "ipc://x", own, True)
+    assert [flag for flag in flags if "tool" in flag] == own
+
+
+def test_a_model_in_a_folder_has_the_name_of_the_folder_and_the_parser_of_its_family(tmp_path):
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "qwen3"}')
+    flags = arguments(str(folder), "h", 1, "plas", "ipc://x", [], True)
+    assert flags[flags.index("--served-model-name") + 1] == "my-model"
+    assert flags[flags.index("--tool-call-parser") + 1] == "hermes"
+    named = arguments(str(folder), "h", 1, "plas", "ipc://x", ["--served-model-name", "a"], True)
+    assert named.count("--served-model-name") == 1
+
+
+def test_an_unknown_family_is_reported_and_an_embedding_model_is_not(capsys):
+    assert "--tool-call-parser" not in line()
+    assert "no parser of tool calls is known for m" in capsys.readouterr().err
+    arguments("Qwen/Qwen3-Embedding-8B", "h", 1, "plas", "ipc://x", [], True)
+    assert capsys.readouterr().err == ""
+
+
+def test_vllm_has_every_parser():
+    (folder,) = find_spec("vllm").submodule_search_locations
+    known = Path(folder, "tool_parsers", "__init__.py").read_text()
+    assert all(f'"{parser}": (' in known for _, parser in model_options._PARSERS if parser)
 
 
 def test_the_plugin_is_loaded_by_official_flags():
