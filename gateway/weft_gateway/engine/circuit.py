@@ -20,7 +20,7 @@ class Circuit:
     healthy: the replica may receive calls. alive: its process answers, as far as known; a replica
     that is alive but not healthy may receive calls that no healthy replica can take. dead: a check
     found that the process has ended. failures: consecutive failed calls or checks. last_error: code
-    of the latest one of these, "" if there is none. trips: how often failed calls have opened
+    of the latest one of these, "" without one. trips: how often failed calls have opened
     the circuit since a call succeeded. wait: good checks until the replica returns. failing:
     tenants of the consecutive failed calls. served: at most two tenants whose calls have succeeded.
 
