@@ -122,6 +122,7 @@ class Gateway:
             s.replica_api_key,
             s.replica_cache_tokens,
             s.max_answer_bytes,
+            dict(s.model_aliases),
         )
         http = httpx.AsyncClient(timeout=s.connect_timeout_s, trust_env=False)
         self.engine_client = engine_client = EngineClient(http, s.engine_secret)

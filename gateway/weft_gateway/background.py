@@ -91,7 +91,7 @@ def build_background(
     s = settings
 
     def batch_runner(store: BatchStore) -> BatchRunner:
-        reader = InputReader(turns, registry.unknown, s.read_body_bytes)
+        reader = InputReader(turns, registry, s.read_body_bytes)
         parts = BatchFiles(store, reader, turns, s.file_keep_s)
         return BatchRunner(store, parts, submit, sender, lifecycle, metrics)
 

@@ -43,6 +43,11 @@ class Settings(BatchSettings):
         "replica's name, by default its host, port and path",
     )
     replica_api_key: str = Field("", repr=False, description="bearer token sent to the engines")
+    model_aliases: Annotated[tuple[tuple[str, str], ...], NoDecode] = Field(
+        (),
+        description="further names of served models, comma-separated, each `NAME=MODEL`; `*` in a "
+        "name is any text, and the first name that matches counts",
+    )
     redis_url: str = Field("", repr=False, description="process table on Redis; empty: in memory")
     redis_prefix: str = Field(
         "weft",
@@ -303,6 +308,17 @@ class Settings(BatchSettings):
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return split(value)
+
+    @field_validator("model_aliases", mode="before")
+    @classmethod
+    def _aliases(cls, value: Any) -> Any:
+        found = [] if isinstance(value, str) else value
+        for text in split(value) if isinstance(value, str) else ():
+            name, _, model = (part.strip() for part in text.partition("="))
+            if not (name and model):
+                raise ValueError(f"{text!r} is not NAME=MODEL")
+            found.append((name, model))
+        return found
 
     @field_validator("replicas")
     @classmethod

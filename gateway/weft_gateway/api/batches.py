@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -24,6 +26,7 @@ from weft_gateway.runs.batch_store import Api
 from weft_gateway.runs.batches import Batches
 
 _MESSAGES: Final = "/v1/messages"
+_URL: Final = re.compile(r"https?://[\w.:\[\]-]+(?:/[\w./~-]*)?", re.ASCII)
 _DAY: Final = ("24h", 86_400)
 _REQUESTS: Final[dict[str, Any]] = {
     "requestBody": {
@@ -74,8 +77,15 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, settings: Settin
         status is `validating`, the number of requests is not known."""
         new = await read_model(request, schemas.NewBatch, settings.max_body_bytes)
         window = (new.completion_window, schemas.window_s(new.completion_window))
+        kept = new.output_expires_after
         batch = batches.create(
-            tenant, Api.OPENAI, new.endpoint, new.input_file_id, window, new.metadata
+            tenant,
+            Api.OPENAI,
+            new.endpoint,
+            new.input_file_id,
+            window,
+            new.metadata,
+            keep_s=kept.seconds if kept else 0,
         )
         return openai_batch(batch)
 
@@ -144,7 +154,7 @@ def messages_router(
             # No route shows or deletes this file.
             store.delete_file(file_id)
             raise
-        return anthropic_batch(batch)
+        return anthropic_batch(batch, base_url(request))
 
     @api.get(
         "/v1/messages/batches",
@@ -152,6 +162,7 @@ def messages_router(
         response_model=schemas.MessageBatchList,
     )
     async def list_message_batches(
+        request: Request,
         tenant: str = Depends(auth.tenant),
         limit: _Limit = 20,
         after_id: Annotated[str, Query(description="`last_id` of the previous page")] = "",
@@ -160,8 +171,9 @@ def messages_router(
         """The tenant's batches on this gateway, the newest first."""
         before = "" if after_id else before_id
         found = batches.batches(tenant, Api.ANTHROPIC, after=after_id, before=before)
+        shown = partial(anthropic_batch, base=base_url(request))
         return await page(
-            turns, tenant, found, limit, anthropic_batch, api=Api.ANTHROPIC, backwards=bool(before)
+            turns, tenant, found, limit, shown, api=Api.ANTHROPIC, backwards=bool(before)
         )
 
     @api.get(
@@ -170,10 +182,10 @@ def messages_router(
         response_model=schemas.MessageBatch,
     )
     async def get_message_batch(
-        batch_id: str, tenant: str = Depends(auth.tenant)
+        request: Request, batch_id: str, tenant: str = Depends(auth.tenant)
     ) -> dict[str, Any]:
-        """The state of a batch, and after its end its counts and the path of its results."""
-        return anthropic_batch(batches.batch(tenant, Api.ANTHROPIC, batch_id))
+        """The state of a batch, and after its end its counts and the URL of its results."""
+        return anthropic_batch(batches.batch(tenant, Api.ANTHROPIC, batch_id), base_url(request))
 
     @api.get(
         "/v1/messages/batches/{batch_id}/results",
@@ -194,10 +206,10 @@ def messages_router(
         response_model=schemas.MessageBatch,
     )
     async def cancel_message_batch(
-        batch_id: str, tenant: str = Depends(auth.tenant)
+        request: Request, batch_id: str, tenant: str = Depends(auth.tenant)
     ) -> dict[str, Any]:
         """Stop sending requests. Calls in flight finish."""
-        return anthropic_batch(batches.cancel(tenant, Api.ANTHROPIC, batch_id))
+        return anthropic_batch(batches.cancel(tenant, Api.ANTHROPIC, batch_id), base_url(request))
 
     @api.delete(
         "/v1/messages/batches/{batch_id}",
@@ -212,3 +224,14 @@ def messages_router(
         return {"id": batch_id, "type": "message_batch_deleted"}
 
     return api
+
+
+def base_url(request: Request) -> str:
+    """Return the gateway's URL as the client of a request sees it, without a slash at its end: of
+    the `Host` header, or as proxies in front of the gateway say. "" for a host that is none.
+    """
+    given = request.headers.get
+    host = given("x-forwarded-host") or given("host", "")
+    scheme = given("x-forwarded-proto") or request.scope["scheme"]
+    found = f"{scheme}://{host}{given('x-forwarded-prefix', '').rstrip('/')}"
+    return found if _URL.fullmatch(found) else ""

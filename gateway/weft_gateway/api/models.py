@@ -24,7 +24,7 @@ def router(auth: Authenticator, registry: Registry) -> APIRouter:
         """The models of all replicas, each as its engine describes it. Requests with the header
         `anthropic-version` get Anthropic's form.
         """
-        cards = registry.models()
+        cards = registry.listed()
         if api_of(request.url.path, request.headers.raw) == "openai":
             return {"object": "list", "data": list(cards.values())}
         ends = {"first_id": next(iter(cards), None), "last_id": next(reversed(cards), None)}
@@ -36,7 +36,7 @@ def router(auth: Authenticator, registry: Registry) -> APIRouter:
         """One model, as its engine describes it. The id may contain slashes. Requests with the
         header `anthropic-version` get Anthropic's form.
         """
-        card = registry.models().get(model_id)
+        card = registry.card(model_id)
         if card is None:
             raise model_not_found(model_id)
         is_openai = api_of(request.url.path, request.headers.raw) == "openai"

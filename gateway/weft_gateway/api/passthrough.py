@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from weft_gateway import errors
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.body import check_media_names
+from weft_gateway.api.body import check_media_names, json_value, raw_members
 from weft_gateway.api.http import read_body, respond
 from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
@@ -25,6 +25,7 @@ from weft_gateway.calls.relay import check_body, check_head
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import api_of
+from weft_gateway.engine.engine_request import with_model
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
@@ -84,10 +85,20 @@ class Passthrough:
             # Only calls get their tenant's own names of media.
             if path == _TOKENIZE:
                 await check_media_names(body, self.turns, tenant)
+            if self.registry.aliases:
+                await self.turns.take(tenant, len(body))
+                body = self._with_model(body)
             async with self.limits.admitted(tenant, 0):
                 await self._serve(path, scope, tenant, body, receive, send)
         else:
             await self._serve(path, scope, tenant, body, receive, send)
+
+    def _with_model(self, body: bytes) -> bytes:
+        """Return a body with the served model instead of an alias."""
+        name = json_value(bytes(raw_members(body).get("model", b"null")))
+        if not isinstance(name, str) or (model := self.registry.resolved(name)) == name:
+            return body
+        return with_model(body, model)
 
     async def _serve(
         self, path: bytes, scope: Scope, tenant: str, body: bytes, receive: Receive, send: Send

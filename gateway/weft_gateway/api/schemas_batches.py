@@ -32,6 +32,13 @@ _Key = Annotated[str, Field(max_length=64)]
 _Value = Annotated[str, Field(max_length=512)]
 
 
+class ExpiresAfter(BaseModel):
+    """When a file is deleted."""
+
+    anchor: Literal["created_at"] = Field(description="the creation of the file")
+    seconds: int = Field(ge=3600, le=2_592_000)
+
+
 class NewBatch(BaseModel):
     """A batch to create."""
 
@@ -45,6 +52,9 @@ class NewBatch(BaseModel):
     )
     metadata: Annotated[dict[_Key, _Value], Field(max_length=16)] | None = Field(
         None, description="at most 16 pairs, shown with the batch"
+    )
+    output_expires_after: ExpiresAfter | None = Field(
+        None, description="when the files with results are deleted, if sooner than other files"
     )
 
 

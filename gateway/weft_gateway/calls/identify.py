@@ -9,6 +9,7 @@ from typing import Any
 
 from weft_gateway import errors
 from weft_gateway.calls.call import Call
+from weft_gateway.engine.engine_request import with_model
 from weft_gateway.engine.registry import Registry
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.families import fold, has_parent
@@ -39,6 +40,11 @@ class Identifier:
     def _identify(self, call: Call) -> Awaitable[None] | None:
         call.identity = identity = self._resolve(call, call.body)
         call.model = self.model_of(call.body)
+        named = call.body.get("model")
+        if call.model != named and named and isinstance(named, str):
+            # An alias: the engine and all features see the model that it serves.
+            call.body = {**call.body, "model": call.model}
+            call.raw = with_model(call.raw, call.model)
         return self._fold(call) if identity.parent and has_parent(identity) else None
 
     async def _continued(self, call: Call, previous: Any) -> None:
@@ -73,14 +79,14 @@ class Identifier:
         return None if identity.source == "none" else identity
 
     def model_of(self, body: dict[str, Any]) -> str:
-        """Return the model of a call. If only one is served, its engine decides about a missing or
-        malformed name. Raises ApiError.
+        """Return the served model of a call. If only one is served, its engine decides about a
+        missing or malformed name. Raises ApiError.
         """
         model = body.get("model")
         if isinstance(model, str) and model:
             if not self._registry.knows(model):
                 raise errors.model_not_found(model)
-            return model
+            return self._registry.resolved(model)
         served = self._registry.models()
         if len(served) > 1:
             raise ApiError(400, "missing_model", "You must provide a model.", param="model")

@@ -122,6 +122,13 @@ def _written(body: dict[str, Any], raw: bytes) -> Sequence[bytes | memoryview]:
     return (*pieces, b"}")
 
 
+def with_model(raw: bytes, model: str) -> bytes:
+    """Return a valid body with another model."""
+    members = msgspec.json.decode(memoryview(raw)[raw.index(b"{") :], type=dict[str, msgspec.Raw])
+    members["model"] = msgspec.Raw(orjson.dumps(model))
+    return msgspec.json.encode(members)
+
+
 def must_be_written(body: Mapping[str, Any]) -> bool:
     """Whether the body cannot be forwarded unchanged."""
     return not body or not _CONFLICTS.isdisjoint(body)

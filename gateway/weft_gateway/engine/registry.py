@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
@@ -99,7 +100,7 @@ class Registry:
     since homes and counts in a shared process table refer to them. cache_tokens: prefix cache
     capacity of replicas that do not report one. max_answer_bytes: size limit of an answer that is
     not a stream. prefixes: prompt prefixes sent to each replica; call `forget` on it when a replica
-    has lost its cache.
+    has lost its cache. aliases: see `resolved`.
     """
 
     def __init__(
@@ -109,7 +110,13 @@ class Registry:
         api_key: str = "",
         cache_tokens: int = 0,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        aliases: Mapping[str, str] | None = None,
     ) -> None:
+        self.aliases = aliases or {}
+        self._patterns = [
+            (re.compile(re.escape(alias).replace(r"\*", ".*")), model)
+            for alias, model in self.aliases.items()
+        ]
         self.prefixes = PrefixAffinityIndex(cache_tokens)
         self._timeouts = timeouts
         self._api_key = api_key
@@ -236,9 +243,30 @@ class Registry:
                 union.setdefault(name, card)
         return union
 
+    def resolved(self, model: str) -> str:
+        """Return the served model that a client's name means: of the first alias that matches, in
+        which `*` is any text, unless a replica serves a model of this name.
+        """
+        for pattern, target in self._patterns:
+            if pattern.fullmatch(model) and not any(model in one.served for one in self):
+                return target
+        return model
+
+    def listed(self) -> dict[str, Mapping[str, object]]:
+        """Return `models`, and the aliases of these that are plain names."""
+        models = self.models()
+        aliases = {name: models.get(model) for name, model in self.aliases.items()}
+        named = {name: {**card, "id": name} for name, card in aliases.items() if card is not None}
+        return {name: card for name, card in named.items() if "*" not in name} | models
+
+    def card(self, model: str) -> Mapping[str, object] | None:
+        """Return the description of a model or alias, None if it is unknown."""
+        card = self.models().get(self.resolved(model))
+        return None if card is None else {**card, "id": model}
+
     def knows(self, model: str) -> bool:
         """Whether a replica serves `model` or may serve it because its models are not yet known."""
-        known = False
+        known, model = False, self.resolved(model)
         for replica in self:
             if model in replica.served or (not replica.served and replica.circuit.healthy):
                 return True
@@ -252,7 +280,7 @@ class Registry:
         if self.knows(model):
             return ""
         shown = model[:256]
-        return f"{shown!r} does not exist or is not served here{nearest(shown, self.models())}"
+        return f"{shown!r} does not exist or is not served here{nearest(shown, self.listed())}"
 
     def failed(self, name: str, error: ReplicaError, tenant: str = "") -> None:
         """Record that a replica failed a call of `tenant`."""

@@ -123,7 +123,7 @@ class BatchFiles:
                 path.unlink(missing_ok=True)
                 continue
             name = f"{batch.id}_{kind}.jsonl"
-            expires_s = now + int(self.keep_s)
+            expires_s = now + int(min(self.keep_s, batch.keep_s or self.keep_s))
             self.store.add_file(
                 StoredFile(
                     file_id, batch.tenant, name, "batch_output", size, now, expires_s, hidden

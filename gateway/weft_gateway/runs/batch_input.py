@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 
 from weft_gateway.calls.turns import Turns
+from weft_gateway.engine.registry import Registry
 from weft_gateway.runs.batch_lines import (
     Line,
     WrongLine,
@@ -68,20 +69,19 @@ class InputError(Exception):
 
 @dataclass(slots=True, eq=False)
 class InputReader:
-    """Reads the inputs of batches. turns: for work that blocks the event loop. unknown: what is
-    wrong with a model that no replica serves, see `Registry.unknown`. max_line: longest line in
-    bytes; such a body can be parsed within one turn.
+    """Reads the inputs of batches. turns: for work that blocks the event loop. registry: knows the
+    models. max_line: longest line in bytes; such a body can be parsed within one turn.
     """
 
     turns: Turns
-    unknown: Callable[[str], str]
+    registry: Registry
     max_line: int
 
     async def index(self, path: Path, batch: Batch, done: frozenset[bytes] | None = None) -> Index:
         """Index the input. done: digests of the custom ids that have a result already; None for a
         new batch, whose lines are checked. Raises InputError and OSError.
         """
-        checking = _Checking(batch.api, self.unknown, done)
+        checking = _Checking(batch.api, self.registry, done)
         descriptor = os.open(path, os.O_RDONLY)
         try:
             async for number, offset, raw in self._lines(descriptor, batch.tenant):
@@ -136,11 +136,9 @@ def _without_mark(offset: int, line: bytes) -> tuple[int, bytes]:
 class _Checking:
     """The state of one reading."""
 
-    def __init__(
-        self, api: Api, unknown: Callable[[str], str], done: frozenset[bytes] | None
-    ) -> None:
+    def __init__(self, api: Api, registry: Registry, done: frozenset[bytes] | None) -> None:
         self._api = api
-        self._unknown = unknown
+        self._registry = registry
         self._done = done
         self._index = Index()
         self._errors: list[LineError] = []
@@ -187,11 +185,11 @@ class _Checking:
     def _model_of(self, line: Line) -> str:
         """Return the model of a line, "" if it names none. Raises WrongLine."""
         first = next(iter(self._models), None)
-        model = line.read.get("model") or ""
+        model = self._registry.resolved(line.read.get("model") or "")
         model = self._models.setdefault(model, model)
         if self._api is Api.ANTHROPIC or self._done is not None:
             return model
-        if first is None and model and (what := self._unknown(model)):
+        if first is None and model and (what := self._registry.unknown(model)):
             raise WrongLine("model_not_found", f"The model {what}", "body.model")
         if first is not None and model != first:
             what = (

@@ -187,9 +187,9 @@ def openai_batch(batch: Batch) -> dict[str, object]:
     }
 
 
-def anthropic_batch(batch: Batch) -> dict[str, object]:
+def anthropic_batch(batch: Batch, base: str = "") -> dict[str, object]:
     """Return a batch as Anthropic's API shows it. Counts other than `processing` begin with the end
-    of the batch.
+    of the batch. base: the URL of the gateway for the client, "" if it is unknown.
     """
     times, ended = batch.times, batch.ended
     expired = batch.status.value == "expired"
@@ -213,7 +213,7 @@ def anthropic_batch(batch: Batch) -> dict[str, object]:
         "expires_at": _date(batch.expires_s),
         "archived_at": None,
         "cancel_initiated_at": _date(cancelling) if cancelling else None,
-        "results_url": f"/v1/messages/batches/{batch.id}/results" if ended else None,
+        "results_url": f"{base}/v1/messages/batches/{batch.id}/results" if ended else None,
     }
 
 

@@ -103,7 +103,7 @@ class Batch(msgspec.Struct):
     numbers of requests. usage: the tokens of the completed ones. unsent: requests that were not
     sent, because the batch was cancelled or has expired. output_file, error_file: ids of the
     results, reserved when the batch begins. results: those of them that exist, once the batch has
-    ended.
+    ended. keep_s: the lifetime of the results, as the client wrote it, 0 for the longest one.
     """
 
     id: str
@@ -127,6 +127,7 @@ class Batch(msgspec.Struct):
     output_file: str = ""
     error_file: str = ""
     results: list[str] = []
+    keep_s: int = 0
 
     @property
     def ended(self) -> bool:

@@ -219,10 +219,12 @@ class Batches:
         window: tuple[str, int],
         metadata: dict[str, str] | None = None,
         total: int = 0,
+        keep_s: int = 0,
     ) -> Batch:
         """Create a batch, whose input is checked in the background. window: as the client wrote it,
-        and seconds. total: requests of the input, 0 if it is not read yet. Raises ApiError 400 for
-        an unknown file, 429 at the limit of batches, and 403 if the tenant's storage is full.
+        and seconds. total: requests of the input, 0 if it is not read yet. keep_s: see `Batch`.
+        Raises ApiError 400 for an unknown file, 429 at the limit of batches, and 403 if the
+        tenant's storage is full.
         """
         store = self.store
         file = store.file(tenant, input_file) if is_id(input_file) else None
@@ -238,7 +240,7 @@ class Batches:
         text, seconds = window
         batch = Batch(
             new_id(kind), tenant, api, endpoint, input_file, text, now, now + seconds,
-            metadata=metadata, total=total,
+            metadata=metadata, total=total, keep_s=keep_s,
         )  # fmt: skip
         store.save(batch)
         if store.owner:

@@ -297,3 +297,20 @@ async def test_wrong_requests_for_batches_are_refused(engine: Any, weft: Any) ->
             await client.batches.create(**options)
         gate.set()
         await ended(client, batch.id)
+
+
+async def test_results_are_deleted_when_the_client_says(engine: Any, weft: Any) -> None:
+    async with (
+        engine(script=chat) as stub,
+        weft(stub) as gateway,
+        client_of(gateway) as client,
+    ):
+        after: Any = {"anchor": "created_at", "seconds": 3600}
+        wrong = line(1) | {"body": {"model": "tiny", "messages": [], "stream": True}}
+        batch = await run(client, lines(line(0), wrong), output_expires_after=after)
+        for file_id in (batch.output_file_id, batch.error_file_id):
+            file = await client.files.retrieve(file_id)
+            assert file.expires_at == file.created_at + 3600
+        for seconds in (3599, 2_592_001):
+            with pytest.raises(openai.BadRequestError, match="output_expires_after"):
+                await run(client, lines(line(0)), output_expires_after=after | {"seconds": seconds})

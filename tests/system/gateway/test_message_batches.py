@@ -67,6 +67,16 @@ async def test_a_batch_of_messages_runs_to_its_end(engine: Any, weft: Any) -> No
         # Clients wait while requests are processed.
         assert batch.request_counts.processing == 22
         batch = await ended(client, batch.id)
+        assert batch.results_url == f"{gateway.url}/v1/messages/batches/{batch.id}/results"
+        listed = await client.messages.batches.list()
+        assert listed.data[0].results_url == batch.results_url
+        # A proxy says how its clients reach it.
+        hop = {"x-forwarded-proto": "https", "x-forwarded-prefix": "/llm", "host": "weft.test:8443"}
+        seen = await client.messages.batches.retrieve(batch.id, extra_headers=hop)
+        path = f"/v1/messages/batches/{batch.id}/results"
+        assert seen.results_url == f"https://weft.test:8443/llm{path}"
+        odd = await client.messages.batches.retrieve(batch.id, extra_headers={"host": "a,b"})
+        assert odd.results_url == path
         counts = batch.request_counts
         assert (counts.succeeded, counts.errored, counts.processing) == (20, 2, 0)
         assert batch.created_at <= batch.ended_at <= batch.expires_at
@@ -80,6 +90,11 @@ async def test_a_batch_of_messages_runs_to_its_end(engine: Any, weft: Any) -> No
         assert found["row-20"].type == found["row-21"].type == "errored"
         assert found["row-20"].error.error.message == "bad"
         assert found["row-20"].error.error.type == "invalid_request_error"
+        # Each error names the request, whose receipt says more.
+        for name in ("row-20", "row-21"):
+            receipt = f"/v1/receipts/{found[name].error.request_id}"
+            headers = {"x-api-key": "sk-a"}
+            assert (await gateway.client.get(receipt, headers=headers)).status_code == 200
         assert (await client.messages.batches.delete(batch.id)).type == "message_batch_deleted"
         with pytest.raises(anthropic.NotFoundError) as error:
             await client.messages.batches.retrieve(batch.id)
