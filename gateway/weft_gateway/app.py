@@ -258,7 +258,7 @@ class Gateway:
         passthrough = Passthrough(
             auth, registry, chains, limits, disconnects, turns, bodies, s, budget, count_retry
         )
-        sockets = ResponsesSockets(s, auth, turns, metrics)
+        sockets = ResponsesSockets(s, auth, turns, bodies, metrics)
         pages = _fastapi(self)
         for routes in (
             status.router(

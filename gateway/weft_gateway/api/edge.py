@@ -21,7 +21,7 @@ from weft_gateway.api.auth import presented
 from weft_gateway.api.coalescing import CoalescingProtocol
 from weft_gateway.api.connections import Connection, Edge
 from weft_gateway.api.http import last_answer, size_of
-from weft_gateway.api.timers import Deadline, ReaderWatch
+from weft_gateway.api.timers import LEAST_RATE, Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
 from weft_gateway.api.websocket_server import DrainingSocket, handshake, head_without_upgrade
 from weft_gateway.engine.endpoints import api_of
@@ -35,9 +35,6 @@ _MOST_DROPPED: Final = 1 << 20
 # Requests that one connection may send before their answers.
 _MOST_PIPELINED: Final = 32
 _OF_BODIES: Final = (b"content-length", b"transfer-encoding")
-# Bytes per second that a body needs, over each time of `body_timeout_s`. Files are large, and a
-# client that sends a few bytes at a time would hold its connection for hours.
-LEAST_RATE: Final = 16_384
 # Load balancers and monitoring request these paths without a key, even while keyless clients have
 # reached their limit.
 _UNCOUNTED: Final = (b"/health", b"/ready", b"/metrics")

@@ -9,6 +9,9 @@ from typing import Final
 
 # A client that reads less than this within a send timeout counts as stalled.
 LEAST_READ_BYTES: Final = 16_384
+# Bytes per second that a body needs, over each time of `body_timeout_s`. Files are large, and a
+# client that sends a few bytes at a time would hold its connection for hours.
+LEAST_RATE: Final = 16_384
 
 
 class Deadline:

@@ -26,6 +26,7 @@ from weft_gateway.api.keep_alive import WITHOUT
 from weft_gateway.api.kept import Kept
 from weft_gateway.api.web import may_connect
 from weft_gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
+from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.turns import LIGHT_BYTES
 from weft_gateway.calls.turns import Turns as HeavyTurns
 from weft_gateway.config import Settings
@@ -40,6 +41,8 @@ DRAIN: Final = "weft.drain"
 # Messages from the application to the server: whether a response is in progress.
 IDLE: Final = "weft.idle"
 BUSY: Final = "weft.busy"
+# The application tells the server what counts the bytes of a message that is not complete.
+HELD: Final = "weft.held"
 PATH: Final = re.compile(rb"(?:/p/[!-.0-~]+)?/v1/responses")
 # Headers of the connection, or of the message that opened it.
 _OF_THE_CONNECTION: Final = frozenset(
@@ -65,10 +68,16 @@ class ResponsesSockets:
     """The ASGI application for the scope `websocket`, on paths that match PATH."""
 
     def __init__(
-        self, settings: Settings, auth: Authenticator, turns: HeavyTurns, metrics: Metrics
+        self,
+        settings: Settings,
+        auth: Authenticator,
+        turns: HeavyTurns,
+        bodies: BodyBytes,
+        metrics: Metrics,
     ) -> None:
         self.settings = settings
         self.turns = turns
+        self.bodies = bodies
         self.metrics = metrics
         self.kept = Kept(settings.websocket_kept_bytes, settings.websocket_kept_bytes_per_tenant)
         self._auth = auth
@@ -88,6 +97,7 @@ class ResponsesSockets:
             return
         self._open[tenant] += 1
         try:
+            await send({"type": HELD, "held": self.bodies.hold(tenant)})
             await send({"type": "websocket.accept"})
             await _Connection(self, serve, tenant, scope, receive, send).run()
         except OSError:
@@ -130,6 +140,9 @@ class _Connection:
         self._send = send
         self._turns = Turns(sockets.settings.max_body_bytes)
         self._waiting: deque[str] = deque()
+        # Counts the messages that wait and the one that is being read. Its call counts its body.
+        self._held = sockets.bodies.hold(tenant)
+        self._reading = 0
         self._news = asyncio.Event()
         self._call: _Call | None = None
         self._gone = False
@@ -146,11 +159,14 @@ class _Connection:
                         await self._sockets.turns.take(self._tenant, size)
                     turn = self._turns.read(text)
                     del text
+                    self._reading = 0
+                    self._hold()
                     if turn is not None:
                         await self._answer(turn)
                 except ApiError as error:
-                    self._sockets.metrics.error(error.code)
-                    await self.send_event(_error(error.status, error.body()))
+                    await self._refuse(error)
+                # The next message may be minutes later.
+                turn = None
             if not self._gone:
                 code = _NORMAL if self._close is None else self._close
                 await self._send({"type": "websocket.close", "code": code})
@@ -160,6 +176,8 @@ class _Connection:
 
     async def _next(self) -> str | None:
         """Wait for the next message; None if no further message can arrive."""
+        self._reading = 0
+        self._hold()
         if not self._waiting:
             await self._send({"type": IDLE})
         try:
@@ -173,7 +191,13 @@ class _Connection:
             await self._send({"type": BUSY})
         if self._gone or self._close is not None:
             return None
-        return self._waiting.popleft()
+        text = self._waiting.popleft()
+        self._reading = len(text)
+        return text
+
+    def _hold(self, more: int = 0) -> None:
+        """Count the bytes that the connection holds, and `more`. Raises ApiError."""
+        self._held.take(self._reading + sum(map(len, self._waiting)) + more)
 
     async def _read(self) -> None:
         settings = self._sockets.settings
@@ -186,13 +210,21 @@ class _Connection:
                 if len(self._waiting) >= _WAITING or size > settings.websocket_message_bytes:
                     self._close = _POLICY
                 else:
-                    self._waiting.append(text)
+                    try:
+                        self._hold(len(text))
+                        self._waiting.append(text)
+                    except ApiError as error:
+                        await self._refuse(error)
             elif message["type"] == DRAIN:
                 self._close = _GOING_AWAY
             else:
                 self._left()
                 return
             self._news.set()
+
+    async def _refuse(self, error: ApiError) -> None:
+        self._sockets.metrics.error(error.code)
+        await self.send_event(error_event(error.status, error.body()))
 
     def _left(self) -> None:
         """Handle a disconnect: the running call and the connection end."""
@@ -288,7 +320,9 @@ class _Call:
         """Return the body, then wait for the end of the call or the connection."""
         if not self._asked:
             self._asked = True
-            return {"type": "http.request", "body": self._turn.body, "more_body": False}
+            # Only the call refers to the body, so that it can let go of it.
+            body, self._turn.body = self._turn.body, b""
+            return {"type": "http.request", "body": body, "more_body": False}
         await self.over.wait()
         return {"type": "http.disconnect"}
 
@@ -307,7 +341,7 @@ class _Call:
             if self._size <= _ERROR_BYTES:
                 self._plain.append(data)
             if not more:
-                await self._connection.send_event(_error(self._status, b"".join(self._plain)))
+                await self._connection.send_event(error_event(self._status, b"".join(self._plain)))
             return
         for number, (name, event, _) in enumerate(self._events.feed(data), 1):
             if number % _EVENTS_A_TURN == 0:
@@ -317,10 +351,10 @@ class _Call:
                 await self._connection.pass_on(self._turn, name, event)
         if not (more or self._ended):
             error = ApiError(502, "replica_bad_answer", "The answer ended without its last event.")
-            await self._connection.send_event(_error(error.status, error.body()))
+            await self._connection.send_event(error_event(error.status, error.body()))
 
 
-def _error(status: int, body: bytes) -> bytes:
+def error_event(status: int, body: bytes) -> bytes:
     """Return an answer that is not a stream as an event. All errors have the API's form."""
     if status < 400:  # An invalid answer is not a success, independent of its status.
         error = ApiError(502, "bad_answer", "The replica did not answer with a stream of events.")

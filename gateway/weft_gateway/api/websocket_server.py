@@ -16,12 +16,17 @@ from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
+from weft_gateway import errors
 from weft_gateway.api.connections import Edge
 from weft_gateway.api.keep_alive import COUNTS_EVENTS, EVENT
-from weft_gateway.api.timers import ReaderWatch
-from weft_gateway.api.websocket import BUSY, DRAIN, IDLE
+from weft_gateway.api.timers import LEAST_RATE, Deadline, ReaderWatch
+from weft_gateway.api.websocket import BUSY, DRAIN, HELD, IDLE, error_event
+from weft_gateway.calls.body_bytes import Held
+from weft_gateway.errors import ApiError
 
 _TRY_AGAIN_LATER: Final = 1013
+# Bytes of the reason in a closing frame.
+_MOST_REASON: Final = 123
 # Bytes parsed per turn of the event loop. A frame may have 6 bytes, and one read about 40,000
 # frames, which would block all other connections. Large frames get more bytes per turn.
 _A_TURN: Final = 1024
@@ -86,6 +91,12 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self._lost = lost
         self._reader: ReaderWatch | None = None
         self._counts_events = False
+        # A message that is not complete: what counts its bytes, whether a deadline applies, and the
+        # bytes that have arrived since it was set.
+        self._held: Held | None = None
+        self._timed = False
+        self._arrived = 0
+        self._deadline = Deadline(self.loop, self._late)
         # Bytes not parsed yet, and whether their parsing waits for its turn.
         self._unparsed = bytearray()
         self._waits = False
@@ -106,6 +117,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         if self._reader is not None:
             self._reader.stop()
             self._reader = None
+        self._deadline.cancel()
         self._unparsed.clear()
         self.frames = []
         # The parser and its generator refer to each other.
@@ -117,6 +129,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         self._unparsed += data
+        self._arrived += len(data)
         self._parse_soon()
 
     def _parse_soon(self) -> None:
@@ -132,12 +145,42 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         del self._unparsed[: self._turn]
         if data:
             super().data_received(data)
+            self._count()
         if self.transport.is_closing():
             self._unparsed.clear()
         elif self._unparsed:
             self._parse_soon()
         elif not self.read_paused:
             self.transport.resume_reading()
+
+    def _count(self) -> None:
+        """Count the bytes of a message that is not complete, and limit the time that it may take.
+        It has the limits of a body.
+        """
+        size = len(self._unparsed) + len(self.conn.reader.buffer) + sum(map(len, self.frames))
+        if self._held is not None:
+            try:
+                self._held.take(size)
+            except ApiError as error:
+                self._refuse(error, _TRY_AGAIN_LATER)
+                return
+        if size and not self._timed:
+            self._time()
+        self._timed = size > 0
+
+    def _time(self) -> None:
+        self._arrived = 0
+        self._deadline.set(self._edge.settings.body_timeout_s)
+
+    def _late(self) -> None:
+        seconds = self._edge.settings.body_timeout_s
+        if not self._timed:
+            return
+        if self._waits or self._arrived >= LEAST_RATE * seconds:
+            self._time()
+        else:
+            error = errors.of("body_timeout", least=LEAST_RATE, seconds=seconds)
+            self._refuse(error, CloseCode.POLICY_VIOLATION)
 
     def handle_cont(self, event: Frame) -> None:
         """Handle a piece of a message. A list of pieces would take many times their size."""
@@ -159,12 +202,14 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             events[-1].data = b""
 
     async def send(self, message: Any) -> None:
-        """See ASGI. Adds IDLE and BUSY: whether a response is in progress."""
+        """See ASGI. Adds IDLE and BUSY: whether a response is in progress; and HELD."""
         if message["type"] == IDLE:
             if self.queue.empty() and not (self.disconnected or self.close_sent):
                 self._edge.sockets[self] = None
         elif message["type"] == BUSY:
             self._edge.sockets.pop(self, None)
+        elif message["type"] == HELD:
+            self._held = message["held"]
         else:
             await super().send(message)
             if self.initial_response is not None and self.close_sent:
@@ -176,6 +221,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
     def send_receive_event_to_app(self) -> None:
         """Handle a complete message. uvicorn would log a traceback for text that is not UTF-8."""
         self._edge.sockets.pop(self, None)
+        self._timed = False
         if self.curr_msg_data_type == "text":
             self.frames = [b"".join(self.frames)]
             try:
@@ -206,12 +252,23 @@ class DrainingSocket(WebSocketsSansIOProtocol):
 
     def drop(self, code: str) -> None:
         """Close the connection in favour of another one. code: error code for the metrics."""
+        self._end(code, _TRY_AGAIN_LATER, "The gateway needs this idle connection.")
+
+    def _refuse(self, error: ApiError, close: int) -> None:
+        """Send an error and close. close: code of the closing frame."""
+        if self.close_sent or not self.handshake_complete:
+            self.transport.abort()
+            return
+        self.conn.send_text(error_event(error.status, error.body()))
+        self._end(error.code, close, error.message[:_MOST_REASON])
+
+    def _end(self, code: str, close: int, reason: str) -> None:
         self._edge.metrics.error(code)
         self._edge.sockets.pop(self, None)
         self._lost()
         self.stop_keepalive()
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": _TRY_AGAIN_LATER})
-        self.conn.send_close(_TRY_AGAIN_LATER, "The gateway needs this idle connection.")
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": close})
+        self.conn.send_close(close, reason)
         self.transport.write(b"".join(self.conn.data_to_send()))
         # Later messages of the application find the client disconnected.
         self.close_sent = self.disconnected = True

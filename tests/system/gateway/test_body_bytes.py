@@ -9,7 +9,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any
 
 import pytest
-from support.raw_client import Raw, raw
+from support.raw_client import DEADLINE_S, Raw, raw
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -125,3 +127,76 @@ async def test_the_declared_size_counts_while_the_body_arrives(
             assert (await client.answer())[0] == 429
         await until(lambda: gateway.parts.bodies.total == 0)
         assert waiting.calls == []
+
+
+# WebSockets
+
+
+def socket(gateway: Any, key: str) -> Any:
+    url = gateway.url.replace("http", "ws", 1) + "/v1/responses"
+    headers = {"authorization": f"bearer {key}"}
+    return connect(url, proxy=None, additional_headers=headers, max_size=None)
+
+
+async def begin(client: ClientConnection, size: int) -> None:
+    """Send the first bytes of a message of twice this size."""
+    # The head of a text frame with a mask of zeros.
+    frame = b"\x81\xff" + (2 * size).to_bytes(8, "big") + bytes(4) + b" " * size
+    client.transport.write(frame)
+
+
+async def error_of(client: ClientConnection) -> tuple[int, str, int]:
+    """Return status and code of the error, and the code with which the connection closes."""
+    async with asyncio.timeout(DEADLINE_S):
+        found = json.loads(await client.recv())
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.recv()
+    assert closed.value.rcvd is not None
+    return found["status"], found["error"]["code"], closed.value.rcvd.code
+
+
+async def test_messages_count_before_they_are_complete(engine: Any, weft: Any, until: Any) -> None:
+    async with (
+        scene(engine, weft) as (_, connected, gateway),
+        socket(gateway, "a") as first,
+        socket(gateway, "a") as second,
+        connected() as client,
+    ):
+        await begin(first, SIZE)
+        await until(lambda: gateway.parts.bodies.total >= SIZE)
+        await begin(second, SIZE // 2)
+        assert await error_of(second) == (429, "too_many_body_bytes_of_key", 1013)
+        await client.send(head("a"))
+        assert (await client.answer())[0] == 429
+        first.transport.abort()
+        await until(lambda: gateway.parts.bodies.total == 0)
+
+
+async def test_a_message_counts_until_its_answer_ends(engine: Any, weft: Any, until: Any) -> None:
+    text = json.dumps({"type": "response.create", "model": "tiny", "input": "x" * SIZE})
+    async with (
+        scene(engine, weft) as (waiting, connected, gateway),
+        socket(gateway, "a") as client,
+        connected() as other,
+    ):
+        await client.send(text)
+        await until(lambda: len(waiting.calls) == 1)
+        await other.send(head("a"))
+        assert (await other.answer())[0] == 429
+        await client.send(text)
+        assert await error_of(client) == (429, "too_many_body_bytes_of_key", 1013)
+        await until(lambda: gateway.parts.bodies.total == 0)
+
+
+async def test_a_message_has_the_time_of_a_body(engine: Any, weft: Any) -> None:
+    settings = {"body_timeout_s": 0.3}
+    async with (
+        engine() as stub,
+        weft(stub, **settings) as gateway,
+        socket(gateway, "a") as client,
+    ):
+        await client.send(json.dumps({"type": "response.processed"}))
+        # A connection without a message may be idle for longer.
+        await asyncio.sleep(0.5)
+        await begin(client, 1000)
+        assert await error_of(client) == (408, "body_timeout", 1008)
