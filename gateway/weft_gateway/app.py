@@ -143,7 +143,7 @@ class Gateway:
         budget, count_retry = RetryBudget(s.retry_budget), metrics.retry
         receipts = Receipts(s.receipts, s.receipts_age_s)
         self.listeners = listeners = Listeners(
-            s.listeners_per_session, s.listeners_per_tenant, s.listeners
+            s.listeners_per_session, s.listeners_per_tenant, s.listeners, s.heartbeat_s or None
         )
         self.turns = turns = Turns()
         self.bodies = bodies = BodyBytes(s.body_bytes, s.retry_after_s)

@@ -171,8 +171,8 @@ class Settings(BatchSettings):
         15.0,
         ge=0,
         le=3600,
-        description="a client that waits for a stream gets a keep-alive after this silence; also "
-        "the interval of pings to WebSockets; 0: none, seconds",
+        description="a stream that is silent for this time gets a keep-alive, and a WebSocket a "
+        "ping; 0: none, seconds",
     )
     max_connections: int = Field(
         4096,

@@ -15,8 +15,6 @@ from weft_gateway.runs.flow_store import Run
 from weft_gateway.runs.flows import Flows
 from weft_gateway.telemetry.listeners import Listeners
 
-# Keeps proxies from closing a quiet stream.
-_PULSE_S: Final = 15.0
 _POLL_S: Final = 1.0
 # Events that are written at once.
 _A_TURN: Final = 256
@@ -60,7 +58,7 @@ async def events(
                 before = now
                 yield b"event: progress\ndata: %b\n\n" % now
             # Another gateway may run it, whose news are in the store only.
-            wait_s = _PULSE_S if flows.batches.store.owner else _POLL_S
+            wait_s = listeners.heartbeat_s if flows.batches.store.owner else _POLL_S
             try:
                 if await asyncio.wait_for(listener.get(), wait_s) is None:
                     return

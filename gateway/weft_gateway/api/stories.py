@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from time import time
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
@@ -24,9 +24,6 @@ from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry import threads
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.receipts import Receipt, Receipts
-
-# Keeps proxies from closing a quiet stream.
-_PULSE_S: Final = 15.0
 
 
 class EventStream(StreamingResponse):
@@ -133,7 +130,7 @@ async def _events(listeners: Listeners, key: ProgramKey) -> AsyncIterator[bytes]
         yield b": listening\n\n"
         while True:
             try:
-                event = await asyncio.wait_for(listener.get(), _PULSE_S)
+                event = await asyncio.wait_for(listener.get(), listeners.heartbeat_s)
             except TimeoutError:
                 yield b": still here\n\n"
                 continue

@@ -21,8 +21,8 @@ class Endpoint:
     the line that ends a stream; () if unknown. errors: format of error bodies. chained: answers
     have ids that later calls refer to (`previous_response_id`). is_text: calls and answers are
     text, so programs can be recognised from their content. keep_alive: what a client may get at any
-    time between two events of a stream. media_names: the prompt may name images,
-    audio and video (`weft_gateway.engine.media`). prompt: the field that has the prompt.
+    time between two events of a stream. media_names: the prompt may name images, audio and video
+    (`weft_gateway.engine.media`). prompt: the field that has the prompt.
     """
 
     name: str

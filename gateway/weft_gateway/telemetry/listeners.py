@@ -63,10 +63,17 @@ class Listener:
 class Listeners:
     """All listeners, by program. limit: maximum per program. per_tenant: maximum per tenant.
     in_all: maximum in total; beyond it, the oldest listener of the tenant with most listeners is
-    closed.
+    closed. heartbeat_s: interval of keep-alives, seconds; None: none.
     """
 
-    def __init__(self, limit: int = 64, per_tenant: int = 256, in_all: int = 4096) -> None:
+    def __init__(
+        self,
+        limit: int = 64,
+        per_tenant: int = 256,
+        in_all: int = 4096,
+        heartbeat_s: float | None = None,
+    ) -> None:
+        self.heartbeat_s = heartbeat_s
         self._limit = limit
         self._per_tenant = per_tenant
         self._of: dict[ProgramKey, list[Listener]] = {}

@@ -7,11 +7,13 @@ import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import openai
 import pytest
+from support import agents
 from support.raw_client import WHOLE as WHOLE_CALL
 from support.raw_client import raw
 from support.silent_hop import silent_hop
@@ -277,6 +279,13 @@ async def test_a_call_with_keep_alives_can_be_ended(end: str, engine: Any, weft:
         await until(lambda: gateway.in_flight() == 0, "the call has ended")
 
 
+async def test_listeners_have_keep_alives(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, heartbeat_s=EVERY_S) as gateway:
+        await gateway.call(headers={"x-weft-program": "run"})
+        async with gateway.client.stream("GET", "/v1/sessions/run/events") as got:
+            await read(got.aiter_raw(), b": still here\n\n", 2)
+
+
 async def test_another_replica_can_take_a_call_after_keep_alives(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.stream(*STREAMS[request.target])
@@ -425,3 +434,49 @@ async def test_clients_finish_through_a_hop_that_ends_silent_connections(
                 chat(), completion(), response(), message(), socket_response()
             )
         assert got == ["Hello."] * 5
+
+
+# The limit of Codex on the silence of its streams.
+WATCHDOG = ("-c", "model_providers.weft.stream_idle_timeout_ms=2000")
+HTTP = ("-c", "model_providers.weft.supports_websockets=false")
+
+
+async def late_answer(wire: Any, request: Any) -> None:
+    if request.json.get("stream"):
+        await asyncio.sleep(3 * SILENT_S)
+        await wire.stream(*STREAMS[request.target.partition("?")[0]])
+    else:
+        content = [{"type": "text", "text": "Not streamed."}]
+        message = {"id": "m", "type": "message", "role": "assistant", "content": content}
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        await wire.plain(message | {"model": "x", "stop_reason": "end_turn", "usage": usage})
+
+
+@pytest.mark.parametrize("options", [(), HTTP], ids=["websocket", "http"])
+async def test_codex_waits(
+    options: tuple[str, ...], tmp_path: Path, engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=late_answer, models=("weft-demo",)) as stub,
+        weft(stub, heartbeat_s=EVERY_S) as gateway,
+        silent_hop(int(gateway.url.rpartition(":")[2]), 2 * CUT_S) as hop,
+    ):
+        codex = agents.codex(hop.url, tmp_path / "home", tmp_path)
+        command = ("exec", "--skip-git-repo-check", *WATCHDOG, *options, "Say hello.")
+        ran = await asyncio.to_thread(codex.run, *command, wait_s=60)
+        assert ran.status == 0, ran.output
+        assert "Reconnecting" not in ran.output
+        assert ran.output.rstrip().endswith("Hello.")
+        assert len(stub.requests) == 1
+
+
+async def test_claude_code_waits(tmp_path: Path, engine: Any, weft: Any) -> None:
+    async with (
+        engine(script=late_answer, models=("weft-demo",)) as stub,
+        weft(stub, heartbeat_s=EVERY_S) as gateway,
+        silent_hop(int(gateway.url.rpartition(":")[2]), 2 * CUT_S) as hop,
+    ):
+        claude = agents.claude_code(hop.url, tmp_path / "home", tmp_path)
+        ran = await asyncio.to_thread(claude.run, "-p", "Say hello.", wait_s=60)
+    assert ran.status == 0, ran.output
+    assert ran.output.rstrip().endswith("Hello.")
