@@ -21,12 +21,21 @@ def packages(name: str) -> tuple[str, ...]:
 
 
 def blocks(name: str, url: str, heading: str = "What to set") -> list[str]:
-    """Return the code blocks of a guide's section, for the gateway at `url`."""
-    section = _page(name).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    """Return the indented code blocks of a section, for the gateway at `url`.
+
+    name: a guide, or the path of another page.
+    """
+    section = re.sub(r"^```.*?^```$", "", _section(name, heading), flags=re.DOTALL | re.MULTILINE)
     found = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", section, re.MULTILINE)
     return [
         re.sub("^ {4}", "", text, flags=re.MULTILINE).strip().replace(_URL, url) for text in found
     ]
+
+
+def python(name: str, url: str, heading: str) -> str:
+    """Return the fenced Python of a section, for the gateway at `url`. name: as for `blocks`."""
+    (found,) = re.findall(r"^```python\n(.*?)^```", _section(name, heading), re.DOTALL | re.M)
+    return str(found).replace(_URL, url)
 
 
 def variables(text: str) -> dict[str, str]:
@@ -34,5 +43,10 @@ def variables(text: str) -> dict[str, str]:
     return dict(re.findall(r"^export (\w+)=(\S*)$", text, re.MULTILINE))
 
 
+def _section(name: str, heading: str) -> str:
+    return _page(name).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
 def _page(name: str) -> str:
-    return (ROOT / "docs" / "guides" / f"{name}.md").read_text(encoding="utf-8")
+    path = ROOT / (name if name.endswith(".md") else f"docs/guides/{name}.md")
+    return path.read_text(encoding="utf-8")

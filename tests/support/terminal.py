@@ -73,8 +73,8 @@ class Terminal:
         return re.sub(r"\s", "", _SEQUENCES.sub("", self._raw.decode(errors="replace")))
 
     def press(self, keys: str) -> None:
-        """Press keys, one after another."""
-        for key in re.findall(r"\x1b\[.|.|\r", keys):
+        """Press keys: texts, Enter (`\\r`) and arrows, one after another."""
+        for key in re.findall(r"\x1b\[.|\r|[^\x1b\r]+", keys):
             time.sleep(_KEYS_S)
             os.write(self._master, key.encode())
 
