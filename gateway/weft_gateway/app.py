@@ -29,6 +29,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
 from weft_gateway.api.failures import Failures
+from weft_gateway.api.history import History
 from weft_gateway.api.keep_alive import KeepAlives
 from weft_gateway.api.openapi import ERRORS, complete_document
 from weft_gateway.api.passthrough import Passthrough
@@ -132,7 +133,7 @@ class Gateway:
         self.tenants = tenants = make_tenants(s).weighted(slos)
         limits = TenantLimits(tenants, stores.limiter)
         self.background = background = BackgroundCalls(
-            limits, registry, engine_client, s.first_byte_timeout_s
+            limits, registry, engine_client, chains, s.first_byte_timeout_s
         )
         self.health = health = HealthLoop(
             registry, engine_client, s.health_interval_s, s.connect_timeout_s
@@ -236,10 +237,12 @@ class Gateway:
 
         # HTTP.
         answers = Failures(metrics.error, next_call, s.retry_after_s)
+        history = History(chains, background, s)
         self.keep_alives = keep_alives = KeepAlives(s.heartbeat_s)
         calls = CallEndpoint(
             auth,
             identifier,
+            history,
             path,
             observers,
             disconnects,
@@ -256,9 +259,9 @@ class Gateway:
         )
         self.batches = offline.batches
         passthrough = Passthrough(
-            auth, registry, chains, limits, disconnects, turns, bodies, s, budget, count_retry
+            auth, registry, history, limits, disconnects, turns, bodies, s, budget, count_retry
         )
-        sockets = ResponsesSockets(s, auth, turns, bodies, metrics)
+        sockets = ResponsesSockets(s, auth, turns, bodies, metrics, chains)
         pages = _fastapi(self)
         for routes in (
             status.router(
@@ -277,7 +280,7 @@ class Gateway:
                 auth, table, registry, engine_client, gates, self.slo.tally, tuning.values, s
             ),
             tuning_api.router(auth, tuning.values, tuning.tuner, s.balancer_alpha, s),
-            replicas.router(auth, members, health, chains, s),
+            replicas.router(auth, members, health, s),
             stories.router(auth, table, receipts, listeners, turns),
             *offline.routers(auth, listeners, turns, bodies, s),
             hints.prefill_router(

@@ -204,15 +204,6 @@ class Settings(BatchSettings):
         le=1_073_741_824,
         description="maximum WebSocket message size, bytes; WEFT_MAX_BODY_BYTES also applies",
     )
-    websocket_kept_bytes: int = Field(
-        536_870_912,
-        ge=0,
-        description="items that WebSockets store for the next turn, per gateway process, bytes; "
-        "beyond it, the items of the longest idle WebSockets are dropped",
-    )
-    websocket_kept_bytes_per_tenant: int = Field(
-        134_217_728, ge=0, description="the same for the WebSockets of one tenant, bytes"
-    )
     connect_timeout_s: float = Field(
         5.0, gt=0, le=300, description="timeout for connecting to a replica, seconds"
     )
@@ -292,7 +283,15 @@ class Settings(BatchSettings):
         description="maximum event streams per gateway, shared fairly by tenants",
     )
     answer_keep_s: float = Field(
-        86_400.0, gt=0, description="lifetime of stored answers (Responses API), seconds"
+        86_400.0,
+        gt=0,
+        description="lifetime of stored answers (Responses API) after their last use, seconds",
+    )
+    stored_answers_bytes: int = Field(
+        536_870_912,
+        ge=0,
+        description="stored answers with their input, in a gateway process and on Redis, bytes; "
+        "beyond it, the tenant with most bytes loses those used least recently",
     )
     engine_secret: str = Field(
         "", repr=False, description="shared secret for the engines' /weft/* routes"

@@ -61,7 +61,7 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
     """Create the stores. link: the process table's Redis client, if it has one."""
     if link is None:
         return Stores(
-            ResponseStore(keep_s=settings.answer_keep_s),
+            ResponseStore(settings.stored_answers_bytes, settings.answer_keep_s),
             MemoryLimiter(),
             MemoryLineage(),
             Gateways(),
@@ -76,7 +76,7 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
     from weft_gateway.programs.redis_tuning import RedisTuning
 
     return Stores(
-        RedisResponseStore(link, settings.answer_keep_s),
+        RedisResponseStore(link, settings.answer_keep_s, settings.stored_answers_bytes),
         RedisLimiter(link),
         RedisLineage(link),
         RedisGateways(link, settings.call_lease_s),

@@ -16,6 +16,7 @@ from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.redis_gateways import RedisGateways
 from weft_gateway.programs.redis_members import RedisMembers
 from weft_gateway.programs.redis_response_store import RedisResponseStore
+from weft_gateway.programs.response_store import StoredResponse
 
 
 def test_scripts_declare_every_key_that_they_touch(redis_server):
@@ -24,7 +25,7 @@ def test_scripts_declare_every_key_that_they_touch(redis_server):
     async def steps(table):
         prefix = table._store.keys.base.decode()[1:-2]
         small = RedisTable(redis_server.url, prefix, timeout_s=20.0, per_tenant=2)
-        responses = RedisResponseStore(table.link, keep_s=100.0, limit=2)
+        responses = RedisResponseStore(table.link, keep_s=100.0, limit=2000)
         lineage = RedisLineage(small.link, limit=4)
         with monitored(redis_server.port) as monitor:
             await run_every_script(small, responses, lineage)
@@ -83,7 +84,11 @@ async def run_every_script(table, responses, lineage) -> None:
     await members.leave()
     await table.homes()
     for number in range(5):
-        await responses.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")
+        key = ProgramKey(f"t{number % 2}", "p")
+        await responses.remember(key, {f"resp_{number}": StoredResponse("p")})
+    await responses.find("t0", "resp_4")
+    await responses.find("t1", "resp_unknown")
+    assert await responses._read("t0", "resp_4", 0)
     await responses.forget("t0", "resp_4")
     for number in range(6):
         mark = Mark(f"p{number}", "main", 1, time.time(), 1, 1)

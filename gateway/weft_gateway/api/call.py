@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -19,6 +20,7 @@ from weft_gateway.api.body import (
     text_bytes,
 )
 from weft_gateway.api.failures import Failures
+from weft_gateway.api.history import History
 from weft_gateway.api.http import read_body
 from weft_gateway.api.keep_alive import KeepAlives
 from weft_gateway.calls.body_bytes import BodyBytes
@@ -41,6 +43,9 @@ from weft_gateway.runs.batch_calls import Answered, Request
 from weft_gateway.runs.batch_lines import refusal
 from weft_gateway.runs.batch_results import Answer
 
+# In the scope of a request: the `Connection` that keeps answers which are not stored.
+CONNECTION: Final = "weft.connection"
+
 
 @dataclass(slots=True, eq=False)
 class CallEndpoint:
@@ -48,6 +53,7 @@ class CallEndpoint:
 
     auth: Authenticator
     identifier: Identifier
+    history: History
     path: CallPath
     observers: Observers
     disconnects: DisconnectMonitor
@@ -87,6 +93,7 @@ class CallEndpoint:
                 # Authenticate before a large body is read.
                 call.caller = self.auth.caller(headers)
                 call.held = self.bodies.hold(call.caller.tenant)
+                call.connection = scope.get(CONNECTION)
                 # Only the call refers to the body, so that it can let go of it.
                 pending = self._read(
                     call,
@@ -94,6 +101,8 @@ class CallEndpoint:
                 )
                 if pending is not None:
                     await pending
+                if endpoint.chained and (whole := self.history.complete(call)) is not None:
+                    await self._read_whole(call, await whole)
                 call.target = endpoint.path.encode() + query_of(scope["query_string"])
                 call.hints = read_hints(call.body, headers, b"" if call.skimmed else call.raw)
                 call.tool_dispatch = opted_in(headers.get(DISPATCH_HEADER), call.body.get("weft"))
@@ -139,6 +148,8 @@ class CallEndpoint:
                 pending = self._read(call, request.body)
                 if pending is not None:
                     await pending
+                if endpoint.chained and (whole := self.history.complete(call)) is not None:
+                    await self._read_whole(call, await whole)
                 wrong = refusal(call.body)
                 if wrong:
                     raise ApiError(400, "unsupported_in_batch", wrong)
@@ -174,6 +185,11 @@ class CallEndpoint:
         call.raw, call.body = light_body(raw)
         call.size = len(raw)
         return None
+
+    async def _read_whole(self, call: Call, raw: bytes) -> None:
+        pending = self._read(call, raw)
+        if pending is not None:
+            await pending
 
     async def _read_large(self, call: Call) -> None:
         most, items, tenant = (

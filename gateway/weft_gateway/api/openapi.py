@@ -39,8 +39,10 @@ _CALL: Final = (
     "The bytes of an answer are unchanged; errors get the form of the API."
 )
 _STREAM: Final = f"{_CALL} With `stream: true` the answer is server-sent events."
-_STORED: Final = "Weft asks the replica that stored the response. 404 for another tenant's."
-_NOT_IN_VLLM: Final = f"{_STORED} vLLM 0.32 has no such route and answers 404; other engines may."
+_STORED: Final = (
+    "The gateway has stored it, unless the call said `store: false`. 404 for another tenant's."
+)
+_BACKGROUND: Final = f"{_STORED} A background response that has not ended is its replica's."
 _WEBSOCKET: Final = (
     "\n\nThe same path with `GET` and an upgrade opens a WebSocket. Each message "
     '`{"type": "response.create", ...}` with the members of this body starts one response, and '
@@ -88,27 +90,29 @@ _ROUTES: Final = (
     ),
     _Route("tokenize", "post", "/tokenize", "Tokenize a prompt", "Any replica answers."),
     _Route("detokenize", "post", "/detokenize", "Turn tokens into text", "Any replica answers."),
-    _Route("get_response", "get", "/v1/responses/{response_id}", "Get a stored response", _STORED),
+    _Route(
+        "get_response", "get", "/v1/responses/{response_id}", "Get a stored response", _BACKGROUND
+    ),
     _Route(
         "delete_response",
         "delete",
         "/v1/responses/{response_id}",
         "Delete a stored response",
-        _NOT_IN_VLLM,
+        _STORED,
     ),
     _Route(
         "cancel_response",
         "post",
         "/v1/responses/{response_id}/cancel",
         "Cancel a background response",
-        _STORED,
+        _BACKGROUND,
     ),
     _Route(
         "list_input_items",
         "get",
         "/v1/responses/{response_id}/input_items",
         "List the input of a stored response",
-        _NOT_IN_VLLM,
+        f"{_STORED} With the items before it, if it continues another one.",
     ),
 )
 

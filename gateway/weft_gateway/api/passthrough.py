@@ -1,8 +1,9 @@
-"""Engine routes that are not calls of a program: token counts, stored responses.
+"""Routes that are not calls of a program: token counts, stored responses.
 
-Requests go to a replica that takes calls. A stored response exists on the replica that created it,
-and only for the tenant whose call created it: engines do not distinguish tenants. The engine's path
-is one of the few below, never a client's own bytes.
+Requests for token counts go to a replica that takes calls. A stored response exists only for the
+tenant whose call created it. The gateway has it; only one that an engine generates in the
+background has to be asked for there. The engine's path is one of the few below, never a client's
+own bytes.
 """
 
 from __future__ import annotations
@@ -11,17 +12,28 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import parse_qs
 
+import orjson
 from starlette.types import Receive, Scope, Send
 
 from weft_gateway import errors
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_media_names, json_value, raw_members
+from weft_gateway.api.history import History
 from weft_gateway.api.http import read_body, respond
 from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.relay import check_body, check_head
+from weft_gateway.calls.stored import (
+    UNFINISHED,
+    item_id,
+    items_of,
+    named_item,
+    output_of,
+    response_of,
+)
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import api_of
@@ -31,9 +43,9 @@ from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.engine.shapes import fault_of
+from weft_gateway.errors import ApiError
 from weft_gateway.policies.retry_budget import RetryBudget
 from weft_gateway.programs.ids import is_response_id
-from weft_gateway.programs.response_store import ResponseStore
 
 # Operations on a stored response, by the end of the path.
 _RESPONSE = re.compile(rb"/v1/responses/([^/]+)(/cancel|/input_items)?")
@@ -64,7 +76,7 @@ class Passthrough:
 
     auth: Authenticator
     registry: Registry
-    chains: ResponseStore
+    history: History
     limits: TenantLimits
     disconnects: DisconnectMonitor
     turns: Turns
@@ -89,9 +101,9 @@ class Passthrough:
                 await self.turns.take(tenant, len(body))
                 body = self._with_model(body)
             async with self.limits.admitted(tenant, 0):
-                await self._serve(path, scope, tenant, body, receive, send)
+                await self._serve(path, scope, body, receive, send)
         else:
-            await self._serve(path, scope, tenant, body, receive, send)
+            await self._stored(path, scope, tenant, body, receive, send)
 
     def _with_model(self, body: bytes) -> bytes:
         """Return a body with the served model instead of an alias."""
@@ -101,17 +113,14 @@ class Passthrough:
         return with_model(body, model)
 
     async def _serve(
-        self, path: bytes, scope: Scope, tenant: str, body: bytes, receive: Receive, send: Send
+        self, path: bytes, scope: Scope, body: bytes, receive: Receive, send: Send, only: str = ""
     ) -> None:
-        target = path + query_of(scope["query_string"])
-        stored = _RESPONSE.fullmatch(path)
-        response_id = stored[1].decode("latin-1") if stored else ""
-        holder = await self._holder(tenant, response_id) if stored else None
-        able = self.registry.able(draining=holder is not None)
-        able = [replica for replica in able if holder in (None, replica.name)]
-        deletes = (tenant, response_id) if stored and scope["method"] == "DELETE" else None
+        """Let an engine answer. only: the name of the replica that can, "" for any."""
+        able = self.registry.able(draining=bool(only))
+        able = [replica for replica in able if only in ("", replica.name)]
         if not able:
             raise errors.of("no_replica", retry_after_s=self.settings.retry_after_s)
+        target = path + query_of(scope["query_string"])
         self.budget.add_call()
         client, unreachable = self.disconnects.expect(receive), 0
         try:
@@ -119,7 +128,7 @@ class Passthrough:
                 last = replica is able[-1]
                 try:
                     answered = await self._try(
-                        replica, target, scope, body, client, send, deletes, last=last
+                        replica, target, scope, body, client, send, last=last
                     )
                 except ConnectFailed:
                     # The replica read no byte, so another one may take the request.
@@ -136,17 +145,65 @@ class Passthrough:
         finally:
             self.disconnects.done(client)
 
-    async def _holder(self, tenant: str, response_id: str) -> str:
-        """Return the name of the replica that stores a tenant's response. Raises ApiError and
-        TableUnavailable.
-        """
-        if not is_response_id(response_id):
-            raise errors.of("response_not_found", name=response_id)
-        answer = await self.chains.find(tenant, response_id)
-        holder = None if answer is None else self.registry.get(answer.replica)
-        if holder is None or holder.circuit.dead:
-            raise errors.of("response_not_found", name=response_id)
-        return holder.name
+    async def _stored(
+        self, path: bytes, scope: Scope, tenant: str, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        """Serve a request for a stored response."""
+        found = _RESPONSE.fullmatch(path)
+        assert found is not None
+        name, part = found[1].decode("latin-1"), found[2]
+        answer = await self.history.answers.find(tenant, name) if is_response_id(name) else None
+        query = parse_qs(query_of(scope["query_string"])[1:].decode())
+        if answer is not None and answer.replica:
+            answer = await self.history.settled(tenant, name, answer)
+        if answer is None:
+            raise errors.of("response_not_found", name=name)
+        response = response_of(answer.response)
+        runs = response.status in UNFINISHED
+        if (part is None and query.get("stream") == ["true"]) or (part == b"/cancel" and runs):
+            if not answer.replica:
+                what = "Only a response of the background has a stream after its call."
+                raise ApiError(400, "invalid_request", what, param="stream")
+            await self._serve(path, scope, body, receive, send, answer.replica)
+            return
+        shown = answer.response
+        if part == b"/cancel" and not response.background:
+            raise ApiError(400, "invalid_request", "Only a background response can be cancelled.")
+        if part == b"/input_items":
+            shown = await self._input(tenant, name, query)
+        elif scope["method"] == "DELETE":
+            await self.history.answers.forget(tenant, name)
+            shown = orjson.dumps({"id": name, "object": "response", "deleted": True})
+        await respond(send, 200, [(b"content-type", b"application/json")], shown)
+
+    async def _input(self, tenant: str, name: str, query: dict[str, list[str]]) -> bytes:
+        """Return a page of the items that a response was generated from. Raises ApiError."""
+        try:
+            chain = await self.history.answers.chain(tenant, name, self.settings.max_body_bytes)
+        except KeyError:
+            raise errors.of("response_not_found", name=name) from None
+        parts = [chain[0].items]
+        for one in chain[1:]:
+            parts += (output_of(one.response), one.items)
+        items = items_of(b",".join(filter(None, reversed(parts))))
+        shown = [named_item(item, f"item_{number}") for number, item in enumerate(items)]
+        if query.get("order") != ["asc"]:
+            shown.reverse()
+        limit = query.get("limit", ["20"])[0]
+        most = min(max(int(limit), 1), 100) if limit.isdecimal() else 20
+        ids = [item_id(item) for item in shown]
+        after = query.get("after", [""])[0]
+        start = ids.index(after) + 1 if after in ids else 0
+        page = slice(start, start + most)
+        return orjson.dumps(
+            {
+                "object": "list",
+                "data": [orjson.Fragment(bytes(item)) for item in shown[page]],
+                "first_id": next(iter(ids[page]), None),
+                "last_id": next(reversed(ids[page]), None),
+                "has_more": start + most < len(shown),
+            }
+        )
 
     async def _try(
         self,
@@ -156,13 +213,11 @@ class Passthrough:
         body: bytes,
         client: Disconnect,
         send: Send,
-        deletes: tuple[str, str] | None,
         *,
         last: bool,
     ) -> bool:
         """Send the request to one replica, and forward its answer. Return False if the replica
-        lacks the resource and other replicas may have it. deletes: the tenant and id of the answer
-        that the request deletes. It is forgotten before the client knows. Raises ReplicaError.
+        lacks the resource and other replicas may have it. Raises ReplicaError.
         """
         fields = for_engine(scope["headers"])
         head = replica.request_head(scope["method"], target, fields, len(body))
@@ -188,8 +243,6 @@ class Passthrough:
         else:
             if exchange.status == 404 and not last:
                 return False
-            if deletes is not None and exchange.status in (200, 204):
-                await self.chains.forget(*deletes)
             if exchange.status >= 400:
                 shape = api_of(scope["path"], scope["headers"])
                 answer = errors.from_engine(fault_of(answer, exchange.status), shape).body(shape)

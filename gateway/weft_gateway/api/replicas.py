@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -17,7 +16,6 @@ from weft_gateway.calls.members import Membership, Status
 from weft_gateway.config import Settings
 from weft_gateway.engine.health import HealthLoop
 from weft_gateway.model.member import MemberState
-from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.urls import replica_name
 
 _DRAIN_S: Final = 60.0
@@ -54,7 +52,6 @@ def router(
     auth: Authenticator,
     members: Membership,
     health: HealthLoop,
-    chains: ResponseStore,
     settings: Settings,
 ) -> APIRouter:
     """Create the routes below /weft/replicas."""
@@ -63,15 +60,14 @@ def router(
     bodiless = [Depends(guard(auth, settings, bodiless=True))]
 
     async def one(name: str) -> dict[str, Any]:
-        return _json(await members.one(name), chains.stored_at())
+        return _json(await members.one(name))
 
     @api.get(
         "", summary="List the replicas", response_model=schemas.MemberList, dependencies=guarded
     )
     async def list_replicas() -> dict[str, Any]:
         """Every replica with its state and its use, over all gateways."""
-        stored = chains.stored_at()
-        return {"replicas": [_json(status, stored) for status in await members.status()]}
+        return {"replicas": [_json(status) for status in await members.status()]}
 
     @api.post(
         "",
@@ -140,7 +136,7 @@ def router(
     return api
 
 
-def _json(status: Status, stored: Counter[str]) -> dict[str, Any]:
+def _json(status: Status) -> dict[str, Any]:
     member, replica = status.member, status.replica
     drains = member.state is MemberState.DRAINING
     healthy = replica.circuit.healthy
@@ -154,7 +150,6 @@ def _json(status: Status, stored: Counter[str]) -> dict[str, Any]:
         "models": sorted(replica.served),
         "calls_in_flight": status.in_flight,
         "homes": status.homes,
-        "stored_answers": stored[member.name],
         "safe_to_delete": not status.obstacles,
         "waits_for": status.obstacles,
     }

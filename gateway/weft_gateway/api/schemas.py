@@ -257,9 +257,6 @@ class Member(BaseModel):
     models: list[str]
     calls_in_flight: int
     homes: int = Field(description="programs that have it as their home")
-    stored_answers: int = Field(
-        description="answers of the Responses API that exist only there, known to this gateway"
-    )
     safe_to_delete: bool
     waits_for: list[str] = Field(description="why it is not safe to delete; empty if it is")
 

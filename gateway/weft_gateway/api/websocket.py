@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections import Counter, deque
 from time import time
@@ -21,17 +22,19 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.call import CONNECTION
 from weft_gateway.api.http import respond_error
 from weft_gateway.api.keep_alive import WITHOUT
-from weft_gateway.api.kept import Kept
 from weft_gateway.api.web import may_connect
-from weft_gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
+from weft_gateway.api.websocket_turns import Turn, prepared_events, read_turn
 from weft_gateway.calls.body_bytes import BodyBytes
-from weft_gateway.calls.turns import LIGHT_BYTES
-from weft_gateway.calls.turns import Turns as HeavyTurns
+from weft_gateway.calls.stored import TERMINAL, input_of
+from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.config import Settings
 from weft_gateway.errors import ApiError
+from weft_gateway.model import ProgramKey
 from weft_gateway.overlap.events import EventReader
+from weft_gateway.programs.response_store import Connection, ResponseStore, StoredResponse
 from weft_gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -58,6 +61,7 @@ _OF_THE_CONNECTION: Final = frozenset(
 )
 # Maximum number of messages that wait while one is answered.
 _WAITING: Final = 8
+_ENDS: Final = frozenset(kind.encode() for kind in (*TERMINAL, "response.failed"))
 _ERROR_BYTES: Final = 1 << 20
 # Events of one read that are forwarded per turn of the event loop.
 _EVENTS_A_TURN: Final = 64
@@ -71,15 +75,16 @@ class ResponsesSockets:
         self,
         settings: Settings,
         auth: Authenticator,
-        turns: HeavyTurns,
+        turns: Turns,
         bodies: BodyBytes,
         metrics: Metrics,
+        answers: ResponseStore,
     ) -> None:
         self.settings = settings
         self.turns = turns
         self.bodies = bodies
         self.metrics = metrics
-        self.kept = Kept(settings.websocket_kept_bytes, settings.websocket_kept_bytes_per_tenant)
+        self.answers = answers
         self._auth = auth
         self._open: Counter[str] = Counter()
 
@@ -138,7 +143,8 @@ class _Connection:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._turns = Turns(sockets.settings.max_body_bytes)
+        # A client may continue an answer of its connection even if that is not stored.
+        self._answers = Connection()
         self._waiting: deque[str] = deque()
         # Counts the messages that wait and the one that is being read. Its call counts its body.
         self._held = sockets.bodies.hold(tenant)
@@ -154,10 +160,9 @@ class _Connection:
         try:
             while (text := await self._next()) is not None:
                 try:
-                    size = len(text) + self._turns.kept_bytes
-                    if size > LIGHT_BYTES:
-                        await self._sockets.turns.take(self._tenant, size)
-                    turn = self._turns.read(text)
+                    if len(text) > LIGHT_BYTES:
+                        await self._sockets.turns.take(self._tenant, len(text))
+                    turn = read_turn(text)
                     del text
                     self._reading = 0
                     self._hold()
@@ -172,7 +177,8 @@ class _Connection:
                 await self._send({"type": "websocket.close", "code": code})
         finally:
             reader.cancel()
-            self._sockets.kept.release(self._tenant, self._turns)
+            for name in self._answers.names:
+                await self._sockets.answers.forget(self._tenant, name)
 
     async def _next(self) -> str | None:
         """Wait for the next message; None if no further message can arrive."""
@@ -235,10 +241,8 @@ class _Connection:
 
     async def _answer(self, turn: Turn) -> None:
         if not turn.generate:
-            events = self._turns.prepared(turn, time())
-            self._keep()
-            for event in events:
-                await self.send_event(event)
+            for event in self._prepare(turn):
+                await self.send_event(orjson.dumps(event))
             return
         call = self._call = _Call(self, turn)
         try:
@@ -249,6 +253,21 @@ class _Connection:
         finally:
             self._call = None
             call.over.set()
+
+    def _prepare(self, turn: Turn) -> list[dict[str, Any]]:
+        """Store the input of a turn that generates no answer. Returns its events."""
+        response_id = f"resp_{os.urandom(12).hex()}"
+        events = prepared_events(turn, response_id, time())
+        key, answers = ProgramKey(self._tenant, ""), self._sockets.answers
+        names = (self._answers.name(turn.previous), turn.previous)
+        answer = StoredResponse(
+            key.program,
+            previous=next((name for name in names if answers.known(self._tenant, name)), names[1]),
+            items=input_of(turn.body),
+            response=orjson.dumps(events[-1]["response"]),
+        )
+        answers.record(key, self._answers.keep(response_id), answer)
+        return events
 
     def _request(self, turn: Turn) -> Scope:
         """Return the turn as an HTTP request."""
@@ -275,6 +294,7 @@ class _Connection:
             "headers": headers,
             "state": scope.get("state", {}),
             WITHOUT: True,
+            CONNECTION: self._answers,
         }
 
     async def send_event(self, event: bytes) -> None:
@@ -286,20 +306,9 @@ class _Connection:
         except OSError:
             self._left()
 
-    async def pass_on(self, turn: Turn, name: bytes, event: bytes) -> None:
-        """Send one event of an answer."""
-        if name in TERMINAL:
-            # Store it before the client receives the event: the next message may follow at once.
-            self._turns.answered(turn, event)
-            self._keep()
-        await self.send_event(self._turns.as_asked(turn, event))
-
     async def take_turn(self, size: int) -> None:
         """Let other calls proceed before this one continues. size: bytes to process."""
         await self._sockets.turns.take(self._tenant, size)
-
-    def _keep(self) -> None:
-        self._sockets.kept.keep(self._tenant, self._turns, self._turns.kept_bytes)
 
 
 class _Call:
@@ -347,8 +356,8 @@ class _Call:
             if number % _EVENTS_A_TURN == 0:
                 await self._connection.take_turn(len(data))
             if event.startswith(b"{"):
-                self._ended |= name in TERMINAL or name == FAILED
-                await self._connection.pass_on(self._turn, name, event)
+                self._ended |= name in _ENDS
+                await self._connection.send_event(event)
         if not (more or self._ended):
             error = ApiError(502, "replica_bad_answer", "The answer ended without its last event.")
             await self._connection.send_event(error_event(error.status, error.body()))

@@ -8,24 +8,30 @@ be deleted before.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from time import monotonic
 from typing import Final, NamedTuple
 
 import httpx
 
 from weft_gateway.calls.limits import Admitted, TenantLimits
+from weft_gateway.calls.stored import UNFINISHED, response_of, with_previous
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.response_store import ResponseStore, StoredResponse
+from weft_gateway.programs.table import TableUnavailable
 
 _EVERY_S: Final = 1.0
 _WITHIN_S: Final = 5.0
 _MOST: Final = 10_000
-_GOES_ON: Final = ("queued", "in_progress")
+_MOST_BYTES: Final = 33_554_432
 
 
 class _BackgroundCall(NamedTuple):
     """admitted: its place, None if its tenant has no limits."""
 
+    tenant: str
     replica: Replica
     admitted: Admitted | None
     until_s: float
@@ -38,16 +44,22 @@ class BackgroundCalls:
     """
 
     def __init__(
-        self, limits: TenantLimits, registry: Registry, client: EngineClient, keep_s: float
+        self,
+        limits: TenantLimits,
+        registry: Registry,
+        client: EngineClient,
+        answers: ResponseStore,
+        keep_s: float,
     ) -> None:
         self._registry = registry
         self._limits = limits
         self._client = client
+        self._answers = answers
         self._keep_s = keep_s
         self._held: dict[str, _BackgroundCall] = {}
         self._without_place: dict[str, None] = {}
 
-    def hold(self, response_id: str, replica: str, admitted: Admitted | None) -> None:
+    def hold(self, tenant: str, response_id: str, replica: str, admitted: Admitted | None) -> None:
         """Keep the place of a call whose response continues in the background of the replica.
         admitted: None if its tenant has no limits; at most _MOST such calls are known.
         """
@@ -56,12 +68,35 @@ class BackgroundCalls:
             if len(self._without_place) > _MOST:
                 self._drop(next(iter(self._without_place)))
         self._held[response_id] = _BackgroundCall(
-            self._registry[replica], admitted, monotonic() + self._keep_s
+            tenant, self._registry[replica], admitted, monotonic() + self._keep_s
         )
 
     def replicas(self) -> frozenset[str]:
         """Return the replicas that may work on a background response."""
         return frozenset(held.replica.name for held in self._held.values())
+
+    async def settled(
+        self, tenant: str, response_id: str, answer: StoredResponse
+    ) -> StoredResponse | None:
+        """Return an answer with its present response, None if its replica has none. Stores one that
+        is finished. Raises httpx.HTTPError if the replica does not reply.
+        """
+        if response_of(answer.response).status not in UNFINISHED:
+            return answer
+        replica = self._registry.get(answer.replica)
+        if replica is None:
+            return None
+        path = f"/v1/responses/{response_id}"
+        fetched = await self._client.fetch(replica, path, _WITHIN_S, _MOST_BYTES)
+        response = fetched.body
+        if fetched.status != 200 or response_of(response).id != response_id:
+            return None
+        if answer.previous:
+            response = with_previous(response, answer.previous)
+        answer = replace(answer, response=response)
+        if answer.program and response_of(response).status not in UNFINISHED:
+            await self._answers.remember(ProgramKey(tenant, answer.program), {response_id: answer})
+        return answer
 
     async def run(self) -> None:
         """Release the places of finished responses, until cancelled."""
@@ -76,7 +111,7 @@ class BackgroundCalls:
             await asyncio.gather(*(self._check(*held) for held in due))
 
     async def _check(self, response_id: str, held: _BackgroundCall) -> None:
-        if monotonic() < held.until_s and await self._goes_on(response_id, held.replica):
+        if monotonic() < held.until_s and await self._goes_on(response_id, held):
             return
         if self._held.get(response_id) is held:
             self._drop(response_id)
@@ -87,12 +122,14 @@ class BackgroundCalls:
         if held.admitted is not None:
             self._limits.release(held.admitted)
 
-    async def _goes_on(self, response_id: str, replica: Replica) -> bool:
+    async def _goes_on(self, response_id: str, held: _BackgroundCall) -> bool:
+        # Of an answer that is no longer stored.
+        unknown = StoredResponse("", replica=held.replica.name, response=b'{"status":"queued"}')
         try:
-            answer = await self._client.fetch(replica, f"/v1/responses/{response_id}", _WITHIN_S)
-            response = answer.json() if answer.status == 200 else None
-        except httpx.TimeoutException:
+            stored = await self._answers.find(held.tenant, response_id) or unknown
+            answer = await self.settled(held.tenant, response_id, stored)
+        except (httpx.TimeoutException, TableUnavailable):
             return True
-        except (httpx.HTTPError, ValueError):
+        except httpx.HTTPError:
             return False
-        return isinstance(response, dict) and response.get("status") in _GOES_ON
+        return answer is not None and response_of(answer.response).status in UNFINISHED

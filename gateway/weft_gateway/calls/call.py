@@ -25,6 +25,7 @@ from weft_gateway.policies.admission import Claim
 from weft_gateway.policies.tags_sections import Section
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.lineage.rules import Asked
+from weft_gateway.programs.response_store import Connection
 from weft_gateway.telemetry.receipts import Receipt
 
 
@@ -150,12 +151,18 @@ class Call:
     tags: tuple[int, ...] | None = None
     plan: Plan | None = None
 
-    # The identity. holder: the replica that stores the answer that this call continues, or "".
-    # asked: lineage's verdict, until lineage has learned the outcome. prefill: the one that this
-    # call extends. matched: the program's prefills were compared with the call. ask: the goal that
-    # the call asks for.
+    # Stored answers. connection: keeps the answers that are not stored. continued: the id of the
+    # answer that this call continues, or "". previous: its name in the store. items: the call's own
+    # input. The body contains the continued answers instead of their name.
+    connection: Connection | None = None
+    continued: str = ""
+    previous: str = ""
+    items: bytes = b""
+
+    # The identity. asked: lineage's verdict, until lineage has learned the outcome. prefill: the
+    # one that this call extends. matched: the program's prefills were compared with the call. ask:
+    # the goal that the call asks for.
     identity: Identity = UNIDENTIFIED
-    holder: str = ""
     asked: Asked | None = None
     prefill: Prefill | None = None
     matched: bool = False
@@ -194,8 +201,8 @@ class Call:
 
     # The answer. body_out: of a non-streamed answer without an error. recorded: the pieces of a
     # stream, if an observer requested them; empty above record_limit bytes. early: the client has
-    # the head of a stream, although the engine has not answered. response_id: of an
-    # answer that later calls can continue; stored: the replica keeps it. disowned: the answer
+    # the head of a stream, although the engine has not answered. response_id: of an answer that
+    # later calls can continue; response: its JSON, b"" until it is known. disowned: the answer
     # belongs to another call. dispatched: tools that the client received within the stream, and
     # when.
     status: int = 0
@@ -206,7 +213,7 @@ class Call:
     recorded: list[bytes] | None = None
     record_limit: int = 0
     response_id: str = ""
-    stored: bool = False
+    response: bytes = b""
     disowned: bool = False
 
     dispatched: Sequence[tuple[str, float]] = ()
@@ -227,6 +234,22 @@ class Call:
     def key(self) -> ProgramKey:
         """The call's program."""
         return self.identity.key
+
+    @property
+    def in_background(self) -> bool:
+        """Whether the engine may work on the answer after the call has ended."""
+        return self.body.get("background") is True
+
+    @property
+    def kept(self) -> bool:
+        """Whether later calls may refer to the answer."""
+        return self.connection is not None or self.body.get("store") is not False
+
+    def stored_as(self, name: str) -> str:
+        """Return the name in the store of the answer, or of an item of it, with this id."""
+        if self.connection is None or self.body.get("store") is not False:
+            return name
+        return self.connection.keep(name)
 
     @property
     def sent_s(self) -> float:

@@ -93,8 +93,8 @@ class Engines:
         await exchange.start(head, *body)
         # No other replica gets the call now.
         call.raw = b""
-        if call.skimmed:
-            call.held = None
+        if call.skimmed and call.held is not None:
+            call.held.take(len(call.items))
 
     def answered(self, call: Call) -> None:
         """The answer is complete. A replica is not at fault for an unimplemented endpoint (501)."""

@@ -1,6 +1,4 @@
-"""Identifies a call's program by its path, headers and body, and the stored answer that it
-continues.
-"""
+"""Identifies a call's program by its path, headers and body."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from weft_gateway.engine.registry import Registry
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.families import fold, has_parent
 from weft_gateway.programs.identity import Identity, resolve
-from weft_gateway.programs.ids import IdentityError, is_response_id
-from weft_gateway.programs.response_store import ResponseStore
+from weft_gateway.programs.ids import IdentityError
+from weft_gateway.programs.response_store import PRIVATE, ResponseStore
 
 
 class Identifier:
@@ -28,30 +26,20 @@ class Identifier:
         self._traceparent = traceparent
 
     def identify(self, call: Call) -> Awaitable[None] | None:
-        """Set the call's model, program, thread, and the replica that stores the answer which it
-        continues. Returns an awaitable if it must look up stored answers or parents. Raises
-        ApiError, IdentityError, TableUnavailable.
+        """Set the call's model, program and thread. Returns an awaitable if it must look up
+        parents. Raises ApiError, IdentityError, TableUnavailable.
         """
         body = call.body
-        if call.endpoint.chained and body.get("previous_response_id") is not None:
-            return self._continued(call, body["previous_response_id"])
-        return self._identify(call)
-
-    def _identify(self, call: Call) -> Awaitable[None] | None:
-        call.identity = identity = self._resolve(call, call.body)
-        call.model = self.model_of(call.body)
-        named = call.body.get("model")
+        if call.previous and not call.previous.startswith(PRIVATE):
+            body = {**body, "previous_response_id": call.previous}
+        call.identity = identity = self._resolve(call, body)
+        call.model = self.model_of(body)
+        named = body.get("model")
         if call.model != named and named and isinstance(named, str):
             # An alias: the engine and all features see the model that it serves.
             call.body = {**call.body, "model": call.model}
             call.raw = with_model(call.raw, call.model)
         return self._fold(call) if identity.parent and has_parent(identity) else None
-
-    async def _continued(self, call: Call, previous: Any) -> None:
-        call.holder = await self._holder(call.caller.tenant, previous)
-        pending = self._identify(call)
-        if pending is not None:
-            await pending
 
     async def _fold(self, call: Call) -> None:
         call.identity = await fold(self._chains, call.identity)
@@ -102,16 +90,3 @@ class Identifier:
             traceparent=self._traceparent,
             chained=call.endpoint.chained,
         )
-
-    async def _holder(self, tenant: str, previous: Any) -> str:
-        """Return the replica that stores the answer `previous`. Raises ApiError if this tenant has
-        no such answer, and TableUnavailable: engines do not check the owner of an answer.
-        """
-        if not isinstance(previous, str):
-            raise errors.invalid_member(("previous_response_id",), "must be a string")
-        if not is_response_id(previous):
-            raise errors.previous_response_not_found(previous)
-        answer = await self._chains.find(tenant, previous)
-        if answer is None:
-            raise errors.previous_response_not_found(previous)
-        return answer.replica

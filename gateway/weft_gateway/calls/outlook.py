@@ -42,7 +42,6 @@ class Outlook:
             request.replicas,
             request.avoid,
             request.ordinal,
-            request.holder,
             request.shared,
             costs,
             None if budget is None else budget.budget_s,

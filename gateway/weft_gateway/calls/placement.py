@@ -21,7 +21,6 @@ from weft_gateway.engine import media
 from weft_gateway.engine.prefixes import prefix_of
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import Counted, TokenCounter
-from weft_gateway.errors import ApiError
 from weft_gateway.model import Decision, PromptPrefix, RouteRequest
 from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.policies.route.router import Router
@@ -115,7 +114,6 @@ class Placement:
             registry.views(in_flight),
             avoid,
             next(self._ordinals),
-            call.holder,
         )
         if self.outlook is not None:
             question = self.outlook.predicted(call, question)
@@ -126,7 +124,7 @@ class Placement:
                 question = self.outlook.predicted(call, question)
             decision = self.router.route(question, self._rng)
             if not decision.replica:
-                raise self._nowhere(call)
+                raise errors.of("no_replica", retry_after_s=self.retry_after_s)
         if call.prefill is not None and call.prefill.replica in decision.eligible:
             # Its KV is there, regardless of the program's home.
             return Placed(
@@ -178,15 +176,6 @@ class Placement:
                     question = self.outlook.predicted(call, question)
                 decision = self.router.route(question, self._rng)
         return decision, prefix
-
-    def _nowhere(self, call: Call) -> ApiError:
-        """Return the error for a call without a replica. The answer that it continues is lost with
-        its replica, unless that replica may only be slow.
-        """
-        holder = self.registry.get(call.holder)
-        if call.holder and (holder is None or holder.circuit.alive or holder.circuit.dead):
-            return errors.previous_response_not_found(call.body["previous_response_id"], 404)
-        return errors.of("no_replica", retry_after_s=self.retry_after_s)
 
 
 def refusal(placed: Placed, asked: str) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 from weft_gateway import errors
 from weft_gateway.calls.call import Call, Failed, Tap
+from weft_gateway.calls.stored import with_previous
 from weft_gateway.engine.errors import (
     ReplicaBadAnswer,
     ReplicaError,
@@ -85,17 +86,16 @@ def check_body(status: int, body: bytes) -> None:
 
 
 def whole(call: Call, body: bytes) -> bytes:
-    """Take a non-streamed answer. Returns its body for the client. Raises ApiError if the answer
-    that the call continues is lost; ReplicaBadAnswer if only a stream can follow the early head.
+    """Take a non-streamed answer. Returns its body for the client. Raises ReplicaBadAnswer if only
+    a stream can follow the early head.
     """
     if call.early and call.good:
         raise ReplicaBadAnswer("The replica did not answer with a stream.")
     if not call.good:
-        if call.status == 404 and call.holder:  # The replica has been restarted.
-            response_id = call.body["previous_response_id"]
-            raise errors.previous_response_not_found(response_id, 404)
         error = _said(call, fault_of(body, call.status))
         return error.body(call.endpoint.errors, call.request_id)
+    if call.continued:
+        body = with_previous(body, call.continued)
     call.outcome, call.body_out = Outcome.OK, body
     if call.report is None:
         call.answer_usage = last_usage(body)

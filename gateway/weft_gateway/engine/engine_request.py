@@ -97,6 +97,8 @@ def build_engine_request(
         added["vllm_xargs"] = xargs
     if salt and kind is not ReplicaKind.STOCK and endpoint.cache_salt:
         added["cache_salt"] = salt
+    if endpoint.chained and kind is not ReplicaKind.STOCK and not _stores(body):
+        added["store"] = False
     header = orjson.dumps(xargs) if xargs is not None and not endpoint.xargs else b""
     if body is not given or must_be_written(body):
         try:
@@ -127,6 +129,13 @@ def with_model(raw: bytes, model: str) -> bytes:
     members = msgspec.json.decode(memoryview(raw)[raw.index(b"{") :], type=dict[str, msgspec.Raw])
     members["model"] = msgspec.Raw(orjson.dumps(model))
     return msgspec.json.encode(members)
+
+
+def _stores(body: Mapping[str, Any]) -> bool:
+    """Whether the engine has to store the answer, or the client decides: otherwise vLLM would keep
+    a second copy of it until it stops.
+    """
+    return "store" in body or body.get("background") is True
 
 
 def must_be_written(body: Mapping[str, Any]) -> bool:

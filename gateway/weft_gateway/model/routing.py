@@ -87,10 +87,9 @@ class ReplicaCost:
 class RouteRequest:
     """A call to place. prompt_tokens: estimated length. program: the local, possibly stale view of
     its row, None for an unknown program. avoid: replicas that just failed this call. ordinal:
-    number of calls this gateway has placed before, for round robin. holder: the replica that stores
-    the answer which this call continues, or "". shared: the replicas that cache its beginning; None
-    if not looked up or equal on all replicas. costs: of the call by replica; None if not predicted.
-    budget_s: seconds that the call may take; None without a target.
+    number of calls this gateway has placed before, for round robin. shared: the replicas that cache
+    its beginning; None if not looked up or equal on all replicas. costs: of the call by replica;
+    None if not predicted. budget_s: seconds that the call may take; None without a target.
     """
 
     model: str
@@ -99,7 +98,6 @@ class RouteRequest:
     replicas: tuple[ReplicaView, ...]
     avoid: frozenset[str] = frozenset()
     ordinal: int = 0
-    holder: str = ""
     shared: Shared | None = None
     costs: Mapping[str, ReplicaCost] | None = None
     budget_s: float | None = None

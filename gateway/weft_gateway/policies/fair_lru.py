@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Reversible
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 _K = TypeVar("_K", bound=Hashable)
@@ -106,3 +107,68 @@ class FairLRU(Generic[_K]):
             self._sizes.setdefault(now, {})[tenant] = None
         if now > self._most or self._most not in self._sizes:
             self._most = now
+
+
+class FairBytes(Generic[_K]):
+    """The same for entries of different sizes: when full, the tenant with most bytes loses its
+    oldest entries. limit: bytes of all tenants together.
+    """
+
+    __slots__ = ("_heap", "_limit", "_of", "_totals", "total")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._of: dict[str, OrderedDict[_K, int]] = {}
+        self._totals: dict[str, int] = {}
+        # Tenants by bytes, negative. An entry may be outdated; each tenant has one that states at
+        # least its present bytes.
+        self._heap: list[tuple[int, str]] = []
+        self.total = 0
+
+    def put(self, tenant: str, name: _K, size: int) -> list[tuple[str, _K]]:
+        """Add or replace an entry as its tenant's latest. Returns the evicted entries: this one if
+        it exceeds the limit alone.
+        """
+        own = self._of.get(tenant)
+        if own is not None and name in own:
+            self.drop(tenant, name)
+        if size > self._limit:
+            return [(tenant, name)]
+        self._of.setdefault(tenant, OrderedDict())[name] = size
+        self._totals[tenant] = now = self._totals.get(tenant, 0) + size
+        self.total += size
+        if len(self._heap) > 2 * len(self._totals) + 64:
+            self._heap = [(-most, each) for each, most in self._totals.items()]
+            heapify(self._heap)
+        else:
+            heappush(self._heap, (-now, tenant))
+        gone = []
+        while self.total > self._limit:
+            largest = self._largest()
+            oldest = next(iter(self._of[largest]))
+            self.drop(largest, oldest)
+            gone.append((largest, oldest))
+        return gone
+
+    def use(self, tenant: str, name: _K) -> None:
+        """Make an existing entry its tenant's latest. Raises KeyError."""
+        self._of[tenant].move_to_end(name)
+
+    def drop(self, tenant: str, name: _K) -> None:
+        """Remove an existing entry. Raises KeyError."""
+        own = self._of[tenant]
+        size = own.pop(name)
+        self.total -= size
+        self._totals[tenant] -= size
+        if not own:
+            del self._of[tenant], self._totals[tenant]
+
+    def _largest(self) -> str:
+        while True:
+            most, tenant = self._heap[0]
+            now = self._totals.get(tenant)
+            if now == -most:
+                return tenant
+            heappop(self._heap)
+            if now is not None:
+                heappush(self._heap, (-now, tenant))

@@ -14,7 +14,7 @@ from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import TableUnavailable
 
 # Sessions share the response store with answers, so a prefix keeps their names apart. A client that
-# requests an answer by such a name gets none, because it has no replica.
+# requests an answer by such a name gets none: it is no answer's id.
 _SESSION: Final = "\x01session:"
 _OF_PROGRAM: Final = frozenset(row.text for row in (*HEADERS, *BODY) if row.above)
 
@@ -48,6 +48,6 @@ async def fold(chains: ResponseStore, identity: Identity) -> Identity:
     elif found.program != parent:
         root, above = found.program, parent
     if chains.root(tenant, _SESSION + own) != root:
-        await chains.remember(ProgramKey(tenant, root), _SESSION + own, "")
+        await chains.remember(ProgramKey(tenant, root), {_SESSION + own: None})
     thread = own if identity.thread == MAIN_THREAD else f"{own}/{identity.thread}"
     return replace(identity, key=ProgramKey(tenant, root), thread=thread, parent=above, final=False)

@@ -20,6 +20,7 @@ RESPONSE_ID: Final = "resp_[A-Za-z0-9_-]{1,128}"
 """Regular expression for the id of a stored answer (Responses API). It needs no escaping in a path,
 in JSON or in a Redis key."""
 _RESPONSE_ID: Final = re.compile(RESPONSE_ID)
+_ITEM_ID: Final = re.compile("[A-Za-z0-9_-]{1,128}")
 
 
 class IdentityError(ValueError):
@@ -63,6 +64,11 @@ def from_json(value: Any, name: str) -> str:
 def is_response_id(text: str) -> bool:
     """Whether the text has the form of a stored answer's id."""
     return _RESPONSE_ID.fullmatch(text) is not None
+
+
+def is_item_id(text: str) -> bool:
+    """Whether the text has the form of the id of an item of a stored answer."""
+    return _ITEM_ID.fullmatch(text) is not None
 
 
 def _no_text(name: str) -> IdentityError:

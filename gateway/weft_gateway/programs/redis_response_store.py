@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
 from typing import Any, Final, cast
 
 import msgspec
@@ -11,10 +13,20 @@ import msgspec
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs import rows
 from weft_gateway.programs.redis_link import RedisLink
-from weft_gateway.programs.response_store import DEFAULT_KEEP_S, ResponseStore, StoredResponse
+from weft_gateway.programs.response_store import (
+    DEFAULT_KEEP_S,
+    DEFAULT_LIMIT,
+    PRIVATE,
+    ResponseStore,
+    StoredResponse,
+)
 from weft_gateway.programs.table import TableUnavailable
 
-_SHARED_LIMIT: Final = 262_144
+# Answers, and about how many bytes of them, that one script reads or writes.
+_AT_ONCE: Final = 256
+_BYTES_AT_ONCE: Final = 4_194_304
+# Means that the answer is renewed, and not written.
+_RENEWED: Final = b""
 
 
 class RedisResponseStore(ResponseStore):
@@ -23,89 +35,116 @@ class RedisResponseStore(ResponseStore):
     """
 
     def __init__(
-        self, link: RedisLink, keep_s: float = DEFAULT_KEEP_S, limit: int = _SHARED_LIMIT
+        self, link: RedisLink, keep_s: float = DEFAULT_KEEP_S, limit: int = DEFAULT_LIMIT
     ) -> None:
-        """limit: answers on Redis of all tenants, with the same eviction as in memory."""
-        super().__init__(keep_s=keep_s)
+        """limit: bytes in this process, and about as many on Redis, with the same eviction."""
+        super().__init__(limit, keep_s)
         self._link = link
-        self._store_answers, self._forget_answer = (
-            link.script("answers_common", name) for name in ("answers", "answers_forget")
+        self._write_answers, self._read_answers, self._forget_answer = (
+            link.script("answers_common", name)
+            for name in ("answers", "answers_read", "answers_forget")
         )
-        self._shared_limit = limit
-        # At most the capacity of the memory cache.
-        self._unwritten: dict[bytes, bytes] = {}
+        self._limit = limit
+        # By tenant and name: whether to write the answer, or only to renew it.
+        self._unwritten: dict[tuple[str, str], bool] = {}
 
-    async def remember(
-        self, key: ProgramKey, response_id: str, replica: str, thread: str = ""
-    ) -> None:
+    async def remember(self, key: ProgramKey, answers: Mapping[str, StoredResponse | None]) -> None:
         """See ResponseStore. Never raises, so an answer does not wait for its metadata. If another
         tenant owns an answer with this id, according to this or another gateway, nothing is
         remembered.
         """
-        answer = self.record(key, response_id, replica, thread)
-        if answer is not None:
-            self._unwritten[rows.member(ProgramKey(key.tenant, response_id))] = msgspec.json.encode(
-                answer
-            )
-            with contextlib.suppress(TableUnavailable):
-                await self.flush()
+        for name, answer in answers.items():
+            self.record(key, name, answer)
+            # Another tenant may own it, or it may be too large.
+            if (key.tenant, name) in self._answers and not name.startswith(PRIVATE):
+                self._unwritten[key.tenant, name] = True
+        with contextlib.suppress(TableUnavailable):
+            await self.flush()
 
-    async def find(self, tenant: str, response_id: str) -> StoredResponse | None:
+    async def find(self, tenant: str, name: str) -> StoredResponse | None:
         """See ResponseStore."""
-        known = self._known(tenant, response_id)
-        if known is not None:
-            return known
-        packed = await self._read(rows.member(ProgramKey(tenant, response_id)))
-        if packed is None:
-            return None
-        try:
-            answer = msgspec.json.decode(packed, type=StoredResponse)
-        except msgspec.DecodeError:
-            # Another version wrote it.
-            return None
-        owner = self._owners.get(response_id, tenant)
-        if owner != tenant:
-            self._drop(owner, response_id)
-        self._keep(tenant, response_id, answer)
-        return self._known(tenant, response_id)
+        known = self._known(tenant, name)
+        return known or (await self._read(tenant, name, 0)).get(name)
 
-    async def forget(self, tenant: str, response_id: str) -> None:
-        """See ResponseStore. Other gateways may remember it until their entry expires; the replica
-        then replies that the answer does not exist.
-        """
-        await super().forget(tenant, response_id)
-        member = rows.member(ProgramKey(tenant, response_id))
-        self._unwritten.pop(member, None)
+    async def forget(self, tenant: str, name: str) -> None:
+        """See ResponseStore. Other gateways may remember it until their entry expires."""
+        await super().forget(tenant, name)
+        self._unwritten.pop((tenant, name), None)
+        if name.startswith(PRIVATE):
+            return
         with contextlib.suppress(TableUnavailable):
             async with self._link.reaching():
+                member = rows.member(ProgramKey(tenant, name))
                 await self._forget_answer(self._link.keys.of_answers, [member])
 
     async def flush(self) -> None:
         """See ResponseStore."""
-        if not self._unwritten:
-            return
-        written = dict(self._unwritten)
-        others = await self._write(written)
-        for member, packed in written.items():
-            if self._unwritten.get(member) == packed:
-                del self._unwritten[member]
-        for member in others:
-            self._drop(*rows.key_of(member))
+        while self._unwritten:
+            written: dict[tuple[str, str], bytes] = {}
+            size = 0
+            for name, whole in islice(self._unwritten.items(), _AT_ONCE):
+                written[name] = _packed(self._answers[name]) if whole else _RENEWED
+                size += len(written[name])
+                if size > _BYTES_AT_ONCE:
+                    break
+            states = {name: self._answers.get(name) for name in written}
+            for member in await self._write(written):
+                self._drop(*rows.key_of(member))
+            for name, state in states.items():
+                # A later change of the answer is written by the next round.
+                if self._answers.get(name) is state or name not in self._answers:
+                    self._unwritten.pop(name, None)
 
-    def _gone(self, tenant: str, response_id: str) -> None:
-        self._unwritten.pop(rows.member(ProgramKey(tenant, response_id)), None)
+    def _gone(self, tenant: str, name: str) -> None:
+        self._unwritten.pop((tenant, name), None)
 
-    async def _read(self, member: bytes) -> bytes | None:
-        link = self._link
-        async with link.reaching():
-            return cast("bytes | None", await cast(Any, link.redis.hget(link.keys.answers, member)))
+    def _drop(self, tenant: str, name: str) -> None:
+        super()._drop(tenant, name)
+        self._unwritten.pop((tenant, name), None)
 
-    async def _write(self, answers: Mapping[bytes, bytes]) -> list[bytes]:
+    def _renewed(self, tenant: str, name: str) -> None:
+        if not name.startswith(PRIVATE):
+            self._unwritten.setdefault((tenant, name), False)
+
+    async def _read(self, tenant: str, name: str, most_bytes: int) -> Mapping[str, StoredResponse]:
+        if name.startswith(PRIVATE):
+            return {}
+        found: dict[str, StoredResponse] = {}
+        about: list[Any] = [
+            rows.number(self._clock()), rows.number(self._keep_s), rows.encode(tenant),
+            rows.encode(name), _AT_ONCE, min(most_bytes, _BYTES_AT_ONCE),
+        ]  # fmt: skip
+        async with self._link.reaching():
+            reply = await self._read_answers(self._link.keys.of_answers, about)
+        for packed in cast("list[bytes]", reply):
+            try:
+                answer = msgspec.msgpack.decode(packed.partition(b"\n")[2], type=StoredResponse)
+            except msgspec.DecodeError:
+                # Another version wrote it.
+                break
+            found[name] = answer = replace(answer, used_s=self._clock())
+            owner = self._owners.get(name, tenant)
+            if owner != tenant:
+                self._drop(owner, name)
+            self._keep(tenant, name, answer)
+            name = answer.previous
+        return found
+
+    async def _write(self, answers: Mapping[tuple[str, str], bytes]) -> list[bytes]:
         """Return the answers that were not stored because another tenant owns the same id."""
         head: list[Any] = [
-            rows.number(self._clock()), rows.number(self._keep_s), self._shared_limit,
+            rows.number(self._clock()), rows.number(self._keep_s), self._limit,
         ]  # fmt: skip
-        flat = [part for pair in answers.items() for part in pair]
+        flat = [
+            part
+            for name, packed in answers.items()
+            for part in (rows.member(ProgramKey(*name)), packed)
+        ]
         async with self._link.reaching():
-            reply = await self._store_answers(self._link.keys.of_answers, [*head, *flat])
+            reply = await self._write_answers(self._link.keys.of_answers, [*head, *flat])
         return cast("list[bytes]", reply)
+
+
+def _packed(answer: StoredResponse) -> bytes:
+    """Return the answer for Redis: a line that scripts read, and the rest."""
+    return b"%b\n%b" % (rows.encode(answer.previous), msgspec.msgpack.encode(answer))

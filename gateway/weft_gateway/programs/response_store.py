@@ -1,21 +1,30 @@
-"""Stored answers: the program of each answer and the replica that stores it (row 3 of the alias
-table). Tenants cannot see each other's answers. The id of an answer belongs to the first tenant
-that stored it, even if an engine issues the id again.
+"""Stored answers of the Responses API: what a later call may refer to by an id.
+
+An answer is stored with its own input and the name of the answer that it continues, so a chain of
+answers contains each item once. Tenants cannot see each other's answers. The id of an answer
+belongs to the first tenant that stored it, even if an engine issues the id again.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.record import record
-from weft_gateway.policies.fair_lru import FairLRU
+from weft_gateway.policies.fair_lru import FairBytes
 
-DEFAULT_LIMIT: Final = 65_536
+DEFAULT_LIMIT: Final = 536_870_912
 DEFAULT_KEEP_S: Final = 86_400.0
+# An answer that is used again becomes the latest of its tenant at most this often.
+_RENEW_S: Final = 60.0
+# Memory of an entry beside its content, bytes.
+OVERHEAD_BYTES: Final = 512
+# Begins the names of answers that one connection keeps for itself.
+PRIVATE: Final = "\x02"
 
 
 def is_owned(name: str) -> bool:
@@ -25,21 +34,50 @@ def is_owned(name: str) -> bool:
 
 @record
 class StoredResponse:
-    """program: the id of the program whose call created the answer. replica: stores the answer, ""
-    if unknown. stored_s: Unix time. thread: of that call, "" for the main one.
+    """program: the id of the program whose call created the answer. thread: of that call, "" for
+    the main one. used_s: Unix time when it was stored or last used. previous: the name of the
+    answer that it continues, or "". replica: works or worked on it in the background, or "". items:
+    its own input, as JSON items with commas between them. response: the JSON that the client got.
+
+    An item of an answer has an entry, too: its `previous` names the answer.
     """
 
     program: str
-    replica: str
-    stored_s: float
     thread: str = ""
+    used_s: float = 0.0
+    previous: str = ""
+    replica: str = ""
+    items: bytes = b""
+    response: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its content."""
+        return len(self.items) + len(self.response)
+
+
+class Connection:
+    """The answers that one connection keeps for itself, in this process, until it ends."""
+
+    def __init__(self) -> None:
+        self._prefix = f"{PRIVATE}{os.urandom(8).hex()}/"
+        self.names: list[str] = []
+
+    def name(self, response_id: str) -> str:
+        """Return the name in the store of an answer or item with this id."""
+        return self._prefix + response_id
+
+    def keep(self, response_id: str) -> str:
+        """Return the name like `name`, of one that is about to be stored."""
+        self.names.append(self.name(response_id))
+        return self.names[-1]
 
 
 class ResponseStore:
-    """Remembers stored answers in this process's memory: per tenant, the most recently used.
+    """Remembers stored answers in this process's memory.
 
-    limit: answers of all tenants; beyond it, the tenant with most answers loses one. keep_s:
-    lifetime of an entry, seconds.
+    limit: bytes of all tenants; beyond it, the tenant with most bytes loses those used least
+    recently. keep_s: lifetime of an entry after its last use, seconds.
     """
 
     def __init__(
@@ -48,7 +86,7 @@ class ResponseStore:
         keep_s: float = DEFAULT_KEEP_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._room = FairLRU[str](limit)
+        self._room = FairBytes[str](limit)
         self._keep_s = keep_s
         self._clock = clock
         self._answers: dict[tuple[str, str], StoredResponse] = {}
@@ -56,22 +94,21 @@ class ResponseStore:
         self._owners: dict[str, str] = {}
 
     def record(
-        self, key: ProgramKey, response_id: str, replica: str = "", thread: str = ""
+        self, key: ProgramKey, name: str, answer: StoredResponse | None = None
     ) -> StoredResponse | None:
-        """Record an answer's program and replica in this process. Returns None, without a change,
-        if another tenant owns the id.
+        """Record an answer in this process. answer: None for one of which only the program is
+        known. Returns None, without a change, if another tenant owns the id.
         """
-        owner = self._owners.get(response_id, key.tenant)
-        if owner != key.tenant and self._known(owner, response_id) is not None:
+        owner = self._owners.get(name, key.tenant)
+        if owner != key.tenant and self._known(owner, name) is not None:
             return None
-        answer = StoredResponse(key.program, replica, self._clock(), thread)
-        self._keep(key.tenant, response_id, answer)
+        answer = replace(answer or StoredResponse(key.program), used_s=self._clock())
+        self._keep(key.tenant, name, answer)
         return answer
 
     def root(self, tenant: str, link: str) -> str:
         """Return the program of a link of a chain, or the link itself if unknown here."""
-        found = self._known(tenant, link)
-        return link if found is None else found.program
+        return self.place(tenant, link)[0]
 
     def place(self, tenant: str, link: str) -> tuple[str, str]:
         """Return the program like `root`, and the thread of the call that created the link ("" if
@@ -80,57 +117,94 @@ class ResponseStore:
         found = self._known(tenant, link)
         return (link, "") if found is None else (found.program, found.thread)
 
-    async def remember(
-        self, key: ProgramKey, response_id: str, replica: str, thread: str = ""
-    ) -> None:
-        """Record an answer for all gateways on the same store."""
-        self.record(key, response_id, replica, thread)
+    def known(self, tenant: str, name: str) -> bool:
+        """Whether this process knows an answer."""
+        return self._known(tenant, name) is not None
 
-    async def find(self, tenant: str, response_id: str) -> StoredResponse | None:
+    async def remember(self, key: ProgramKey, answers: Mapping[str, StoredResponse | None]) -> None:
+        """Record answers by name, for all gateways on the same store."""
+        for name, answer in answers.items():
+            self.record(key, name, answer)
+
+    async def find(self, tenant: str, name: str) -> StoredResponse | None:
         """Return a tenant's answer and cache it for `root`. None if it does not exist, has expired,
         or belongs to another tenant. Raises TableUnavailable if the store is away.
         """
-        return self._known(tenant, response_id)
+        return self._known(tenant, name)
 
-    def stored_at(self) -> Counter[str]:
-        """Return the number of answers that this process knows, by replica."""
-        return Counter(answer.replica for answer in self._answers.values() if answer.replica)
+    async def chain(self, tenant: str, name: str, most_bytes: int) -> list[StoredResponse]:
+        """Return an answer and those that it continues, the last one first; fewer if they have more
+        than `most_bytes`. Raises KeyError with the name of one that does not exist, and
+        TableUnavailable.
+        """
+        found: list[StoredResponse] = []
+        read: Mapping[str, StoredResponse] = {}
+        size = 0
+        seen: dict[str, None] = {}
+        while name and size <= most_bytes:
+            answer = self._known(tenant, name) or read.get(name)
+            if answer is None:
+                read = await self._read(tenant, name, most_bytes)
+                answer = read.get(name)
+            # An engine that issues an id again could make a circle.
+            if answer is None or name in seen:
+                raise KeyError(name)
+            seen[name] = None
+            found.append(answer)
+            size += answer.size
+            name = answer.previous
+        # The beginning of a chain stays the oldest part of it.
+        for name in reversed(seen):
+            self._known(tenant, name)
+        return found
 
-    async def forget(self, tenant: str, response_id: str) -> None:
+    async def forget(self, tenant: str, name: str) -> None:
         """Forget an answer."""
-        self._drop(tenant, response_id)
+        self._drop(tenant, name)
 
     async def flush(self) -> None:
         """Write the answers that could not reach the store. Raises TableUnavailable."""
 
-    def _known(self, tenant: str, response_id: str) -> StoredResponse | None:
-        found = self._answers.get((tenant, response_id))
+    async def _read(self, tenant: str, name: str, most_bytes: int) -> Mapping[str, StoredResponse]:
+        """Return an answer and those that it continues, up to about `most_bytes`, from elsewhere
+        than this process's memory.
+        """
+        return {}
+
+    def _known(self, tenant: str, name: str) -> StoredResponse | None:
+        found = self._answers.get((tenant, name))
         if found is None:
             return None
-        if self._clock() - found.stored_s > self._keep_s:
-            self._drop(tenant, response_id)
+        now = self._clock()
+        if now - found.used_s > self._keep_s:
+            self._drop(tenant, name)
             return None
-        self._room.use(tenant, response_id)
+        self._room.use(tenant, name)
+        if now - found.used_s > _RENEW_S:
+            found = self._answers[tenant, name] = replace(found, used_s=now)
+            self._renewed(tenant, name)
         return found
 
-    def _keep(self, tenant: str, response_id: str, answer: StoredResponse) -> None:
-        self._answers[tenant, response_id] = answer
-        if is_owned(response_id):
-            self._owners[response_id] = tenant
-        gone = self._room.put(tenant, response_id)
-        if gone is not None:
+    def _keep(self, tenant: str, name: str, answer: StoredResponse) -> None:
+        self._answers[tenant, name] = answer
+        if is_owned(name):
+            self._owners[name] = tenant
+        for gone in self._room.put(tenant, name, answer.size + OVERHEAD_BYTES):
             del self._answers[gone]
             self._disown(*gone)
             self._gone(*gone)
 
-    def _drop(self, tenant: str, response_id: str) -> None:
-        if self._answers.pop((tenant, response_id), None) is not None:
-            self._room.drop(tenant, response_id)
-            self._disown(tenant, response_id)
+    def _drop(self, tenant: str, name: str) -> None:
+        if self._answers.pop((tenant, name), None) is not None:
+            self._room.drop(tenant, name)
+            self._disown(tenant, name)
 
-    def _disown(self, tenant: str, response_id: str) -> None:
-        if self._owners.get(response_id) == tenant:
-            del self._owners[response_id]
+    def _disown(self, tenant: str, name: str) -> None:
+        if self._owners.get(name) == tenant:
+            del self._owners[name]
 
-    def _gone(self, tenant: str, response_id: str) -> None:
-        """Called after the memory cache evicts this answer."""
+    def _gone(self, tenant: str, name: str) -> None:
+        """Called after the memory evicts this answer."""
+
+    def _renewed(self, tenant: str, name: str) -> None:
+        """Called after a use that other gateways should know."""

@@ -14,11 +14,12 @@
 | leases | sorted set | lease of each open call by the Redis time of its last renewal |
 | gateways | sorted set | gateways that use the table, by the Redis time of their last sign |
 | totals | hash | programs created and ended since the table was created |
-| answers | hash | TENANT/RESPONSE to the metadata of a stored answer |
-| answer_ages | sorted set | TENANT/RESPONSE by the Unix time of storing |
-| answer_order | sorted set | TENANT/time/RESPONSE, all with score 0: per tenant, oldest first |
-| answer_counts | sorted set | tenants by their number of answers |
-| answer_owners | hash | an answer's id to its tenant |
+| stored | hash | TENANT/RESPONSE to a stored answer |
+| stored_ages | sorted set | TENANT/RESPONSE by the Unix time of the last use |
+| stored_order | sorted set | TENANT/time/RESPONSE, all with score 0: per tenant, oldest first |
+| stored_sizes | sorted set | tenants by the bytes of their answers |
+| stored_bytes | string | the bytes of all answers |
+| stored_owners | hash | an answer's id to its tenant |
 | members | hash | name of a replica to its record: added, drained or removed at run time |
 | members_version | string | changes with each change of `members` |
 | members_confirmed | hash | gateway to its last sign, its version and its background responses |
@@ -73,11 +74,8 @@ class Keys:
         self.of_members = [
             base + name for name in (b"members_version", b"members", b"members_confirmed")
         ]
-        self.answers = base + b"answers"
-        self.of_answers = [
-            self.answers,
-            *(base + b"answer_" + name for name in (b"ages", b"order", b"counts", b"owners")),
-        ]
+        parts = (b"", b"_ages", b"_order", b"_sizes", b"_bytes", b"_owners")
+        self.of_answers = [base + b"stored" + part for part in parts]
 
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""

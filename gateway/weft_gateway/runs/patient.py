@@ -164,7 +164,7 @@ class PatientObserver(CallObserver):
     def _wanted(self, call: Call, able: Sequence[str]) -> str:
         """Return the replica that the client names, otherwise the home of its program."""
         program = self._table.peek(call.key)
-        names = (call.hints.replica or "", call.holder, "" if program is None else program.home)
+        names = (call.hints.replica or "", "" if program is None else program.home)
         return next((name for name in names if name in able), "")
 
     async def _wait(self, waiting: _Waiting) -> None:

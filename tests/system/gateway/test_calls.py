@@ -237,10 +237,9 @@ async def test_a_chain_of_streamed_and_plain_responses_is_one_program(
     async def script(wire: Any, request: Any) -> None:
         response_id = next(replies)
         if request.json.get("stream"):
-            created = {"type": "response.created", "response": {"id": response_id}}
-            event = b"event: response.created\ndata: " + json.dumps(created).encode() + b"\n\n"
-            last = b"event: response.completed\ndata: {}\n\n"
-            await wire.stream(event, last)
+            done = {"type": "response.completed", "response": {"id": response_id}}
+            event = b"event: response.completed\ndata: " + json.dumps(done).encode() + b"\n\n"
+            await wire.stream(event)
         else:
             await wire.plain({"id": response_id})
 

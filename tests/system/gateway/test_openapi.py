@@ -130,6 +130,10 @@ async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any, u
                 params=params,
                 headers=HEADERS,
             )
+            if name == "cancel_response":
+                # The stored response of the example was not generated in the background.
+                assert got.json()["error"]["code"] == "invalid_request"
+                continue
             assert got.status_code < 400, (name, got.text)
             if name == "create_prefill":
                 names["prefill_id"] = got.json()["id"]

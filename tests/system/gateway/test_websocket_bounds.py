@@ -319,13 +319,12 @@ async def test_websockets_count_as_connections_of_their_key(engine: Any, weft: A
                 await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("budget", ["websocket_kept_bytes", "websocket_kept_bytes_per_tenant"])
 async def test_stored_items_have_a_budget_and_the_least_recently_used_are_evicted(
-    budget: str, engine: Any, weft: Any
+    engine: Any, weft: Any
 ) -> None:
     async with (
         engine(script=complete) as stub,
-        weft(stub, **{budget: 5000}) as gateway,
+        weft(stub, stored_answers_bytes=7000) as gateway,
         socket(gateway) as one,
         socket(gateway) as two,
     ):

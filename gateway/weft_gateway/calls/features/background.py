@@ -23,8 +23,8 @@ class BackgroundObserver(CallObserver):
         """Hold a call whose response continues: after its first answer, or after its stream broke
         off.
         """
-        if call.body.get("background") is not True or not call.response_id:
+        if not call.in_background or not call.response_id:
             return
         if call.body_out is not None or call.outcome is not Outcome.OK:
             admitted, call.admitted = call.admitted, None
-            self._background.hold(call.response_id, call.replica, admitted)
+            self._background.hold(call.key.tenant, call.response_id, call.replica, admitted)

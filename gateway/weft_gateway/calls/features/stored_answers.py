@@ -1,4 +1,4 @@
-"""Stored answers: a call that continues one by id gets its program, thread and replica."""
+"""Stored answers: what later calls may refer to is kept before the client can know of it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import re
 from collections.abc import Awaitable
 from typing import Final
 
-import orjson
-
 from weft_gateway.calls.call import Call, Tap
 from weft_gateway.calls.observers import CallObserver
+from weft_gateway.calls.stored import item_id, items_of, output_of, read_events, response_of
 from weft_gateway.engine.endpoints import Endpoint
-from weft_gateway.model import ProgramKey
 from weft_gateway.programs.identity import MAIN_THREAD
 from weft_gateway.programs.ids import RESPONSE_ID, is_response_id
-from weft_gateway.programs.response_store import ResponseStore
+from weft_gateway.programs.response_store import ResponseStore, StoredResponse
 
 # The id of the response in the first event of a stream. Engines repeat the request in that event: a
 # client can inject `"id": "resp_..."` there, but not before the response's own id.
-_STORED_STREAM: Final = re.compile(
+_FIRST: Final = re.compile(
     rb"(?:(?:event|id)?:[^\r\n]*\r?\n|\r?\n)*data:\s*\{"
     rb'(?:\s*"(?:type|sequence_number)"\s*:\s*(?:"[\w.]*"|\d+)\s*,)*'
     rb'\s*"response"\s*:\s*\{(?:\s*"object"\s*:\s*"\w*"\s*,)?\s*"id"\s*:\s*"(%b)"'
@@ -27,17 +25,17 @@ _STORED_STREAM: Final = re.compile(
 
 
 class StoredAnswers(CallObserver):
-    """Records the replicas of stored answers, unless the client opted out."""
+    """Stores answers, unless the client opted out. A connection keeps the others, too."""
 
-    def __init__(self, chains: ResponseStore) -> None:
-        self._chains = chains
+    def __init__(self, answers: ResponseStore) -> None:
+        self._answers = answers
 
     def observes(self, endpoint: Endpoint) -> bool:
         """Observe calls whose answers have ids for later calls."""
         return endpoint.chained
 
     def head(self, call: Call) -> Tap | None:
-        """Read the answer's id from the first event of a stream."""
+        """Read the answer's id from the first event of a stream, and the answer from the last."""
         if not call.is_stream:
             return None
         begun = False
@@ -46,7 +44,22 @@ class StoredAnswers(CallObserver):
             nonlocal begun
             if not begun:
                 begun = True
-                self._named(call, data)
+                found = _FIRST.match(data)
+                call.response_id = found[1].decode() if found else ""
+            elif not (
+                # In each event that ends a response.
+                b"response.completed" in data
+                or b"response.incomplete" in data
+                or (call.continued and b'"response"' in data)
+            ):
+                return data
+            data, response, ended = read_events(data, call.continued)
+            if ended or (response and call.in_background):
+                call.response = response
+                if not ended:
+                    # A client may ask for it before the stream has ended.
+                    for name, answer in self._entries(call).items():
+                        self._answers.record(call.key, name, answer)
             return data
 
         return tap
@@ -56,47 +69,33 @@ class StoredAnswers(CallObserver):
         finds it.
         """
         if call.body_out is not None:
-            call.response_id = _id_of(call.body_out)
-            call.stored = bool(call.response_id) and _keeps(call)
+            call.response = call.body_out
         if call.disowned:
             return self._forget(call)
-        if not call.stored:
-            return None
-        key, thread = _continued_as(call)
-        return self._chains.remember(key, call.response_id, call.replica, thread)
+        entries = self._entries(call) if call.response and call.kept else {}
+        return self._answers.remember(call.key, entries) if entries else None
 
     def ended(self, call: Call) -> Awaitable[None] | None:
         """Forget an answer that turned out to be another call's after this call was closed."""
         return self._forget(call) if call.disowned else None
 
-    def _named(self, call: Call, data: bytes) -> None:
-        found = _STORED_STREAM.match(data)
-        if found:
-            call.response_id, call.stored = found[1].decode(), _keeps(call)
-            if call.stored:
-                # A client may continue before the stream has ended.
-                key, thread = _continued_as(call)
-                self._chains.record(key, call.response_id, call.replica, thread)
+    def _entries(self, call: Call) -> dict[str, StoredResponse]:
+        """Return the answer and its items by name."""
+        response = response_of(call.response)
+        if not is_response_id(response.id):
+            return {}
+        call.response_id = response.id
+        name, program = call.stored_as(response.id), call.key.program
+        # Calls that continue the answer by id belong to its thread.
+        thread = "" if call.identity.thread == MAIN_THREAD else call.identity.thread
+        replica = call.replica if call.in_background else ""
+        answer = StoredResponse(
+            program, thread, 0.0, call.previous, replica, call.items, call.response
+        )
+        pointer = StoredResponse(program, thread, 0.0, name)
+        ids = filter(None, map(item_id, items_of(output_of(call.response))))
+        return {name: answer, **{call.stored_as(each): pointer for each in ids}}
 
     async def _forget(self, call: Call) -> None:
         if call.response_id:
-            await self._chains.forget(call.key.tenant, call.response_id)
-
-
-def _keeps(call: Call) -> bool:
-    return call.body.get("store") is not False
-
-
-def _continued_as(call: Call) -> tuple[ProgramKey, str]:
-    """Return the program and thread of a call that continues this answer by id."""
-    thread = call.identity.thread
-    return call.key, "" if thread == MAIN_THREAD else thread
-
-
-def _id_of(body: bytes) -> str:
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return ""
-    found = parsed.get("id") if isinstance(parsed, dict) else None
-    return found if isinstance(found, str) and is_response_id(found) else ""
+            await self._answers.forget(call.key.tenant, call.stored_as(call.response_id))

@@ -25,16 +25,9 @@ def not_avoided(request: RouteRequest, replica: ReplicaView) -> bool:
     return replica.name not in request.avoid
 
 
-def holds_answer(request: RouteRequest, replica: ReplicaView) -> bool:
-    """Whether the replica stores the answer that the call continues, if it continues one."""
-    return not request.holder or replica.name == request.holder
-
-
 def not_draining(request: RouteRequest, replica: ReplicaView) -> bool:
-    """Whether the replica takes the call although it may be draining. Stored answers exist only
-    there.
-    """
-    if replica.intake is Intake.ALL or request.holder == replica.name:
+    """Whether the replica takes the call although it may be draining."""
+    if replica.intake is Intake.ALL:
         return True
     home = "" if request.program is None else request.program.home
     return replica.intake is Intake.HOMES and home == replica.name
@@ -45,5 +38,4 @@ FILTERS: Final[dict[str, Filter]] = {
     "healthy": healthy,
     "model": serves_model,
     "not_avoided": not_avoided,
-    "holds_answer": holds_answer,
 }

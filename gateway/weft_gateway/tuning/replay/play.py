@@ -175,7 +175,7 @@ class Play:
             )
         decision = self._router.route(
             RouteRequest(
-                plan.model, shape.prompt, row, views, frozenset(), self.calls, "", None, costs,
+                plan.model, shape.prompt, row, views, frozenset(), self.calls, None, costs,
                 budget_s,
             ),
             self._rng,

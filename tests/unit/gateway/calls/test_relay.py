@@ -11,7 +11,6 @@ from weft_gateway.calls.call import Call, Hooks, Tap
 from weft_gateway.calls.relay import Step, StreamRelay
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.engine.errors import ReplicaBadAnswer, ReplicaClosed, ReplicaWrongCall
-from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
 
 ID = "call-0123456789ab-1"
@@ -129,9 +128,10 @@ def test_empty_answer_is_refused_but_empty_error_passes() -> None:
     relay.check_body(500, b"")
 
 
-def test_missing_previous_response_is_not_found() -> None:
-    one = call("/v1/responses", 404)
-    one.holder, one.body = "r0", {"previous_response_id": "resp_1"}
-    with pytest.raises(ApiError) as lost:
-        relay.whole(one, b"{}")
-    assert (lost.value.status, lost.value.code) == (404, "previous_response_not_found")
+def test_an_answer_names_the_one_that_its_client_has_continued() -> None:
+    one = call("/v1/responses", 200)
+    one.continued = "resp_1"
+    body = relay.whole(one, b'{"id": "resp_2", "previous_response_id": null, "n": 1e2}')
+    assert body == b'{"id":"resp_2","previous_response_id":"resp_1","n":1e2}'
+    assert one.body_out == body
+    assert relay.whole(one, b"no json") == b"no json"

@@ -7,7 +7,7 @@ from weft_gateway.model import ProgramKey
 from weft_gateway.programs.aliases import BODY, HEADERS, Decides
 from weft_gateway.programs.identity import place_of, resolve, tenant_of
 from weft_gateway.programs.ids import IdentityError
-from weft_gateway.programs.response_store import ResponseStore
+from weft_gateway.programs.response_store import ResponseStore, StoredResponse
 
 
 def identify(headers=None, body=None, path=None, chains=None, **options):
@@ -99,7 +99,7 @@ def test_codex_sub_agent_is_a_thread_with_its_parent():
 
 def test_call_that_continues_an_answer_joins_its_thread():
     chains = ResponseStore()
-    chains.record(ProgramKey("t", "root"), "resp_1", thread="search")
+    chains.record(ProgramKey("t", "root"), "resp_1", StoredResponse("root", "search"))
     found = identify(body={"previous_response_id": "resp_1"}, chains=chains)
     assert (found.key.program, found.thread) == ("root", "search")
     assert identify(body={"previous_response_id": "resp_2"}, chains=chains).thread == "main"

@@ -6,7 +6,6 @@ import pytest
 from weft_gateway.model import Intake, Program, ProgramKey, ReplicaView, RouteRequest
 from weft_gateway.policies.route.filters import (
     healthy,
-    holds_answer,
     not_avoided,
     not_draining,
     serves_model,
@@ -44,29 +43,17 @@ def test_replica_that_failed_this_call_is_rejected():
     assert not not_avoided(request(avoid=["r0"]), replica())
 
 
-@pytest.mark.parametrize(("holder", "kept"), [("", {"r0", "r1"}), ("r1", {"r1"}), ("gone", set())])
-def test_continued_answer_pins_its_call_to_the_storing_replica(holder, kept):
-    replicas = (replica(), ReplicaView("r1", frozenset({"m"}), True, 0))
-    asked = RouteRequest("m", 1, None, replicas, frozenset(), holder=holder)
-    assert {r.name for r in replicas if holds_answer(asked, r)} == kept
-
-
 @pytest.mark.parametrize(
-    ("intake", "home", "holder", "keeps"),
+    ("intake", "home", "keeps"),
     [
-        (Intake.ALL, "", "", True),
-        (Intake.HOMES, "r0", "", True),
-        (Intake.HOMES, "r1", "", False),
-        (Intake.HOMES, "", "", False),
-        (Intake.NONE, "r0", "", False),
-        (Intake.NONE, "", "r0", True),  # A stored answer exists only there.
-        (Intake.NONE, "", "r1", False),
+        (Intake.ALL, "", True),
+        (Intake.HOMES, "r0", True),
+        (Intake.HOMES, "r1", False),
+        (Intake.HOMES, "", False),
+        (Intake.NONE, "r0", False),
     ],
 )
-def test_draining_replica_takes_calls_of_its_programs_and_stored_answers(
-    intake, home, holder, keeps
-):
+def test_draining_replica_takes_calls_of_its_programs(intake, home, keeps):
     view = ReplicaView("r0", frozenset(), True, 0, intake)
     program = Program(ProgramKey("t", "p"), 0.0, home=home)
-    asked = RouteRequest("m", 1, program, (view,), frozenset(), holder=holder)
-    assert not_draining(asked, view) is keeps
+    assert not_draining(RouteRequest("m", 1, program, (view,), frozenset()), view) is keeps
