@@ -16,7 +16,7 @@ import os
 import re
 from collections import Counter, deque
 from time import time
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
