@@ -105,6 +105,7 @@ class Scene:
         url = self.gateway.url.replace("http", "ws", 1) + "/v1/responses"
         async with connect(url, proxy=None, max_size=None) as client:
             about = {"type": "response.create", "model": "tiny", "input": MARK.decode()}
+            about |= {"store": False}
             await client.send(json.dumps(about | body))
             async with asyncio.timeout(DEADLINE_S):
                 if leave:
