@@ -137,6 +137,7 @@ class LineageOptions:
     sets: Annotated[Names, Option(help="sets, comma-separated; default: all")] = ()
     seed: Annotated[int, Option(min=0, help="seed of program starts")] = 0
     rounds: Annotated[int, Option(min=1, max=1000, help="timed calls of each kind")] = 100
+    names: Annotated[bool, Option(help="give the calls names that mislead, instead")] = False
     json_file: JsonFile = ""
 
 

@@ -184,3 +184,21 @@ async def test_gateways_on_one_redis_share_lineage(tmp_path: Path, engine: Any, 
         first = await program_of(one, asked)
         assert await program_of(two, asked, assistant(answers[0]), user("BA 117")) == first
     redis.kill()
+
+
+async def test_a_shortened_history_joins_no_program_whose_model_said_the_same(
+    engine: Any, weft: Any
+) -> None:
+    policy = [f"Rule number {number} of the airline applies to this ticket" for number in range(40)]
+    more = [f"An exception numbered {number} applies to this ticket too" for number in range(40)]
+    answers = [". ".join(policy), ". ".join([*policy, more[0]]), ". ".join(more), "Done.", "Done."]
+    async with engine(script=engine_script(*answers)) as stub, weft(stub) as gateway:
+        one = [user("I want to change my flight."), assistant(answers[0]), user("Change it.")]
+        two = [user("I want to cancel my flight."), assistant(answers[1]), user("Any exception?")]
+        first, second = [await program_of(gateway, turns[0]) for turns in (one, two)]
+        assert first != second
+        assert await program_of(gateway, *two) == second
+        # Its client keeps the last messages only.
+        two += [assistant(answers[2]), user("Cancel it.")]
+        assert await program_of(gateway, *two[1:]) == second
+        assert await program_of(gateway, *one) == first

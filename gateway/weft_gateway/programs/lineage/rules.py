@@ -89,15 +89,17 @@ def decide(
     fresh: str,
     now_s: float,
     ids: Sequence[int] = (),
+    older: Mapping[int, int] | None = None,
 ) -> Verdict:
     """Decide the program and thread of a call. pieces: of its text, from `Fingerprint.recent`. ids:
-    fingerprints of the tool call ids in it, the last ones first. fresh: a unique name for a new
+    fingerprints of the tool call ids in it, the last ones first. older: further pieces, perhaps of
+    this program's model: they find the program, and join no other. fresh: a unique name for a new
     program or thread.
     """
     if not known.marks:
         return begun(prompt, fresh, now_s)
     candidates = [*candidates_of(prompt, known), *named(ids, known)]
-    said = _said(known, pieces)
+    said = _said(known, {**older, **pieces} if older else pieces)
     if not (candidates or said):
         return begun(prompt, fresh, now_s)
     verdict = _proven(candidates, known, fresh)
@@ -105,7 +107,8 @@ def decide(
         verdict = _quoted(candidates, known, said, fresh) or _unproven(
             candidates, known, prompt, fresh
         )
-    return _complete(verdict, candidates, known, said, prompt, now_s)
+    quoted = _said(known, pieces) if older else said
+    return _complete(verdict, candidates, known, quoted, prompt, now_s)
 
 
 def begun(prompt: Fingerprint, fresh: str, now_s: float) -> Verdict:

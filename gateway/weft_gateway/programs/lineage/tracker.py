@@ -64,7 +64,7 @@ class Lineage:
             wanted = [*ids, *reversed(spoken), *reversed(older)][:MAX_PIECES]
             more = await self._store.get_many(tenant, wanted, now_s)
             known = Known({**known.marks, **more.marks}, {**known.folded, **more.folded})
-            verdict = decide(prompt, known, {**older, **spoken, **recent}, fresh, now_s, ids)
+            verdict = decide(prompt, known, recent, fresh, now_s, ids, {**older, **spoken})
         return verdict, prompt
 
     async def answered(self, call: Asked, answer: Mapping[str, Any], now_s: float) -> None:

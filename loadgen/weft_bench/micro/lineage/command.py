@@ -14,7 +14,7 @@ from rich.progress import Progress
 from weft_bench.cli.parts import LineageOptions
 from weft_bench.micro.lineage.data import FILES, Calls, read
 from weft_bench.micro.lineage.scene import Played, costs, play
-from weft_bench.micro.lineage.variants import AS_RECORDED, VARIANTS
+from weft_bench.micro.lineage.variants import AS_RECORDED, NAMES, VARIANTS
 from weft_bench.report.figures import finish, refuse
 from weft_bench.report.rows import Column, figures, show
 from weft_bench.stats import percentile
@@ -73,12 +73,13 @@ def run(options: LineageOptions) -> int:
         known = ", ".join(FILES)
         return refuse("lineage", f"unknown sets {unknown}; known are {known}")
     rows: dict[tuple[str, ...], dict[str, float]] = {}
+    variants = {AS_RECORDED: VARIANTS[AS_RECORDED], **NAMES} if options.names else VARIANTS
     try:
         with Progress() as progress:
-            bar = progress.add_task("playing", total=len(names) * len(VARIANTS) + 1)
+            bar = progress.add_task("playing", total=len(names) * len(variants) + 1)
             for name in names:
                 recorded = read(Path(options.data), name, options.seed)
-                for variant, make in VARIANTS.items():
+                for variant, make in variants.items():
                     programs = [make(calls) for calls in recorded]
                     # Variants of messages do not change prompts.
                     if variant == AS_RECORDED or programs != recorded:
@@ -89,7 +90,8 @@ def run(options: LineageOptions) -> int:
     except TraceError as error:
         return refuse("lineage", error)
     costs_us = {("cost", what): times(seconds) for what, seconds in found.items()}
-    show("Programs found without keys: pairs of calls", LABELS, rows, COLUMNS)
+    what = "with names that mislead" if options.names else "without keys"
+    show(f"Programs found {what}: pairs of calls", LABELS, rows, COLUMNS)
     show("Processor time of a call", ("", "call"), costs_us, COSTS)
     told = figures(rows, COLUMNS) + figures(costs_us, COSTS)
     finish("lineage", options.json_file, {**asdict(options), "sets": names}, told)

@@ -35,6 +35,7 @@ class RecordedCall:
 
     at_s, took_s: start and duration in seconds. body: the request's JSON body. answer: the answer's
     JSON body, or None. broken: the call failed; without it, an answer of None was not seen.
+    headers: in ASGI form.
     """
 
     at_s: float
@@ -42,6 +43,7 @@ class RecordedCall:
     body: bytes
     answer: bytes | None
     broken: bool = False
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 # One program: its calls in order of arrival.

@@ -1,4 +1,6 @@
-"""Sends programs without keys to the gateway's lineage, in virtual time."""
+"""Sends programs to the gateway's lineage, in virtual time. Calls that name their program do not
+reach it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from time import thread_time
 from typing import Any, Final
 
 import orjson
+from weft_gateway.programs.identity import resolve
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.rules import Asked
 from weft_gateway.programs.lineage.tracker import Lineage
+from weft_gateway.programs.response_store import ResponseStore
 
 from weft_bench.micro.lineage.data import Calls, RecordedCall
 
@@ -54,7 +58,7 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
     store = MemoryLineage()
-    lineage = Lineage(store)
+    lineage, chains = Lineage(store), ResponseStore()
     asked: dict[tuple[int, int], Asked] = {}
     found: dict[tuple[int, int], tuple[str, str]] = {}
     ask_s, answer_s = [], []
@@ -63,6 +67,12 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
         call = programs[program][number]
         if kind == _ASK:
             body = orjson.loads(call.body)
+            named = resolve(
+                tenant=_TENANT, headers=call.headers, body=body, path_program=None, chains=chains
+            )
+            if named.source != "none":
+                found[program, number] = named.key.program, named.key.program
+                continue
             begun = thread_time()
             fresh = f"p{len(found)}"
             placed = await lineage.ask(_TENANT, body, fresh, time)
@@ -70,7 +80,7 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
             asked[program, number] = placed
             own = placed.verdict
             found[program, number] = own.program, own.owner
-        else:
+        elif (program, number) in asked:
             begun = thread_time()
             await _end(lineage, asked.pop((program, number)), call, time)
             answer_s.append(thread_time() - begun)

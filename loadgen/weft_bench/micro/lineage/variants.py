@@ -14,6 +14,8 @@ from typing import Any, Final
 from weft_bench.micro.lineage.data import Calls, body_of
 
 _ACT: Final = {"name": "act", "arguments": "{}"}
+# Messages that a client keeps when it shortens a history.
+_KEPT: Final = 8
 _THOUGHT: Final = "First I look at what is asked, and then at what I have been told. "
 
 
@@ -100,6 +102,51 @@ def answers_unseen(calls: Calls) -> Calls:
     return [replace(call, answer=None) for call in calls]
 
 
+def one_key(calls: Calls) -> Calls:
+    """Return calls with the same `prompt_cache_key` in all programs, as OpenAI recommends for
+    prompts that begin alike.
+    """
+    return [replace(call, body=_keyed(call.body, "support-v3")) for call in calls]
+
+
+def id_per_request(calls: Calls) -> Calls:
+    """Return calls with a new `x-correlation-id` each, as proxies send it."""
+    return _named(calls, b"x-correlation-id", lambda number: number)
+
+
+def key_until_middle(calls: Calls) -> Calls:
+    """Return calls with a `prompt_cache_key` per program, which changes in its middle, as some
+    clients do when they compact the history.
+    """
+    run, middle = _run(calls), len(calls) // 2
+    return [replace(c, body=_keyed(c.body, f"{run}-{n >= middle}")) for n, c in enumerate(calls)]
+
+
+def compacted(calls: Calls) -> Calls:
+    """Return calls of a chat whose history is shortened once, in the middle of the program, to the
+    system prompt and the last messages. Without a key.
+    """
+    middle = len(calls) // 2
+    cut = max(1, len(json.loads(calls[middle].body).get("messages", ())) - _KEPT)
+    return [
+        replace(call, body=_cut(call.body, cut)) if number >= middle else call
+        for number, call in enumerate(calls)
+    ]
+
+
+def key_until_compaction(calls: Calls) -> Calls:
+    """Return the same calls with a key that changes there."""
+    bodies = [call.body for call in key_until_middle(calls)]
+    keys = [json.loads(body)["prompt_cache_key"] for body in bodies]
+    made = compacted(calls)
+    return [replace(c, body=_keyed(c.body, key)) for c, key in zip(made, keys, strict=True)]
+
+
+def session_per_request(calls: Calls) -> Calls:
+    """Return calls with a new `x-session-id` each, which is trusted: it names a program."""
+    return _named(calls, b"x-session-id", lambda number: number)
+
+
 AS_RECORDED: Final = "as recorded"
 VARIANTS: Final[Mapping[str, Callable[[Calls], Calls]]] = {
     AS_RECORDED: as_recorded,
@@ -110,6 +157,40 @@ VARIANTS: Final[Mapping[str, Callable[[Calls], Calls]]] = {
     "answers unseen": answers_unseen,
     "clock and ids": clock_and_ids,
 }
+# Calls with names that mislead. Those of sessions are trusted.
+NAMES: Final[Mapping[str, Callable[[Calls], Calls]]] = {
+    "one cache key": one_key,
+    "id per request": id_per_request,
+    "key until the middle": key_until_middle,
+    "compacted, no key": compacted,
+    "compacted, new key": key_until_compaction,
+    "session per request": session_per_request,
+}
+
+
+def _run(calls: Calls) -> str:
+    return sha256(calls[-1].body).hexdigest()[:16]
+
+
+def _keyed(body: bytes, key: str) -> bytes:
+    return body_of({**json.loads(body), "prompt_cache_key": key})
+
+
+def _named(calls: Calls, header: bytes, part: Callable[[int], int]) -> Calls:
+    """Return calls with a header whose value differs by program and by part of the program."""
+    run = _run(calls)
+    return [
+        replace(call, headers=((header, f"{run}-{part(number)}".encode()),))
+        for number, call in enumerate(calls)
+    ]
+
+
+def _cut(body: bytes, cut: int) -> bytes:
+    """Return a body whose chat lacks the messages after the first one, up to `cut`."""
+    read = json.loads(body)
+    if "messages" in read:
+        read["messages"] = [read["messages"][0], *read["messages"][cut:]]
+    return body_of(read)
 
 
 def _acts(run: str, number: int) -> dict[str, Any]:

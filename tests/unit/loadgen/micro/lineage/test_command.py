@@ -30,6 +30,10 @@ def test_it_prints_and_writes_its_figures(tmp_path):
     assert figures["tau_airline/as recorded/programs"] == 8
     assert "cost/301 messages, goes on/p99" in figures
 
+    done = CliRunner().invoke(cli.bench, ["lineage", *options, "--names"])
+    assert done.exit_code == 0, done.output
+    assert "one cache key" in done.output
+
 
 def test_unknown_sets_and_missing_data_are_refused(tmp_path):
     run = CliRunner().invoke

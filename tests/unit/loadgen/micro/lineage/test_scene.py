@@ -11,7 +11,7 @@ from support.lineage import synthetic
 from weft_bench.micro.lineage.command import pairs
 from weft_bench.micro.lineage.data import read
 from weft_bench.micro.lineage.scene import costs, play
-from weft_bench.micro.lineage.variants import VARIANTS
+from weft_bench.micro.lineage.variants import NAMES, VARIANTS
 from weft_bench.workloads.streams import stream
 
 DATA = Path(__file__).resolve().parents[6] / "shared" / "data"
@@ -30,6 +30,27 @@ def reached(programs, variant):
 def test_parallel_programs_are_found(variant):
     good, figures = reached(synthetic(seed=1, tasks=30), variant)
     assert good, figures
+
+
+@pytest.mark.parametrize("name", ["one cache key", "id per request", "key until the middle"])
+def test_names_that_mislead_change_nothing(name):
+    programs = synthetic(seed=1, programs=12)
+    plain, named = (asyncio.run(play(calls)) for calls in (programs, [*map(NAMES[name], programs)]))
+    assert (named.at_once, named.in_the_end) == (plain.at_once, plain.in_the_end)
+
+
+def test_a_new_session_per_request_is_trusted():
+    played = asyncio.run(play([NAMES["session per request"](c) for c in synthetic(1, programs=4)]))
+    assert pairs(played.at_once) == (1.0, 0.0)
+
+
+def test_a_key_that_changes_at_a_compaction_is_no_worse_than_none():
+    programs = synthetic(seed=1, programs=12)
+    for kind in ("compacted, no key", "compacted, new key"):
+        played = asyncio.run(play([NAMES[kind](calls) for calls in programs]))
+        precision, recall = pairs(played.in_the_end)
+        assert precision == 1.0
+        assert recall > 0.95
 
 
 def test_client_that_asks_twice_splits_its_programs_but_joins_no_others():
