@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft_gateway import errors
 from weft_gateway.api.call import CallEndpoint
+from weft_gateway.api.coding import decoded
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.passthrough import Passthrough, methods
 from weft_gateway.api.web import Cors, check_origin
@@ -60,6 +61,10 @@ class Dispatcher:
             send = self.cors.wrap(scope, send)
         try:
             check_origin(scope, self.settings)
+            for name, _ in scope["headers"]:
+                if name == b"content-encoding":
+                    scope, receive = decoded(scope, receive, self.calls.turns)
+                    break
         except ApiError as error:
             await self.failures.respond(scope, send, error)
             return

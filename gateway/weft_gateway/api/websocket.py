@@ -52,6 +52,7 @@ _OF_THE_CONNECTION: Final = frozenset(
     {
         b"accept",
         b"connection",
+        b"content-encoding",
         b"content-length",
         b"content-type",
         b"transfer-encoding",
