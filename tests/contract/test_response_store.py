@@ -281,6 +281,15 @@ def test_unwritten_answers_are_bounded_per_tenant(redis_server):
     outage(redis_server, steps, limit=4 * 1600)
 
 
+def test_very_large_answers_stay_in_their_process(redis_server):
+    async def steps(proxy, left, right):
+        await left.remember(MINE, {"resp_1": answer(size=9_000_000), "resp_2": answer(size=9)})
+        assert left.known("mine", "resp_1")
+        assert await kept(right, "mine", "resp_1", "resp_2") == ["resp_2"]
+
+    outage(redis_server, steps)
+
+
 def test_one_tenant_keeps_an_id_that_two_stored_during_an_outage(redis_server):
     async def steps(proxy, left, right):
         proxy.set(Line.CUT)

@@ -49,6 +49,15 @@ class History:
         """Set the call's own input. Returns an awaitable of the complete body if the call refers to
         stored items. Raises ApiError; the awaitable also TableUnavailable.
         """
+        if call.body.get("conversation") is not None:
+            # Engines ignore it, and the model would not see the conversation.
+            raise ApiError(
+                404,
+                "conversation_not_found",
+                "No conversation is stored here. Continue with previous_response_id, or send the "
+                "whole input.",
+                param="conversation",
+            )
         if call.body.get("previous_response_id") is None and not _has_references(call):
             if call.kept:
                 # For an invalid input, the engine has the more precise error.

@@ -67,7 +67,9 @@ def methods(path: bytes) -> tuple[str, ...]:
     if path in _METHODS:
         return _METHODS[path]
     found = _RESPONSE.fullmatch(path)
-    return _RESPONSE_METHODS[found[2]] if found else ()
+    # Others are routes of OpenAI, such as `compact`.
+    own = found is not None and is_response_id(found[1].decode("latin-1"))
+    return _RESPONSE_METHODS[found[2]] if found is not None and own else ()
 
 
 @dataclass(slots=True, eq=False)

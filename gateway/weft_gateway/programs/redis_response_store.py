@@ -25,6 +25,8 @@ from weft_gateway.programs.table import TableUnavailable
 # Answers, and about how many bytes of them, that one script reads or writes.
 _AT_ONCE: Final = 256
 _BYTES_AT_ONCE: Final = 4_194_304
+# Larger answers stay in this process: writing one would stop Redis for other calls.
+_MOST_SHARED: Final = 8_388_608
 # Means that the answer is renewed, and not written.
 _RENEWED: Final = b""
 
@@ -55,8 +57,9 @@ class RedisResponseStore(ResponseStore):
         """
         for name, answer in answers.items():
             self.record(key, name, answer)
-            # Another tenant may own it, or it may be too large.
-            if (key.tenant, name) in self._answers and not name.startswith(PRIVATE):
+            # None if another tenant owns it, or if the memory is too small.
+            kept = self._answers.get((key.tenant, name))
+            if kept is not None and kept.size <= _MOST_SHARED and not name.startswith(PRIVATE):
                 self._unwritten[key.tenant, name] = True
         with contextlib.suppress(TableUnavailable):
             await self.flush()

@@ -501,3 +501,41 @@ async def test_the_agents_sdk_continues_its_own_calls(engine: Any, weft: Any) ->
         assert done.final_output.startswith("Answer")
         kinds = [item.get("type", "message") for item in received(stub)[-1]["input"]]
         assert kinds == ["message", "reasoning", "function_call", "function_call_output"]
+
+
+@pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
+async def test_a_conversation_that_is_not_stored_is_an_error(
+    conversation: Any, engine: Any, weft: Any
+) -> None:
+    """An engine would ignore the name, and answer without the history."""
+    async with engine(script=Thinking()) as stub, weft(stub) as gateway:
+        got = await gateway.call("/v1/responses", body={"input": "x", "conversation": conversation})
+        error = got.json()["error"]
+        assert (got.status_code, error["code"]) == (404, "conversation_not_found")
+        assert error["param"] == "conversation"
+        assert "previous_response_id" in error["message"]
+        assert not stub.requests
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "responses/compact"),
+        ("POST", "responses/input_tokens"),
+        ("POST", "p/run/v1/responses/compact"),
+        ("POST", "conversations"),
+        ("GET", "conversations/conv_1/items"),
+        ("POST", "realtime/calls"),
+    ],
+)
+async def test_routes_that_only_openai_has_are_not_found(
+    method: str, path: str, engine: Any, weft: Any
+) -> None:
+    async with engine(script=Thinking()) as stub, weft(stub) as gateway:
+        url = f"/{path}" if path.startswith("p/") else f"/v1/{path}"
+        got = await gateway.client.request(method, url, json={"model": "tiny", "input": []})
+        error = got.json()["error"]
+        assert (got.status_code, error["type"], error["code"]) == (
+            404, "invalid_request_error", "unknown_url",
+        )  # fmt: skip
+        assert path.removeprefix("p/run/v1/") in error["message"]

@@ -177,6 +177,57 @@ def test_a_continued_response_keeps_its_context_and_program(stack, client, strea
     assert (session["calls"], session["errors"]) == (2, 0)
 
 
+@pytest.mark.parametrize("way", ["plain", "stream", "WebSocket", "references"])
+def test_a_continued_response_has_the_prompt_of_the_whole_history(client, way):
+    """Token by token: with a tool call and its output, reasoning, and texts of both sides."""
+    ended = ("response.completed", "response.incomplete", "response.failed", "error")
+    function = {**TOOL["function"], "type": "function", "strict": True}
+    asked = {
+        "model": MODEL, "max_output_tokens": 60, "tools": [function], "temperature": 0,
+        "extra_body": {"enable_response_messages": True}, "stream": way == "stream",
+    }  # fmt: skip
+
+    def answered(**members):
+        got = client.responses.create(**asked, **members)
+        return next(e for e in got if e.type in ended).response if asked["stream"] else got
+
+    def tokens(response):
+        return [message["tokens"] for message in response.model_extra["input_messages"]]
+
+    before = [
+        {"role": "user", "content": "Tell me about the sea."},
+        {
+            "type": "reasoning", "id": "rs_1", "summary": [],
+            "content": [{"type": "reasoning_text", "text": "The sea is wide."}],
+        },
+        {"role": "assistant", "content": "It is wide."},
+        {"role": "user", "content": [{"type": "input_text", "text": "And the weather in Oslo?"}]},
+    ]  # fmt: skip
+    first = answered(input=before, tool_choice="required")
+    [call] = [item for item in first.output if item.type == "function_call"]
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
+    if way == "WebSocket":
+        with client.responses.connect() as connection:
+            connection.response.create(
+                **{key: asked[key] for key in ("model", "max_output_tokens", "tools")},
+                input=[result], previous_response_id=first.id, extra_body=asked["extra_body"],
+            )  # fmt: skip
+            second = next(event for event in connection if event.type in ended).response
+    elif way == "references":
+        named = [{"type": "item_reference", "id": item.id} for item in first.output]
+        second = answered(input=[*before, *named, result])
+    else:
+        second = answered(input=[result], previous_response_id=first.id)
+    whole = answered(input=[*before, *first.output, result], store=False)
+    assert tokens(second) == tokens(whole)
+    assert second.usage.input_tokens == whole.usage.input_tokens > first.usage.input_tokens
+    # Once more, with an answer of text in the middle.
+    third = answered(input="And tomorrow?", previous_response_id=second.id)
+    more = [*before, *first.output, result, *second.output]
+    whole = answered(input=[*more, {"role": "user", "content": "And tomorrow?"}], store=False)
+    assert tokens(third) == tokens(whole)
+
+
 def test_the_clients_websocket_continues_responses_with_store_false(client):
     """Continue with text, a tool call and its result, each as new items after the previous
     response.
