@@ -27,6 +27,9 @@ def run(
     host: Annotated[str, typer.Option(help="address of the gateway")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port of the gateway")] = DEFAULT_PORT,
     slo: Annotated[str, typer.Option(help="as of `weft serve`: YAML file with SLO classes")] = "",
+    keys: Annotated[
+        str, typer.Option(help="as of `weft serve`: TOML file of accepted API keys")
+    ] = "",
     emulated: Annotated[
         bool, typer.Option("--emulated", help="engines without a model, with the times of --preset")
     ] = False,
@@ -68,6 +71,7 @@ def run(
         host=host,
         port=port,
         slo=slo,
+        keys=keys,
         engine_arguments=tuple(context.args),
         emulated=Emulated(preset, dilate, scheduler) if emulated else None,
     )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from importlib.metadata import version
 from time import time
 
@@ -92,6 +93,7 @@ from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
 from weft_gateway.telemetry.slo_tally import SloTally
 from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
+from weft_gateway.tenants import TenantsError
 from weft_gateway.tuning.setup import build_tuning
 
 log = logging.getLogger(__name__)
@@ -116,7 +118,10 @@ class Gateway:
         self.stores = stores = make_stores(s, getattr(table, "link", None))
         self.tasks = Supervisor(metrics.task_failures)
         self.spawner = spawner = Spawner("ledger", metrics.task_failures)
-        self.auth = auth = Authenticator(s.api_keys, s.admin_key)
+        slos = slo_file.load(s.slo_file)
+        self.tenants = tenants = make_tenants(s, slos)
+        slos = replace(slos, tenants=tenants.grants)
+        self.auth = auth = Authenticator(tenants, s.admin_key)
         self.registry = registry = Registry(
             s.replica_urls,
             _timeouts(s),
@@ -129,8 +134,6 @@ class Gateway:
         self.engine_client = engine_client = EngineClient(http, s.engine_secret)
         self.advisor = advisor = KvAdvisor(registry, engine_client)
         chains, lineage = stores.chains, Lineage(stores.lineage) if s.lineage else None
-        slos = slo_file.load(s.slo_file)
-        self.tenants = tenants = make_tenants(s).weighted(slos)
         limits = TenantLimits(tenants, stores.limiter)
         self.background = background = BackgroundCalls(
             limits, registry, engine_client, chains, s.first_byte_timeout_s
@@ -172,7 +175,8 @@ class Gateway:
         self.tuning = tuning = build_tuning(
             s, stores.tuning, budgets.costs, registry, engine_client, metrics.tuning, set_alpha
         )
-        self.slo = SloObserver(slos, table, budgets, SloTally(slos, metrics, tenants.weight))
+        tally = SloTally(slos, metrics, tenants.weight, tenants.name)
+        self.slo = SloObserver(slos, table, budgets, tally)
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
         )
@@ -344,6 +348,18 @@ class Gateway:
             await self.stores.members.leave()
             await self.stores.tuning.resign()
             await table.aclose()
+
+    def reload_keys(self) -> None:
+        """Read the keys file again. Calls in flight finish, also those of removed keys."""
+        if not self.settings.keys_file:
+            log.info("SIGHUP: there is no keys file to read (WEFT_KEYS_FILE)")
+            return
+        try:
+            count = self.tenants.reload()
+        except TenantsError as error:
+            log.error("the keys stay as they are: %s", error)
+        else:
+            log.info("%s: %d API keys are accepted", self.settings.keys_file, count)
 
     def _program_ended(self, program: Program) -> None:
         """Handle the end of a program by its handle or its last call."""

@@ -28,6 +28,7 @@ OWN: Final = {
         "Show the plan of a batch workflow: calls, tokens, rewrites.",
         "weft_gateway.cli_workflows",
     ),
+    "keys": ("Make API keys for the keys file of a gateway.", "weft_gateway.cli_keys"),
     "replicas": (
         "List, add, drain, resume and remove replicas of a running gateway.",
         "weft_gateway.cli_replicas",
@@ -161,6 +162,9 @@ def serve(
     slo: Annotated[
         str | None, typer.Option(help="YAML file with SLO classes (WEFT_SLO_FILE)")
     ] = None,
+    keys: Annotated[
+        str | None, typer.Option(help="TOML file of accepted API keys (WEFT_KEYS_FILE)")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="address to listen on (WEFT_HOST)")] = None,
     port: Annotated[int | None, typer.Option(help="port to listen on (WEFT_PORT)")] = None,
 ) -> None:
@@ -175,6 +179,7 @@ def serve(
             balancer=balancer,
             tuning=tuning,
             slo_file=slo,
+            keys_file=keys,
             host=host,
             port=port,
         )

@@ -29,22 +29,13 @@ def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> No
     except slo.SloError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
-    table = Table("class", "scope", "deadline", "attainment", "weight", "late", "keys")
+    table = Table("class", "scope", "deadline", "attainment", "weight", "late")
     for name, one in slos.classes.items():
-        keys = [key for key, granted in slos.tenants.items() if name in granted.may]
-        keys += ["all others" if slos.tenants else "all"] if name in slos.others.may else []
         deadline = f"{one.deadline_s:g} s" if one.deadline_s else "-"
-        figures = deadline, f"{one.attainment:g}", f"{one.weight:g}", one.late
         default = " (default)" if name == slos.others.default else ""
-        table.add_row(f"{name}{default}", one.scope, *figures, ", ".join(keys) or "none")
+        figures = deadline, f"{one.attainment:g}", f"{one.weight:g}", one.late
+        table.add_row(f"{name}{default}", one.scope, *figures)
     Console().print(table)
-    if slos.tenants:
-        keys_table = Table("key", "class", "may use", "share", "weight")
-        for key, granted in slos.tenants.items():
-            share = granted.weight / slos.classes[granted.default].weight
-            may = ", ".join(sorted(granted.may))
-            keys_table.add_row(key, granted.default, may, f"{share:g}", f"{granted.weight:g}")
-        Console().print(keys_table)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from weft_gateway import slo, tenants, urls
@@ -18,6 +18,10 @@ from weft_gateway.model.options import Admission, Balancer, Tuning
 PREFIX: Final = "WEFT_"
 # Read by the engine's plugin (docs/engine.md).
 _OF_ENGINES: Final = ("WEFT_ENGINE_SETTINGS", "WEFT_ORDER_OPTIONS")
+_REMOVED: Final = {
+    "WEFT_TENANTS_FILE": "WEFT_KEYS_FILE replaces it: [tenants.NAME] is [keys.NAME], and "
+    "key_digest is digest. The gateway accepts the keys of this file and of WEFT_API_KEYS only"
+}
 # A variable with such a name is probably meant to restrict access.
 _GUARDS: Final = re.compile("KEY|SECRET|TOKEN|PASS|AUTH|CREDENTIAL")
 # Values that a header can carry unchanged.
@@ -93,11 +97,13 @@ class Settings(BatchSettings):
         "required, and all clients are one tenant",
     )
     # An invalid file must fail before anything starts.
-    tenants_file: Annotated[str, AfterValidator(tenants.check)] = Field(
-        "", description="TOML file with weights and limits per API key; empty: none"
-    )
     slo_file: Annotated[str, AfterValidator(slo.check)] = Field(
-        "", description="YAML file with SLO classes and the classes of API keys; empty: none"
+        "", description="YAML file with SLO classes; empty: none"
+    )
+    keys_file: str = Field(
+        "",
+        description="TOML file of accepted API keys, with names, weights, limits and SLO classes; "
+        "SIGHUP reads it again; empty: none",
     )
     requests_per_minute: tenants.Limit = Field(
         0, description="requests per minute per API key; 0: no limit"
@@ -319,6 +325,13 @@ class Settings(BatchSettings):
             found.append((name, model))
         return found
 
+    @field_validator("keys_file")
+    @classmethod
+    def _keys_file(cls, value: str, info: ValidationInfo) -> str:
+        if "slo_file" in info.data:
+            tenants.Tenants(value, slos=slo.load(info.data["slo_file"]))
+        return value
+
     @field_validator("replicas")
     @classmethod
     def _replicas(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -355,6 +368,11 @@ class Settings(BatchSettings):
         return value
 
     @property
+    def needs_keys(self) -> bool:
+        """Whether calls need an API key."""
+        return bool(self.api_keys or self.keys_file)
+
+    @property
     def base_url(self) -> str:
         """The gateway's URL for clients on this machine, without /v1."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
@@ -373,7 +391,8 @@ def load(**overrides: Any) -> Settings:
     raises it for an unknown variable that looks like a Weft key: the access that it should restrict
     would be open.
     """
-    unknown = [line for name, line in _unknown(os.environ) if _GUARDS.search(name.upper())]
+    unknown = [f"{name}: {why}" for name, why in _REMOVED.items() if os.environ.get(name)]
+    unknown += [line for name, line in _unknown(os.environ) if _GUARDS.search(name.upper())]
     if unknown:
         raise SettingsError("\n".join(unknown))
     try:
@@ -400,7 +419,7 @@ def unread(variables: Iterable[str]) -> list[str]:
 
 def exposed(settings: Settings) -> list[str]:
     """Return a warning if other machines can reach the gateway and no API key is required."""
-    if settings.api_keys or urls.is_loopback(settings.host):
+    if settings.needs_keys or urls.is_loopback(settings.host):
         return []
     return [
         f"ANYONE who reaches {settings.host}:{settings.port} can use every model: no API keys are "
@@ -410,7 +429,8 @@ def exposed(settings: Settings) -> list[str]:
 
 def _unknown(variables: Iterable[str]) -> list[tuple[str, str]]:
     """Return the unknown variables that look like Weft settings, each with its message."""
-    known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields] + [*_OF_ENGINES]
+    known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    known += [*_OF_ENGINES, *_REMOVED]
     found = []
     for name in variables:
         if name.upper().startswith(PREFIX) and name.upper() not in known:

@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import logging
 import math
+import os
 import resource
 import signal
 import socket
@@ -45,7 +46,18 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._drain_s = gateway.settings.drain_s
+        # Under nohup, the gateway outlives its terminal.
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._terminal = _has_terminal() and not ignored
         self._signal = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def hang_up(self, *_: object) -> None:
+        """Handle SIGHUP: stop if the terminal was closed, else read the keys file again."""
+        if self._terminal and not _has_terminal():
+            self.handle_exit(signal.SIGHUP, None)
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(self._gateway.reload_keys)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle a signal. It is logged later: a handler may interrupt a log line."""
@@ -54,6 +66,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and log where the gateway listens and what it serves."""
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             settings = self._gateway.settings
@@ -63,7 +76,7 @@ class Server(uvicorn.Server):
                 settings.host,
                 settings.port,
                 len(self._gateway.registry),
-                "required" if settings.api_keys else "not required",
+                "required" if settings.needs_keys else "not required",
             )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -149,14 +162,22 @@ def run(settings: Settings) -> int:
     # they have been handled.
     for number in _SIGNALS:
         signal.signal(number, lambda *_: None)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As under nohup.
-        signal.signal(signal.SIGHUP, server.handle_exit)
+    signal.signal(signal.SIGHUP, server.hang_up)
     _spare_the_collector()
     try:
         server.run()
     except SystemExit:  # The address could not be bound. uvicorn has logged it.
         return 1
     return 0 if server.started else 1
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a controlling terminal. The kernel takes it away when it closes."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _files_for(connections: int) -> int:

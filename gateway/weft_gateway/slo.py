@@ -1,4 +1,4 @@
-"""The SLO file: classes of deadlines, and the classes of API keys (`WEFT_SLO_FILE`, YAML).
+"""The SLO file: classes of deadlines (`WEFT_SLO_FILE`, YAML).
 
 version: 1
 default: batch
@@ -6,14 +6,12 @@ classes:
   chat:   {scope: turn, deadline: 8s, attainment: 0.95, weight: 4}
   report: {scope: program, deadline: 90s, late: refuse}
   batch:  {}
-tenants:
-  - {key_digest: 9f2c0123456789ab, class: report, may: [chat, report], share: 0.5}
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -27,7 +25,6 @@ from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(-?\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
-_DIGEST: Final = re.compile(r"[0-9a-f]{16}|public")
 _MAX_CLASSES: Final = 64
 MAX_DEADLINE_S: Final = 86_400.0
 
@@ -61,29 +58,15 @@ class _Class(BaseModel, extra="forbid"):
         return self
 
 
-def _digest(value: Any) -> Any:
-    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
-        raise ValueError("must be 16 hexadecimal digits in lower case, or public")
-    return value
-
-
-class _Tenant(BaseModel, extra="forbid"):
-    key_digest: Annotated[str, BeforeValidator(_digest)]
-    class_: str | None = Field(None, alias="class")
-    may: list[str] | None = None
-    share: float = Field(1.0, ge=MIN_WEIGHT, le=1, allow_inf_nan=False)
-
-
 class _File(BaseModel, extra="forbid"):
     version: Annotated[Literal[1], BeforeValidator(lambda value: 1 if value == "1" else value)]
     default: str
     classes: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")], _Class] = (
         Field(min_length=1, max_length=_MAX_CLASSES)
     )
-    tenants: list[_Tenant] = []
 
 
-_ITEMS: Final[Mapping[str, type[BaseModel]]] = {"": _File, "classes": _Class, "tenants": _Tenant}
+_ITEMS: Final[Mapping[str, type[BaseModel]]] = {"": _File, "classes": _Class}
 
 
 def load(file: str) -> Slos:
@@ -106,7 +89,9 @@ def load(file: str) -> Slos:
     except ValidationError as error:
         found += [_described(item) for item in error.errors()]
     else:
-        found += _unknown_classes(read)
+        if read.default not in read.classes:
+            what = f"unknown class {read.default!r}{nearest(read.default, read.classes)}"
+            found.append((("default",), what))
     if found:
         lines = sorted(
             (marks.mark(root, path)[0], marks.dotted(path), what) for path, what in found
@@ -126,33 +111,8 @@ def _slos(read: _File) -> Slos:
         name: SloClass(name, one.scope, one.deadline or 0.0, one.attainment, one.weight, one.late)
         for name, one in read.classes.items()
     }
-    tenants = {}
-    for entry in read.tenants:
-        own = entry.class_ or read.default
-        may = {own} if entry.may is None else {own, *entry.may}
-        weight = classes[own].weight * entry.share
-        tenants[entry.key_digest] = Granted(own, frozenset(may), weight)
-    # If some keys have grants, a key without one has the default only.
-    others = {read.default} if tenants else set(classes)
     weight = classes[read.default].weight
-    return Slos(classes, tenants, Granted(read.default, frozenset(others), weight))
-
-
-def _unknown_classes(read: _File) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the errors that concern several parts of the file."""
-    named: list[tuple[KeyPath, str]] = [(("default",), read.default)]
-    digests = set()
-    for number, entry in enumerate(read.tenants):
-        at = ("tenants", number)
-        if entry.key_digest in digests:
-            yield (*at, "key_digest"), "another entry has the same key"
-        digests.add(entry.key_digest)
-        if entry.class_ is not None:
-            named.append(((*at, "class"), entry.class_))
-        named += [((*at, "may", index), name) for index, name in enumerate(entry.may or ())]
-    for path, name in named:
-        if name not in read.classes:
-            yield path, f"unknown class {name!r}{nearest(name, read.classes)}"
+    return Slos(classes, {}, Granted(read.default, frozenset(classes), weight))
 
 
 def _described(error: Any) -> tuple[KeyPath, str]:
@@ -163,7 +123,9 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     what = marks.reason(error)
     if path == ("classes",) and error["type"] in ("too_short", "too_long"):
         what = f"must have 1 to {_MAX_CLASSES} classes"
-    if error["type"] == "extra_forbidden":
+    if path == ("tenants",):
+        what = "the classes of keys are in the keys file now (WEFT_KEYS_FILE): class and may"
+    elif error["type"] == "extra_forbidden":
         model = _ITEMS[str(path[0]) if len(path) > 1 else ""]
         names = [one.alias or name for name, one in model.model_fields.items()]
         what = f"unknown key{nearest(str(path[-1]), names)}"

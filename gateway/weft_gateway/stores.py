@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from weft_gateway import tenants as tenants_file
 from weft_gateway.config import Settings
 from weft_gateway.model.limits import TenantRules
+from weft_gateway.model.slo import Slos
 from weft_gateway.programs.gateways import Gateways
 from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
@@ -85,11 +85,11 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
     )
 
 
-def make_tenants(settings: Settings) -> Tenants:
-    """Load the rules of all tenants. Raises TenantsError if the file has become invalid since the
-    start.
+def make_tenants(settings: Settings, slos: Slos) -> Tenants:
+    """Load the keys and the rules of all tenants. Raises TenantsError if the file has become
+    invalid since the settings were loaded.
     """
     default = TenantRules(
         1.0, settings.requests_per_minute, settings.tokens_per_minute, settings.calls_in_flight
     )
-    return tenants_file.load(settings.tenants_file, default)
+    return Tenants(settings.keys_file, default, settings.api_keys, slos)

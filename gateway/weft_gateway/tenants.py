@@ -1,65 +1,111 @@
-"""The tenants file: weights and limits per API key (`WEFT_TENANTS_FILE`, TOML).
+"""The accepted API keys and the rules of their tenants, from the settings and from the keys file
+(`WEFT_KEYS_FILE`, TOML):
 
-[default]                      # keys without an entry
+[default]                      # limits of keys that set none
 requests_per_minute = 600
 
-[tenants.search]
-key = "sk-..."                 # or: key_digest = "9f2c..." (16 hexadecimal digits)
+[keys.search]
+digest = "9f2c0123456789ab"    # or: key = "sk-..."
 weight = 3
 tokens_per_minute = 2_000_000
-calls_in_flight = 64
+class = "report"               # classes of the SLO file
+may = ["chat"]
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT, TenantRules
-from weft_gateway.model.slo import Slos
-from weft_gateway.programs.identity import tenant_of
+from weft_gateway.model.slo import Granted, Slos
+from weft_gateway.programs.identity import ANONYMOUS, tenant_of
 
 # A limit per minute or of concurrent calls; 0: no limit.
 Limit = Annotated[int, Field(ge=0, le=10**12)]
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
 class TenantsError(ValueError):
     """The file is invalid. The message names the file, the entry and the member."""
 
 
-@dataclass(frozen=True, slots=True)
 class Tenants:
-    """The rules of all tenants. named: by tenant, as returned by `tenant_of`."""
+    """The tenants of one gateway, which all of its parts share. `reload` changes them in place.
 
-    default: TenantRules = field(default_factory=TenantRules)
-    named: Mapping[str, TenantRules] = field(default_factory=dict)
+    required: whether calls need an accepted key. grants: classes by tenant, for `Slos.tenants`.
+    """
+
+    def __init__(
+        self,
+        file: str = "",
+        default: TenantRules | None = None,
+        api_keys: Iterable[str] = (),
+        slos: Slos | None = None,
+    ) -> None:
+        """file: the keys file, "" for none. default: rules of keys without rules. api_keys: keys
+        that are accepted beside those of the file. slos: the classes. Raises TenantsError.
+        """
+        self._file = file
+        self._default = default or TenantRules()
+        self._slos = slos or Slos()
+        self._listed = [tenant_of(key) for key in api_keys]
+        self.required = bool(file or self._listed)
+        self.grants: dict[str, Granted] = {}
+        # Names outlive their keys, because reports count since the gateway started.
+        self._names: dict[str, str] = {}
+        self.reload()
+
+    def reload(self) -> int:
+        """Read the file again. Return the number of accepted keys. Raises TenantsError, and then
+        keeps everything as it was.
+        """
+        read = _read(self._file, self._slos) if self._file else _File()
+        default = read.default.over(self._default)
+        entries = {entry.tenant: entry for entry in read.keys.values()}
+        # If some keys have classes, a key without one has the default only.
+        classed = any(entry.class_ or entry.may is not None for entry in entries.values())
+        others = {self._slos.others.default} if classed else {*self._slos.classes}
+        grants, rules = {}, {}
+        for tenant in (*self._listed, *entries):
+            entry = entries.get(tenant, _NO_ENTRY)
+            own = entry.class_ or self._slos.others.default
+            may = others if entry.may is None and not entry.class_ else {own, *(entry.may or ())}
+            weight = self._slos.classes[own].weight if own in self._slos.classes else 1.0
+            grants[tenant] = Granted(own, frozenset(may), weight)
+            rules[tenant] = _times(entry.over(default), weight)
+        self._rules, self._other = rules, _times(default, self._slos.others.weight)
+        self._names |= {entry.tenant: name for name, entry in read.keys.items()}
+        self.grants.clear()
+        self.grants.update(grants)
+        return len(rules)
+
+    def accepts(self, tenant: str) -> bool:
+        """Whether a key of this tenant is accepted."""
+        return tenant in self._rules
 
     def of(self, tenant: str) -> TenantRules:
-        """Return the rules of a tenant: its entry, or the default."""
-        return self.named.get(tenant, self.default)
+        """Return the rules of a tenant: those of its key, or the default."""
+        return self._rules.get(tenant, self._other)
 
     def weight(self, tenant: str) -> float:
-        """Return the weight of a tenant."""
+        """Return the weight of a tenant, times that of its class."""
         return self.of(tenant).weight
 
-    def weighted(self, slos: Slos) -> Tenants:
-        """Return these rules with the weights times those of the SLO file."""
-        named = {
-            tenant: _times(self.of(tenant), slos.of(tenant).weight)
-            for tenant in {*self.named, *slos.tenants}
-        }
-        return Tenants(_times(self.default, slos.others.weight), named)
+    def name(self, tenant: str) -> str:
+        """Return the name of a tenant's key for people, or the tenant if its key has no name."""
+        return self._names.get(tenant, tenant)
 
     @property
     def limited(self) -> bool:
-        """Whether any tenant has a limit."""
-        return self.default.limited or any(rules.limited for rules in self.named.values())
+        """Whether a tenant has a limit, or may get one."""
+        return bool(self._file) or self._other.limited
 
 
 def _times(rules: TenantRules, factor: float) -> TenantRules:
@@ -82,58 +128,76 @@ _RULES = set(_Rules.model_fields)
 
 class _Entry(_Rules):
     key: str = Field("", min_length=1)
-    key_digest: str = Field("", pattern="^(?:[0-9a-f]{16}|public)$")
+    digest: str = Field("", pattern="^[0-9a-f]{16}$")
+    class_: str = Field("", alias="class")
+    may: list[str] | None = None
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the key."""
+        return tenant_of(self.key) if self.key else self.digest
 
     @model_validator(mode="after")
     def _has_one_key(self) -> Self:
-        if bool(self.key) == bool(self.key_digest):
-            raise ValueError("set either key or key_digest")
+        if bool(self.key) == bool(self.digest):
+            raise ValueError("set either key or digest")
         return self
+
+
+# Of keys that only the settings name.
+_NO_ENTRY: Final = _Entry.model_construct()
 
 
 class _File(BaseModel, extra="forbid"):
     default: _Rules = _Rules()
-    tenants: dict[str, _Entry] = {}
+    keys: dict[Annotated[str, Field(pattern=NAME)], _Entry] = {}
 
 
-def load(file: str, default: TenantRules) -> Tenants:
-    """Read the file. An empty name applies `default` to every tenant. A `[default]` table overrides
-    members of `default`; an entry overrides members of both. Raises TenantsError.
-    """
-    if not file:
-        return Tenants(default)
+def _read(file: str, slos: Slos) -> _File:
     try:
-        raw = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-        read = _File.model_validate(raw)
+        return parsed(Path(file).read_text(encoding="utf-8"), slos)
     except OSError as error:
         raise TenantsError(f"{file}: {error.strerror or error}") from None
-    except ValidationError as error:
-        raise TenantsError(f"{file}: {_described(error)}") from None
     except ValueError as error:
-        raise TenantsError(f"{file} is not valid TOML: {error}") from None
-    default = read.default.over(default)
-    named: dict[str, TenantRules] = {}
-    for name, entry in read.tenants.items():
-        tenant = tenant_of(entry.key) if entry.key else entry.key_digest
-        if tenant in named:
-            raise TenantsError(f"{file}: tenants.{name}: another entry has the same key")
-        named[tenant] = entry.over(default)
-    return Tenants(default, named)
+        raise TenantsError(f"{file}: {error}") from None
 
 
-def check(file: str) -> str:
-    """Return the name of a valid file. Raises TenantsError."""
-    load(file, TenantRules())
-    return file
+def parsed(text: str, slos: Slos) -> _File:
+    """Return the content of a keys file. Raises ValueError, without the value of a key."""
+    try:
+        read = _File.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"not valid TOML: {error}") from None
+    except ValidationError as error:
+        raise ValueError(_described(error)) from None
+    for what in _conflicts(read, slos):
+        raise ValueError(what)
+    return read
+
+
+def _conflicts(read: _File, slos: Slos) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for name, entry in read.keys.items():
+        if name in (ANONYMOUS, "others"):
+            yield f"keys.{name}: reports use this name; choose another one"
+        if entry.tenant in seen:
+            yield f"keys.{name}: the entry {seen[entry.tenant]} has the same key"
+        seen[entry.tenant] = name
+        for slo in (entry.class_, *(entry.may or ())):
+            if slo and slo not in slos.classes:
+                known = ", ".join(slos.classes) or "none, without an SLO file"
+                yield f"keys.{name}: unknown class {slo!r}; known: {known}"
 
 
 def _described(error: ValidationError) -> str:
     """Return the place and the reason of the first error, without the value: it may be a key."""
     first = error.errors()[0]
-    path = list(map(str, first["loc"]))
+    path = [str(part) for part in first["loc"] if part != "[key]"]
     what = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        known = [*_File.model_fields, *_Entry.model_fields]
+        known = [*_File.model_fields, *_Rules.model_fields, "key", "digest", "class", "may"]
         nearest = get_close_matches(path[-1], known, 1)
         what = f"unknown member{f'; did you mean {nearest[0]}?' if nearest else ''}"
+    if path == ["tenants"]:
+        what = "the tables are called [keys.NAME] now, and key_digest is digest"
     return f"{'.'.join(path)}: {what}"

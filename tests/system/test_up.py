@@ -283,12 +283,16 @@ def test_the_printed_commands_work_on_a_gateway_with_keys(start):
         assert answer.status_code == status
 
 
-def test_the_printed_commands_work_for_attached_engines_and_any_name_of_a_model(start):
+def test_the_printed_commands_work_for_attached_engines_and_any_name_of_a_model(start, tmp_path):
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[keys.a]\ndigest = "0123456789abcdef"\n')
     engines = start(models=('it\'s $HOME/"q" \u00e9', "b"))
     engines.ready()
     health = httpx.get(f"{engines.url}/health").json()
     up = start(
-        *(f"http://{one['name']}" for one in health["replicas"]), WEFT_API_KEYS="k", host="::"
+        *(f"http://{one['name']}" for one in health["replicas"]),
+        WEFT_KEYS_FILE=str(keys),
+        host="::",
     )
     up.until_output("Ctrl-C stops everything.")
     for each in (engines, up):

@@ -64,6 +64,7 @@ class UpOptions:
     host: str = "127.0.0.1"
     port: int = 8080
     slo: str = ""
+    keys: str = ""
     engine_arguments: tuple[str, ...] = ()
     emulated: Emulated | None = None
 
@@ -122,6 +123,7 @@ def _settings(options: UpOptions) -> Settings:
             host=options.host,
             port=options.port,
             slo_file=options.slo or None,
+            keys_file=options.keys or None,
         )
     except SettingsError as error:
         raise OptionError(str(error)) from None
@@ -184,6 +186,8 @@ def gateway(
         command += ["--replica", url]
     if options.slo:
         command += ["--slo", options.slo]
+    if options.keys:
+        command += ["--keys", options.keys]
     environment = {"WEFT_ENGINE_SECRET": secret} if secret else {}
     if keys:
         environment["WEFT_API_KEYS"] = ",".join(keys)

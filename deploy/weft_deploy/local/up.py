@@ -193,7 +193,7 @@ def _start(
         urls = [f"http://127.0.0.1:{port}" for port in ports]
     before = time.monotonic()
     # The printed commands need a key. The user's keys must not show, or are known as digests only.
-    key = f"up-{secrets.token_hex(16)}" if settings.api_keys else ""
+    key = f"up-{secrets.token_hex(16)}" if settings.needs_keys else ""
     keys = (*settings.api_keys, key) if key else ()
     _bring_up([plan.gateway(options, urls, secret, keys)], console, children)
     times.append(f"gateway {time.monotonic() - before:.1f} s")

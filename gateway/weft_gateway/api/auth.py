@@ -13,6 +13,7 @@ from weft_gateway.calls.call import Caller
 from weft_gateway.engine.salts import tenant_salt
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.identity import ANONYMOUS, tenant_of
+from weft_gateway.tenants import Tenants
 
 # The caller of every request while no key is required: clients that have no key send different
 # placeholders, and one that sends none must find the sessions of the others.
@@ -20,22 +21,22 @@ _EVERYONE = Caller(ANONYMOUS, "")
 
 
 class Authenticator:
-    """Maps credentials to callers. If accepted keys are configured, other keys are refused.
-    Otherwise all clients are one tenant, with any key or none.
+    """Maps credentials to callers. If keys are required, other keys than the accepted ones are
+    refused. Otherwise all clients are one tenant, with any key or none.
     """
 
-    def __init__(self, api_keys: tuple[str, ...], admin_key: str) -> None:
-        self._accepted = frozenset(tenant_of(key) for key in api_keys)
+    def __init__(self, tenants: Tenants, admin_key: str) -> None:
+        self._tenants = tenants
         self._admin_key = admin_key
         # Keys repeat, and computing two digests per call has a cost.
         self._caller = lru_cache(maxsize=4096)(self._make_caller)
 
     def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Return the caller of a request. Raises ApiError 401 if its key is not accepted."""
-        if not self._accepted:
+        if not self._tenants.required:
             return _EVERYONE
         caller = self._caller(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
-        if caller.tenant not in self._accepted:
+        if not self._tenants.accepts(caller.tenant):
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
         return caller
 
@@ -43,15 +44,19 @@ class Authenticator:
         """Return the caller of a tenant that was authenticated before. Raises ApiError 401 if its
         key is not accepted any more.
         """
-        if not self._accepted:
+        if not self._tenants.required:
             return _EVERYONE
-        if tenant not in self._accepted:
+        if not self._tenants.accepts(tenant):
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
         return Caller(tenant, tenant_salt(tenant))
 
     def tenant(self, request: Request) -> str:
         """Return the tenant of a request. A dependency of FastAPI's routes."""
         return self.caller(dict(request.headers.raw)).tenant
+
+    def name(self, tenant: str) -> str:
+        """Return the name of a tenant for people."""
+        return self._tenants.name(tenant)
 
     def is_admin(self, headers: Mapping[bytes, bytes], peer: str) -> bool:
         """Whether the request may administer; see `require_admin`."""

@@ -316,6 +316,7 @@ class CallReceipt(BaseModel):
     object: Literal["receipt"]
     request_id: str
     call: str
+    tenant: str = Field(description="name of the key in the keys file, or its digest, or public")
     session: str | None
     thread: str | None
     parent: str | None = Field(description="the thread that started this one")

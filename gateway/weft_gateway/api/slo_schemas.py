@@ -43,7 +43,10 @@ class ClassUnits(UnitCounts):
 class TenantUnits(UnitCounts):
     """The units of a tenant, and its service."""
 
-    tenant: str = Field(description="digest of the key, `public`, or `others` beyond 1,024 tenants")
+    tenant: str = Field(
+        description="name of the key in the keys file, or its digest; `public` without keys; "
+        "`others` beyond 1,024 tenants"
+    )
     weight: float
     service_s: float = Field(description="engine time of all its calls")
     share: float | None = Field(description="of the service of all tenants")

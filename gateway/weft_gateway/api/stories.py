@@ -60,10 +60,11 @@ def router(
         found = receipts.find(tenant, raw, time()) or receipts.find(tenant, request_id, time())
         if found is None:
             raise ApiError(404, "receipt_not_found", f"No receipt of the request {request_id!r}.")
-        return found.to_json()
+        return found.to_json(auth.name(tenant))
 
     async def receipts_of(tenant: str, found: Iterable[Receipt]) -> orjson.Fragment:
-        return await listed(turns, tenant, found, Receipt.to_json)
+        name = auth.name(tenant)
+        return await listed(turns, tenant, found, lambda receipt: receipt.to_json(name))
 
     @api.get(
         "/v1/sessions/{session_id}/story",

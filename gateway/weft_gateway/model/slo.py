@@ -46,9 +46,7 @@ class SloClass:
 
 @record
 class Granted:
-    """The class of a key, and the classes that it may use. weight: that of the class times the
-    key's share.
-    """
+    """The class of a key, and the classes that it may use. weight: that of the class."""
 
     default: str
     may: frozenset[str]

@@ -102,12 +102,15 @@ class Receipt:
         self.error = code
         self.total_s = self.total_s or now - self.begun
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the receipt in the API's format. Durations are in seconds, tokens are counts."""
+    def to_json(self, tenant: str = "") -> dict[str, Any]:
+        """Return the receipt in the API's format. Durations are in seconds, tokens are counts.
+        tenant: its name, by default its digest.
+        """
         return {
             "object": "receipt",
             "request_id": self.request_id,
             "call": self.call,
+            "tenant": tenant or self.key.tenant,
             "session": self.key.program or None,
             "thread": self.thread or None,
             "parent": self.parent or None,

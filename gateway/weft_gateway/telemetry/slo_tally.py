@@ -26,11 +26,20 @@ _Totals = dict[str, tuple[int, int, float]]
 
 
 class SloTally:
-    """Counts for this gateway, since it started. weight: of a tenant, for its share of service."""
+    """Counts for this gateway, since it started. weight: of a tenant, for its share of service.
+    name: of a tenant, for reports.
+    """
 
-    def __init__(self, slos: Slos, metrics: Metrics, weight: Callable[[str], float]) -> None:
+    def __init__(
+        self,
+        slos: Slos,
+        metrics: Metrics,
+        weight: Callable[[str], float],
+        name: Callable[[str], str] = str,
+    ) -> None:
         self._metrics = metrics
         self._weight = weight
+        self._name = name
         self._gateway = token_hex(8)
         self._since_s = time()
         self._classes = slos.classes
@@ -89,13 +98,20 @@ class SloTally:
                 within_p50.value += 1
 
     def report(self) -> Report:
-        """Return all counts."""
+        """Return all counts by the names of tenants, together for keys that had the same name."""
+        rows: dict[tuple[str, str], Units] = {}
+        for (slo, tenant), units in self._rows.items():
+            rows.setdefault((slo, self._name(tenant)), Units()).add(units)
+        service: dict[str, tuple[float, float]] = {}
+        for tenant, seconds in self._service_s.items():
+            name = self._name(tenant)
+            service[name] = self._weight_of(tenant), seconds + service.get(name, (0.0, 0.0))[1]
         return Report(
             (self._gateway,),
             self._since_s,
             {name: _members(one) for name, one in self._classes.items() if one.deadline_s},
-            self._rows,
-            {tenant: (self._weight_of(tenant), s) for tenant, s in self._service_s.items()},
+            rows,
+            service,
             {
                 name: Forecast(*[int(counter.value) for counter in counters])
                 for name, counters in self._forecasts.items()

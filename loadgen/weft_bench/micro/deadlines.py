@@ -130,7 +130,7 @@ class _Gateway:
         predicts = bool(slos.classes)
         outlook = Outlook(budgets, self._table, variant.balancer == "soonest") if predicts else None
         self._placement = Placement(router, registry, self._table, counter, 1, outlook)
-        tenants, metrics = make_tenants(load()), Metrics()
+        tenants, metrics = make_tenants(load(), _NONE), Metrics()
         self._engines = Engines(
             registry, client, counter, tenants, Turns(), budgets, tag_prompts=False
         )

@@ -148,12 +148,12 @@ async def test_a_prefill_counts_as_a_request(engine: Any, weft: Any) -> None:
         assert answers[1].json()["error"]["code"] == "rate_limit_exceeded"
 
 
-async def test_the_tenants_file_sets_limits_and_weights_per_key(
+async def test_the_keys_file_sets_limits_and_weights_per_key(
     engine: Any, weft: Any, tmp_path: Path
 ) -> None:
-    file = tmp_path / "tenants.toml"
-    file.write_text('[tenants.big]\nkey = "big"\nweight = 4\nrequests_per_minute = 100\n')
-    settings = {"tenants_file": str(file), "requests_per_minute": 1, "api_keys": "big,small"}
+    file = tmp_path / "keys.toml"
+    file.write_text('[keys.big]\nkey = "big"\nweight = 4\nrequests_per_minute = 100\n')
+    settings = {"keys_file": str(file), "requests_per_minute": 1, "api_keys": "small"}
     async with engine() as stub, weft(stub, **settings) as gateway:
         for _ in range(3):
             assert (await gateway.call(headers=key("big"))).status_code == 200

@@ -10,29 +10,29 @@ from typing import Any
 
 import pytest
 from support.turns import MESSAGES
-from weft_gateway.programs.identity import tenant_of
 
 KEYS = ("own", "gold")
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-FILE = f"""
+FILE = """
 version: 1
 default: batch
 classes:
-  chat: {{scope: turn, deadline: 60s}}
-  report: {{deadline: 90s}}
-  step: {{scope: call, deadline: 20s}}
-  batch: {{}}
-tenants:
-  - {{key_digest: {tenant_of("gold")}, class: report, may: [report, chat, step]}}
+  chat: {scope: turn, deadline: 60s}
+  report: {deadline: 90s}
+  step: {scope: call, deadline: 20s}
+  batch: {}
 """
 GOLD = {"authorization": "Bearer gold"}
 RUN = {**GOLD, "x-session-id": "run"}
 
 
 @pytest.fixture
-def slo_file(tmp_path: Path) -> str:
+def slo_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[keys.gold]\nkey = "gold"\nclass = "report"\nmay = ["chat", "step"]\n')
+    monkeypatch.setenv("WEFT_KEYS_FILE", str(keys))
     file = tmp_path / "slo.yaml"
     file.write_text(FILE)
     return str(file)
@@ -203,7 +203,7 @@ async def test_class_per_call_and_a_passed_target(engine: Any, weft: Any, slo_fi
         headers = {**RUN, "x-weft-slo": "step"}
         await gateway.call(body={"messages": MESSAGES}, headers=headers)
         assert 19 < sent(stub)[0]["weft_budget"] < 20
-    async with engine() as stub, weft(stub) as gateway:
+    async with engine() as stub, weft(stub, keys_file="") as gateway:
         late = {"x-session-id": "late", "x-weft-program-deadline-s": "0.000001"}
         for name in ("a", "b"):
             headers = {**late, "x-request-id": name}

@@ -3,9 +3,10 @@
 import pytest
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.errors import ApiError
+from weft_gateway.tenants import Tenants
 
-OPEN = Authenticator((), "")
-KEYED = Authenticator(("a", "b", "sk-secret"), "")
+OPEN = Authenticator(Tenants(), "")
+KEYED = Authenticator(Tenants(api_keys=("a", "b", "sk-secret")), "")
 
 
 def bearer(key: str) -> dict[bytes, bytes]:
@@ -35,7 +36,7 @@ def test_tenant_does_not_contain_the_key() -> None:
 
 
 def test_unlisted_keys_are_refused() -> None:
-    auth = Authenticator(("good",), "")
+    auth = Authenticator(Tenants(api_keys=("good",)), "")
     auth.caller(bearer("good"))
     for headers in ({}, bearer("bad"), {b"authorization": b"Basic good"}):
         with pytest.raises(ApiError) as caught:
@@ -44,8 +45,8 @@ def test_unlisted_keys_are_refused() -> None:
 
 
 def test_is_admin_checks_key_and_peer() -> None:
-    assert Authenticator((), "adm").is_admin(bearer("adm"), "192.0.2.1")
-    assert not Authenticator((), "adm").is_admin(bearer("sk"), "127.0.0.1")
+    assert Authenticator(Tenants(), "adm").is_admin(bearer("adm"), "192.0.2.1")
+    assert not Authenticator(Tenants(), "adm").is_admin(bearer("sk"), "127.0.0.1")
     assert OPEN.is_admin({}, "127.0.0.1")
     assert not OPEN.is_admin({}, "192.0.2.1")
 
@@ -63,7 +64,7 @@ def test_other_peers_may_not_administer_without_an_admin_key(peer: str) -> None:
 
 
 def test_admin_key_is_required_from_every_peer() -> None:
-    auth = Authenticator((), "root")
+    auth = Authenticator(Tenants(), "root")
     auth.require_admin(bearer("root"), "10.0.0.1")
     with pytest.raises(ApiError) as caught:
         auth.require_admin(bearer("roots"), "127.0.0.1")

@@ -1,0 +1,60 @@
+"""`weft keys`: make API keys for the keys file of a gateway."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Make API keys for the keys file of a gateway.", no_args_is_help=True, add_completion=False
+)
+
+
+@app.callback()
+def _keys() -> None:
+    """Make API keys for the keys file of a gateway."""
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="name of the key in the file and in reports")],
+    file: Annotated[
+        str, typer.Option("--file", envvar="WEFT_KEYS_FILE", help="the keys file; made if missing")
+    ],
+) -> None:
+    """Make a key, add its digest to the file, and print the key. Only its owner can know it later.
+    A running gateway accepts it after SIGHUP.
+    """
+    import tomllib
+
+    from weft_gateway import tenants
+    from weft_gateway.programs.identity import tenant_of
+
+    key = f"sk-{secrets.token_urlsafe(24)}"
+    path = Path(file)
+    try:
+        if not re.fullmatch(tenants.NAME, name):
+            raise ValueError(f"{name!r} is no name: use letters, digits, dots, dashes, underscores")
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        present: Any = tomllib.loads(text).get("keys", {})
+        if name in present:
+            raise ValueError(f"keys.{name} exists already")
+        entry = f'[keys."{name}"]\ndigest = "{tenant_of(key)}"\n'
+        tomllib.loads(new := f"{text.rstrip()}\n\n{entry}".lstrip())
+        part = path.with_name(f"{path.name}.part")
+        # A gateway that reads the file meanwhile must not find half of it.
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as output:
+            output.write(new)
+        if path.exists():
+            part.chmod(path.stat().st_mode)
+        part.replace(path)
+    except (OSError, ValueError, AttributeError) as error:
+        typer.echo(f"weft keys: {file}: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(key)
+    typer.echo(f"{file}: added {name}. Running gateways accept the key after SIGHUP.", err=True)
