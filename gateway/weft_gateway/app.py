@@ -357,7 +357,7 @@ class Gateway:
         try:
             count = self.tenants.reload()
         except TenantsError as error:
-            log.error("the keys stay as they are: %s", error)
+            log.error("the keys are unchanged: %s", error)
         else:
             log.info("%s: %d API keys are accepted", self.settings.keys_file, count)
 

@@ -63,8 +63,8 @@ class Tenants:
         self.reload()
 
     def reload(self) -> int:
-        """Read the file again. Return the number of accepted keys. Raises TenantsError, and then
-        keeps everything as it was.
+        """Read the file again. Return the number of accepted keys. Raises TenantsError, and
+        then changes nothing.
         """
         read = _read(self._file, self._slos) if self._file else _File()
         default = read.default.over(self._default)

@@ -136,7 +136,7 @@ async def test_keys_come_and_go_while_calls_run(engine: Any, until: Any, tmp_pat
         assert statuses == [401, 200, 200]
         # An invalid file changes nothing.
         file.write_text(f'[keys.second]\nkey = "{second}"\nwieght = 2\n')
-        await one.reload("the keys stay as they are")
+        await one.reload("the keys are unchanged")
         assert "keys.second.wieght: unknown member; did you mean weight?" in one.log
         assert (await one.call(second)).status_code == 200
         for key in (first, second, "sk-listed"):
