@@ -7,6 +7,7 @@ Malformed parts are skipped: the engine reports them better.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +31,7 @@ _TAGS: Final = {
 _OTHERWISE: Final = frozenset(
     {"previous_response_id", "conversation", "truncate_prompt_tokens", "chat_template", "documents"}
 )
+_MEDIA: Final = re.compile("image|audio|video|file|document|screenshot")
 # Longer texts are identified by their length, beginning, middle and end.
 _WHOLE: Final = 3072
 _SLICE: Final = 1024
@@ -181,7 +183,7 @@ def _content(content: Any) -> tuple[str, int, int, int]:
             elif kind == "tool_use":
                 texts.append(_join(part.get("name"), part.get("input")))
                 extras += 1
-            elif kind not in ("tool_result", "thinking", "redacted_thinking"):
+            elif isinstance(kind, str) and _MEDIA.search(kind):
                 media += 1
                 mark = hash((mark, _media_mark(part)))
     return "".join(texts), extras, media, mark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
@@ -75,21 +76,19 @@ def resolve(
     """
     by_name = dict(headers)
     if path_program:
-        own = HEADERS[0]
-        return Identity(
-            ProgramKey(tenant, from_json(path_program, "program")),
-            _read(by_name, body, own.thread) or MAIN_THREAD,
-            _read(by_name, body, own.parent),
-            "path",
-            ephemeral=False,
-        )
+        program = from_json(path_program, "program")
+        return _identity(HEADERS[0], "path", program, tenant, by_name, body)
     # Most requests carry none of these names; two set operations show it.
     for row in () if _IN_HEADERS.isdisjoint(by_name) else _SESSIONS:
-        if row.where in by_name and (found := _named(row, tenant, by_name, body, chains)):
-            return found
+        if row.where in by_name and (program := _read(by_name, body, row.where)):
+            return _identity(row, row.text, program, tenant, by_name, body)
     for row in () if _IN_BODY.isdisjoint(body) else _FIELDS:
-        if row.where[0] in body and (found := _named(row, tenant, by_name, body, chains)):
-            return found
+        if row.where[0] in body and (program := _read(by_name, body, row.where)):
+            found = _identity(row, row.text, program, tenant, by_name, body)
+            if not row.chained:
+                return found
+            program, thread = chains.place(tenant, program)
+            return replace(found, key=ProgramKey(tenant, program), thread=thread or MAIN_THREAD)
     if traceparent and TRACEPARENT.where in by_name:
         trace = _TRACE.fullmatch(by_name[TRACEPARENT.where].strip())
         if trace:
@@ -105,26 +104,22 @@ def resolve(
     return Identity(ProgramKey(tenant, program), MAIN_THREAD, "", "none", not continues)
 
 
-def _named(
+def _identity(
     row: Name,
+    source: str,
+    program: str,
     tenant: str,
     headers: Mapping[bytes, bytes],
     body: Mapping[str, Any],
-    chains: ResponseStore,
-) -> Identity | None:
-    """Return the identity by one name and its companions, None if the name is empty."""
-    program = _read(headers, body, row.where)
-    if not program:
-        return None
+) -> Identity:
+    """Return the identity of a program by its name and the companions of the name."""
     thread = _read(headers, body, row.thread)
     parent = _read(headers, body, row.parent or row.above)
-    if row.chained:
-        program, thread = chains.place(tenant, program)
     if row.from_main and thread and not parent:
         parent = MAIN_THREAD
     final = headers.get(row.final, b"").strip().lower() in _TRUE
     key = ProgramKey(tenant, program)
-    return Identity(key, thread or MAIN_THREAD, parent, row.text, ephemeral=False, final=final)
+    return Identity(key, thread or MAIN_THREAD, parent, source, ephemeral=False, final=final)
 
 
 def place_of(headers: Iterable[tuple[bytes, bytes]], body: Mapping[str, Any]) -> str | bytes:
