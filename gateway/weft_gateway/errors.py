@@ -109,6 +109,9 @@ class ApiError(Exception):
         if retry_after_s is not None:
             wait_s = min(retry_after_s, _MOST_RETRY_AFTER_S)
             headers = ((b"retry-after", str(wait_s).encode()), *headers)
+        if status == 401:
+            # Claude Code repeats these for three minutes in silence, and no repetition can help.
+            headers = ((b"x-should-retry", b"false"), *headers)
         self.headers = headers
 
     def body(self, shape: ErrorShape = "openai", request_id: bytes = b"") -> bytes:

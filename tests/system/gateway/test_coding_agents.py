@@ -113,3 +113,18 @@ async def test_an_agent_compacts_before_the_context_is_full(
         assert "answer-2." in last
         (program,) = await programs(gateway)
         assert program["errors"] == 0
+
+
+async def test_claude_code_does_not_repeat_a_call_with_a_wrong_key(
+    engine: Any, weft: Any, set_up: Any
+) -> None:
+    async with (
+        engine(models=("weft-demo",)) as stub,
+        weft(stub, api_keys="another-key") as gateway,
+    ):
+        agent = set_up("claude_code", gateway.url)
+        result = await asyncio.to_thread(agent.run, "-p", "Begin.")
+        assert result.status != 0
+        assert "Incorrect API key" in result.output
+        metrics = (await gateway.client.get("/metrics")).text
+        assert 'weft_errors_total{code="invalid_api_key"} 1.0\n' in metrics

@@ -79,11 +79,16 @@ class Running:
 
 @dataclass(frozen=True)
 class Hour:
-    """The state that a step gets. url: of the gateway. folder: for its files, empty at first."""
+    """The state that a step gets.
+
+    url: of the gateway. folder: for its files, empty at first. environments: folder with the
+    Python environments of all steps.
+    """
 
     url: str
     stack: Running
     folder: Path
+    environments: Path
 
     def shell(self, command: str, *paths: Path, **variables: str) -> str:
         """Run a command line in the step's folder, and return its output.
@@ -136,7 +141,9 @@ class Hour:
         Raises NotInstalled.
         """
         names = [package.rpartition("@")[0] for package in guides.packages(guide)]
-        made = self.folder / "environment"
+        made = self.environments / guide
+        if (made / "installed").is_file():
+            return made / "bin"
         for command in (
             [sys.executable, "-m", "venv", str(made)],
             [str(made / "bin" / "pip"), "install", "--quiet", *names],
@@ -144,6 +151,7 @@ class Hour:
             done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
             if done.returncode:
                 raise agents.NotInstalled(done.stderr[-300:])
+        (made / "installed").touch()
         return made / "bin"
 
 
@@ -359,25 +367,31 @@ def main() -> int:
     port = free_port()
     stack = Running(["make", "up", f"ARGS=--replicas 2 --port {port}"], "Ctrl-C stops")
     results: Counter[str] = Counter()
+    environments = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     try:
         for step in STEPS:
             if step.__name__ in chosen:
                 begun = time.monotonic()
-                result, reason = _step(step, f"http://127.0.0.1:{port}", stack)
+                result, reason = _step(
+                    step, f"http://127.0.0.1:{port}", stack, Path(environments.name)
+                )
                 results[result] += 1
                 took = f"{time.monotonic() - begun:6.1f} s"
                 print(f"{step.__name__:22} {took}  {result:13}  {reason}", flush=True)
     finally:
         stack.stop()
+        environments.cleanup()
     print("\n" + ", ".join(f"{count} {result}" for result, count in results.items()))
     return int("FAILED" in results)
 
 
-def _step(step: Callable[[Hour], str], url: str, stack: Running) -> tuple[str, str]:
+def _step(
+    step: Callable[[Hour], str], url: str, stack: Running, environments: Path
+) -> tuple[str, str]:
     """Return the result of a step, and its reason."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
-            return "ok", step(Hour(url, stack, Path(folder)))
+            return "ok", step(Hour(url, stack, Path(folder), environments))
         except agents.NotInstalled as error:
             return "not installed", str(error)
         except (Failed, AssertionError, subprocess.TimeoutExpired) as error:
