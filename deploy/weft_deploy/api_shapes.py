@@ -181,7 +181,8 @@ def _values(aspect: str, api: str) -> dict[str, Any]:
     if path is None:
         return {}
     endpoint = BY_PATH[path]
-    ends = [line.decode().removeprefix("data: ") for line in endpoint.terminals]
+    lines = [line.decode().removeprefix("data: ") for line in endpoint.terminals]
+    ends = [line for line in lines if "failed" not in line]
     return {
         "error": _body(aspect, endpoint.errors, endpoint.prompt),
         "prompt": endpoint.prompt,

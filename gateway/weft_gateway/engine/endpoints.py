@@ -44,7 +44,11 @@ ENDPOINTS: Final = (
     Endpoint(
         "responses",
         "/v1/responses",
-        terminals=(b"event: response.completed", b"event: response.incomplete"),
+        terminals=(
+            b"event: response.completed",
+            b"event: response.incomplete",
+            b"event: response.failed",
+        ),
         chained=True,
         prompt="input",
     ),

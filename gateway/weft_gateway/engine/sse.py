@@ -35,7 +35,7 @@ _ERROR: Final = re.compile(
     re.MULTILINE,
 )
 _ERROR_STARTS: Final = (b'data: {"error', b'data:{"error', b'data: {"type":', b"event:")
-_ERROR_MARKERS: Final = (b"error", b"response.failed")
+_ERROR_MARKER: Final = b"error"
 
 _LF, _CR, _COLON = b"\n\r:"
 _END: Final = re.compile(rb"\n\r?\n")
@@ -67,7 +67,7 @@ def _endings(terminals: tuple[bytes, ...]) -> _Endings:
     return _Endings(
         re.compile(pattern, re.MULTILINE) if lines else None,
         (REPORT_COMMENT, *_ERROR_STARTS, *lines),
-        (REPORT_COMMENT, *_ERROR_MARKERS, *values),
+        (REPORT_COMMENT, _ERROR_MARKER, *values),
     )
 
 

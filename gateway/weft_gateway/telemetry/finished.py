@@ -77,9 +77,11 @@ _USED: Final = (
 
 def _session(name: str, receipts: Sequence[Receipt]) -> dict[str, Any]:
     reports = [one.report for one in receipts if one.report is not None]
+    usages = [one.usage for one in receipts if one.usage is not None]
 
     def total(field: str) -> Any:
-        return sum(getattr(report, field) for report in reports) if reports else None
+        found = usages if field.endswith("_tokens") else reports
+        return sum(getattr(one, field) for one in found) if found else None
 
     return {
         "id": name,

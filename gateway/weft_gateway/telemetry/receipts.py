@@ -14,9 +14,15 @@ from weft_engine.wire import CallContext, CallReport
 
 from weft_gateway.model import Decision, ProgramKey, ReplicaCost
 from weft_gateway.model.slo import CallBudget
+from weft_gateway.model.usage import Usage
 from weft_gateway.policies.budget import cause, cause_of_late
 from weft_gateway.policies.fair_lru import FairLRU
 
+# Only the plugin reports them.
+_REPORTED: Final = (
+    "service_s", "waiting_s", "preemptions", "recomputed_tokens", "blocks_swapped_out",
+    "blocks_swapped_in",
+)  # fmt: skip
 # Shorter waits have more decimals, and larger token counts are in thousands.
 _SHORT_S: Final = 0.1
 _THOUSANDS: Final = 10_000
@@ -59,6 +65,7 @@ class Receipt:
     reason: str = ""
     context: CallContext | None = None  # The context sent to the engine.
     report: CallReport | None = None
+    answer_usage: Usage | None = None  # Of an answer without a report.
     status: int = 0
     outcome: str = ""
     overhead_s: float = 0.0
@@ -101,6 +108,11 @@ class Receipt:
         self.status = self.status or status
         self.error = code
         self.total_s = self.total_s or now - self.begun
+
+    @property
+    def usage(self) -> CallReport | Usage | None:
+        """The tokens that the engine counted, None if unknown."""
+        return self.answer_usage if self.report is None else self.report
 
     def to_json(self, tenant: str = "") -> dict[str, Any]:
         """Return the receipt in the API's format. Durations are in seconds, tokens are counts.
@@ -172,19 +184,14 @@ class Receipt:
         }
 
     def _actual(self) -> dict[str, Any] | None:
-        report = self.report
-        if report is None:
+        report, usage = self.report, self.usage
+        if usage is None:
             return None
         return {
-            "prompt_tokens": report.prompt_tokens,
-            "cached_tokens": report.cached_tokens,
-            "output_tokens": report.output_tokens,
-            "service_s": report.service_s,
-            "waiting_s": report.waiting_s,
-            "preemptions": report.preemptions,
-            "recomputed_tokens": report.recomputed_tokens,
-            "blocks_swapped_out": report.blocks_swapped_out,
-            "blocks_swapped_in": report.blocks_swapped_in,
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens,
+            **{name: getattr(report, name, None) for name in _REPORTED},
         }
 
     def _memory(self) -> dict[str, Any] | None:

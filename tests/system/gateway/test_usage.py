@@ -24,6 +24,9 @@ USAGES: dict[str, Any] = {
     "/v1/messages": MESSAGES,
 }
 
+# The metrics of an engine whose cache has 1,600,000 tokens.
+CACHE = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100000"} 1.0\n'
+
 
 def event(kind: str, **members: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind} | members)}\n\n".encode()
@@ -64,6 +67,9 @@ async def test_the_usage_of_a_stock_engine_is_counted(
         assert [session[name] for name in counts] == [100, 64, 14]
         # Such an engine reports no times.
         assert session["service_s"] is None
+        kept = (await gateway.client.get(f"/v1/receipts/{got.headers['x-request-id']}")).json()
+        assert [kept["actual"][name] for name in counts] == [50, 32, 7]
+        assert kept["actual"]["service_s"] is None
         metrics = (await gateway.client.get("/metrics")).text
         assert 'weft_prompt_tokens_total{replica="r0"} 100.0' in metrics
         assert 'weft_cached_tokens_total{replica="r0"} 64.0' in metrics
@@ -72,3 +78,23 @@ async def test_the_usage_of_a_stock_engine_is_counted(
         third = await gateway.client.post(path, json=body)
         left = int(third.headers["x-ratelimit-remaining-tokens"])
         assert 1000 - 2 * 57 - 200 <= left <= 1000 - 2 * 57 + 20
+
+
+async def test_a_cached_prompt_of_messages_keeps_its_length(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        usage = {"input_tokens": 143, "cache_read_input_tokens": 9857, "output_tokens": 7}
+        await wire.plain({"id": "a", "content": [], "usage": usage})
+
+    messages = [{"role": "user", "content": "word " * 10_000}]
+    body = {"model": "tiny", "max_tokens": 9, "messages": messages}
+    async with (
+        engine(script=script, weft=False, metrics=CACHE) as stub,
+        weft(stub, balancer="locality") as gateway,
+    ):
+        predicted = []
+        for _ in range(6):
+            got = await gateway.client.post("/v1/messages", json=body)
+            kept = await gateway.client.get(f"/v1/receipts/{got.headers['x-request-id']}")
+            predicted.append(kept.json()["predicted"]["prompt_tokens"])
+        # Placement and admission see a long prompt, not the 143 tokens that were not in the cache.
+        assert predicted[-1] > 9_000
