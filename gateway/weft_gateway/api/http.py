@@ -64,6 +64,8 @@ async def respond_error(
     headers = [(b"content-type", b"application/json"), *error.headers]
     if request_id:
         headers.append((b"x-request-id", request_id))
+        if shape == "anthropic":
+            headers.append((b"request-id", request_id))
     await respond(send, error.status, headers, error.body(shape, request_id))
 
 

@@ -49,6 +49,8 @@ def start(call: Call, status: int, head: Headers) -> tuple[Headers, bool]:
         (b"x-weft-replica", call.replica.encode()),
         (b"x-request-id", call.request_id),
     )
+    if call.endpoint.errors == "anthropic":
+        headers.append((b"request-id", call.request_id))
     if call.admitted is not None:
         # An attached server may have its own limits; the client gets one set of headers.
         headers = [pair for pair in headers if not pair[0].startswith(b"x-ratelimit-")]

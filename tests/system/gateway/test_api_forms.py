@@ -204,7 +204,7 @@ async def refused(clients: Clients, gateway: Any, api: str) -> None:
         if api == "messages":
             body = caught.value.body
             assert body["error"] == {"type": "invalid_request_error", "message": WORDS}
-            assert body["request_id"]
+            assert body["request_id"] == caught.value.request_id
         else:
             assert (caught.value.code, caught.value.param) == (None, "temperature")
             assert WORDS in caught.value.message

@@ -105,8 +105,8 @@ async def test_anthropic_raises_the_exception_of_each_error(
         assert (error.status_code, error.body["type"]) == (status, "error")
         assert error.body["error"].keys() == {"type", "message"}
         assert error.body["error"]["type"] == type_
-        assert error.body["request_id"] == error.response.headers["x-request-id"]
-        assert error.response.headers["x-request-id"]
+        assert error.body["request_id"] == error.request_id
+        assert error.response.headers["x-request-id"] == error.request_id
         assert stub.requests == []
 
 

@@ -128,3 +128,35 @@ async def test_claude_code_does_not_repeat_a_call_with_a_wrong_key(
         assert "Incorrect API key" in result.output
         metrics = (await gateway.client.get("/metrics")).text
         assert 'weft_errors_total{code="invalid_api_key"} 1.0\n' in metrics
+
+
+LONG = (
+    "This model's maximum context length is 2048 tokens. However, your prompt contains at least "
+    "2049 input tokens, which exceeds this limit even without any output tokens. Please reduce the "
+    "length of the input prompt. (parameter=input_tokens, value=2049)"
+)
+REFUSED = "temperature must be non-negative, got -3.0. (parameter=temperature, value=-3.0)"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("codex", LONG, "ran out of room in the model's context window"),
+        ("codex", REFUSED, "temperature must be non-negative, got -3.0."),
+        ("claude_code", LONG, "Prompt is too long"),
+        ("claude_code", REFUSED, "temperature must be non-negative, got -3.0."),
+    ],
+)
+async def test_an_agent_understands_that_the_engine_refuses_its_call(
+    engine: Any, weft: Any, set_up: Any, name: str, text: str, said: str
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        error = {"message": text, "type": "BadRequestError", "param": None, "code": 400}
+        await wire.plain({"error": error}, "400 Bad Request")
+
+    async with engine(script=script, models=("weft-demo",)) as stub, weft(stub) as gateway:
+        agent = set_up(name, gateway.url)
+        result = await asyncio.to_thread(agent.run, *AGENTS[name][1], "Begin.")
+        assert result.status == 1
+        assert said in result.output
+        assert "parameter=" not in result.output
