@@ -217,5 +217,6 @@ async def test_passed_through_requests_are_not_retried(path: str, weft: Any) -> 
     with fleet([("asked", 0)] * 3) as engines:
         async with weft(*(engine.url for engine in engines)) as gateway:
             got = await gateway.call(path)
-            assert (got.status_code, got.json()["error"]["code"]) == (502, "replica_closed")
+            assert got.status_code == 502
+            assert "closed the connection" in got.json()["error"]["message"]
         assert sum(engine.reads() for engine in engines) == 1

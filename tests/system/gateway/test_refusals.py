@@ -206,7 +206,8 @@ async def test_malformed_messages_are_left_to_the_engine(
         for more in ({}, {"stream": True}, {"tools": [message]}):
             body = {"model": "tiny", "messages": [message], **more}
             for path in ("/v1/chat/completions", "/v1/messages"):
-                assert code(await gateway.call(path, body=body)) == (400, 400)
+                refused = await gateway.call(path, body=body)
+                assert (refused.status_code, refused.json()["error"]["message"]) == (400, "no")
             got = await gateway.client.post("/v1/hints/prefill", json=body)
             assert got.status_code in (201, 400)
 
