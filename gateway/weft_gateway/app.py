@@ -241,7 +241,7 @@ class Gateway:
 
         # HTTP.
         answers = Failures(metrics.error, next_call, s.retry_after_s)
-        history = History(chains, background, s)
+        history = History(chains, background, turns, s)
         self.keep_alives = keep_alives = KeepAlives(s.heartbeat_s)
         calls = CallEndpoint(
             auth,

@@ -29,6 +29,7 @@ from weft_gateway.calls.stored import (
     reference,
     response_of,
 )
+from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.config import Settings
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.ids import is_item_id, is_response_id
@@ -43,6 +44,7 @@ class History:
 
     answers: ResponseStore
     background: BackgroundCalls
+    turns: Turns
     settings: Settings
 
     def complete(self, call: Call) -> Awaitable[bytes] | None:
@@ -117,12 +119,16 @@ class History:
         joined = b",".join(filter(None, (*pieces, call.items)))
         if call.held is not None:
             call.held.take(len(call.raw) + len(joined))
+        if len(joined) > LIGHT_BYTES:
+            await self.turns.take(call.caller.tenant, len(joined))
+        if _REFERENCE in joined or _has_references(call):
+            joined = await self._resolved(call, joined)
         body: dict[str, Any] = {
             name: orjson.Fragment(bytes(value))
             for name, value in members.items()
             if name != "previous_response_id"
         }
-        body["input"] = orjson.Fragment(b"[%b]" % await self._resolved(call, joined))
+        body["input"] = orjson.Fragment(b"[%b]" % joined)
         raw = orjson.dumps(body)
         if len(raw) > self.settings.max_body_bytes:
             raise self._too_large()

@@ -187,7 +187,9 @@ class Passthrough:
         parts = [chain[0].items]
         for one in chain[1:]:
             parts += (output_of(one.response), one.items)
-        items = items_of(b",".join(filter(None, reversed(parts))))
+        joined = b",".join(filter(None, reversed(parts)))
+        await self.turns.take(tenant, len(joined))
+        items = items_of(joined)
         shown = [named_item(item, f"item_{number}") for number, item in enumerate(items)]
         if query.get("order") != ["asc"]:
             shown.reverse()

@@ -183,7 +183,7 @@ def test_a_continued_response_has_the_prompt_of_the_whole_history(client, way):
     ended = ("response.completed", "response.incomplete", "response.failed", "error")
     function = {**TOOL["function"], "type": "function", "strict": True}
     asked = {
-        "model": MODEL, "max_output_tokens": 60, "tools": [function], "temperature": 0,
+        "model": MODEL, "max_output_tokens": 200, "tools": [function],
         "extra_body": {"enable_response_messages": True}, "stream": way == "stream",
     }  # fmt: skip
 

@@ -10,6 +10,7 @@ from weft_gateway.calls.call import Call, Tap
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.stored import item_id, items_of, output_of, read_events, response_of
 from weft_gateway.engine.endpoints import Endpoint
+from weft_gateway.engine.sse import MAX_FRAME_BYTES
 from weft_gateway.programs.identity import MAIN_THREAD
 from weft_gateway.programs.ids import RESPONSE_ID, is_response_id
 from weft_gateway.programs.response_store import ResponseStore, StoredResponse
@@ -72,7 +73,9 @@ class StoredAnswers(CallObserver):
             call.response = call.body_out
         if call.disowned:
             return self._forget(call)
-        entries = self._entries(call) if call.response and call.kept else {}
+        # No call could continue a larger one.
+        fits = 0 < len(call.response) <= MAX_FRAME_BYTES
+        entries = self._entries(call) if fits and call.kept else {}
         return self._answers.remember(call.key, entries) if entries else None
 
     def ended(self, call: Call) -> Awaitable[None] | None:
