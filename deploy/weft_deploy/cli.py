@@ -23,7 +23,7 @@ def run(
     ] = None,
     redis: Annotated[str, typer.Option(help="process table on Redis; default: in memory")] = "",
     policy: Annotated[str, typer.Option(help="order in the engines: fcfs, plas, ...")] = "resident",
-    balancer: Annotated[str, typer.Option(help="locality, round_robin or least_used")] = "locality",
+    balancer: Annotated[str, typer.Option(help="as of `weft serve`")] = "locality",
     host: Annotated[str, typer.Option(help="address of the gateway")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port of the gateway")] = DEFAULT_PORT,
     slo: Annotated[str, typer.Option(help="as of `weft serve`: YAML file with SLO classes")] = "",

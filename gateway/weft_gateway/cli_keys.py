@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -35,25 +35,17 @@ def add(
     from weft_gateway import tenants
     from weft_gateway.programs.identity import tenant_of
 
-    key = f"sk-{secrets.token_urlsafe(24)}"
-    path = Path(file)
+    key, path = f"sk-{secrets.token_urlsafe(24)}", Path(file)
     try:
         if not re.fullmatch(tenants.NAME, name):
             raise ValueError(f"{name!r} is no name: use letters, digits, dots, dashes, underscores")
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        present: Any = tomllib.loads(text).get("keys", {})
-        if name in present:
+        present = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if name in present.get("keys", {}):
             raise ValueError(f"keys.{name} exists already")
-        entry = f'[keys."{name}"]\ndigest = "{tenant_of(key)}"\n'
-        tomllib.loads(new := f"{text.rstrip()}\n\n{entry}".lstrip())
-        part = path.with_name(f"{path.name}.part")
-        # A gateway that reads the file meanwhile must not find half of it.
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as output:
-            output.write(new)
-        if path.exists():
-            part.chmod(path.stat().st_mode)
-        part.replace(path)
-    except (OSError, ValueError, AttributeError) as error:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(descriptor, "a", encoding="utf-8") as output:
+            output.write(f'\n[keys."{name}"]\ndigest = "{tenant_of(key)}"\n')
+    except (OSError, ValueError) as error:
         typer.echo(f"weft keys: {file}: {error}", err=True)
         raise typer.Exit(2) from None
     typer.echo(key)

@@ -129,12 +129,6 @@ def _settings(options: UpOptions) -> Settings:
         raise OptionError(str(error)) from None
 
 
-def attached(options: UpOptions) -> list[str]:
-    """Return the base URLs of the running engines, without their optional names."""
-    # An empty string, unlike None, keeps `load` from reading the environment variable.
-    return list(load(replicas=",".join(options.attach)).replica_urls.values())
-
-
 def replica(
     options: UpOptions, number: int, port: int, model: Path | str, secret: str, gpus: int
 ) -> Start:

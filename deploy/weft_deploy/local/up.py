@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
@@ -60,7 +60,8 @@ def run(
     try:
         settings = plan.check(options)
         check_free(options.host, options.port)
-        _check_attached(plan.attached(options))
+        if options.attach:
+            _check_attached(settings.replica_urls.values())
         _check_redis(settings.redis_url, "--redis" if options.redis_url else "WEFT_REDIS_URL")
     except (OptionError, PortTaken) as error:
         return _refuse(error)
@@ -121,7 +122,7 @@ def _refuse(error: Exception) -> int:
     return 2
 
 
-def _check_attached(urls: Sequence[str]) -> None:
+def _check_attached(urls: Iterable[str]) -> None:
     """Raise OptionError for an engine that sends no HTTP response, and for a gateway. Any status is
     accepted.
     """

@@ -93,10 +93,8 @@ def test_the_gateway_gets_engines_and_options():
 
 def test_attached_engines_may_have_names(monkeypatch):
     monkeypatch.setenv("WEFT_REPLICAS", "http://of-another-gateway")
-    assert plan.attached(UpOptions()) == []
     options = UpOptions(attach=("gpu-0=http://a:1/v1", "http://b:2"))
-    plan.check(options)
-    assert plan.attached(options) == ["http://a:1", "http://b:2"]
+    assert plan.check(options).replica_urls == {"gpu-0": "http://a:1", "b:2": "http://b:2"}
     assert "gpu-0=http://a:1/v1" in plan.gateway(options, options.attach, "").command
 
 
