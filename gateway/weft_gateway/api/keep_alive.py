@@ -15,13 +15,12 @@ import logging
 from collections.abc import Awaitable, Generator
 from typing import Any, Final
 
+import orjson
 from starlette.types import Message, Scope, Send
 
-from weft_gateway import errors
 from weft_gateway.calls.call import Call
 from weft_gateway.engine.headers import header_safe
 from weft_gateway.engine.response import Headers
-from weft_gateway.engine.shapes import fault_of
 from weft_gateway.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class KeepAlive:
                 self._may_beat = False
                 await self._send(message)
             kind = dict(message["headers"]).get(b"content-type", b"")
-            if kind.startswith(b"text/event-stream"):
+            if kind.lower().startswith(b"text/event-stream"):
                 self._streams = self._may_beat = True
         elif call.early:
             body = _late(call, self._status, message["body"])
@@ -157,12 +156,12 @@ def _headers(call: Call) -> Headers:
 
 
 def _late(call: Call, status: int, body: bytes) -> bytes:
-    """Return an answer that is no stream as the error event of the API."""
-    shape = call.endpoint.errors
+    """Return an answer that is no stream as the error event of the API. Each error has its form."""
     error = ApiError(502, "replica_bad_answer", "The replica did not answer with a stream.")
     if status >= 400:
-        error = errors.from_engine(fault_of(body, status), shape, call.endpoint.prompt)
+        said = orjson.loads(body)["error"]
+        error = ApiError(status, said.get("code") or "", said["message"], param=said.get("param"))
     if call.endpoint.chained:
         response_id = call.response_id or f"resp_{call.id.removeprefix('call-')}"
         return error.response_events(response_id, 0)
-    return error.event(shape, call.request_id)
+    return error.event(call.endpoint.errors, call.request_id)

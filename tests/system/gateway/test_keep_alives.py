@@ -198,6 +198,14 @@ async def refuses(wire: Any, request: Any) -> None:
     await wire.plain({"error": {"message": "Too long.", "type": "x", "code": None}}, "400 Bad")
 
 
+async def too_long(wire: Any, request: Any) -> None:
+    await asyncio.sleep(3 * EVERY_S)
+    what = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+    await wire.plain(
+        {"error": {"message": what, "type": "BadRequestError", "code": 400}}, "400 Bad"
+    )
+
+
 async def closes(wire: Any, request: Any) -> None:
     await asyncio.sleep(3 * EVERY_S)
     wire.writer.close()
@@ -210,7 +218,12 @@ async def not_a_stream(wire: Any, request: Any) -> None:
 
 @pytest.mark.parametrize(
     ("script", "reason"),
-    [(refuses, "Too long."), (closes, "closed"), (not_a_stream, "did not answer with a stream")],
+    [
+        (refuses, "Too long."),
+        (too_long, r"^This model's maximum|'prompt is too long: \d+ tokens > 4096 maximum'"),
+        (closes, "closed"),
+        (not_a_stream, "did not answer with a stream"),
+    ],
 )
 async def test_an_error_after_keep_alives_is_an_event_that_clients_raise(
     script: Any, reason: str, engine: Any, weft: Any
