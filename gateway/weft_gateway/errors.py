@@ -32,6 +32,7 @@ _ERRORS: Final = {
     "invalid_http": (400, "The request is not valid HTTP: {what:.128}."),
     "invalid_upgrade": (400, "The request does not open a WebSocket: {what:.256}."),
     "media_name": (400, "The gateway cannot pass on a `uuid` of media in this request."),
+    "repeated_header": (400, "A request has the header {name} once."),
     "too_deeply_nested": (400, "The body is nested too deeply."),
     "too_many_pipelined": (400, "More than {limit} requests are waiting on this connection."),
     "response_not_found": (404, "Response with id '{name:.256}' not found."),
@@ -42,6 +43,7 @@ _ERRORS: Final = {
         408,
         "Less than {least} bytes per second of the request's body arrived within {seconds:g} s.",
     ),
+    "expectation_failed": (417, "The gateway knows only the expectation 100-continue."),
     "body_too_large": (413, "The request body is larger than {limit} bytes."),
     "too_many_connections_of_key": (
         429,
@@ -63,6 +65,8 @@ _ERRORS: Final = {
         500,
         "The gateway failed. Its log has the details under this request's id.",
     ),
+    "unsupported_transfer_coding": (501, "The only transfer coding of the gateway is chunked."),
+    "unsupported_http_version": (505, "The gateway speaks HTTP/1.1 and HTTP/1.0."),
     "no_replica": (503, "No replica can take this call now. Try again shortly."),
     "shutting_down": (
         503,

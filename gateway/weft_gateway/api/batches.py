@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse
 from weft_gateway.api import schemas_batches as schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, read_model
-from weft_gateway.api.files import declared_size
+from weft_gateway.api.files import StoredContent, declared_size
 from weft_gateway.api.lists import page
 from weft_gateway.api.uploads import Upload
 from weft_gateway.calls.body_bytes import BodyBytes
@@ -198,7 +198,7 @@ def messages_router(
     ) -> FileResponse:
         """The results as JSON lines, in the order of their ends."""
         path = batches.results(tenant, Api.ANTHROPIC, batch_id)
-        return FileResponse(path, media_type="application/x-jsonl")
+        return StoredContent(path, media_type="application/x-jsonl")
 
     @api.post(
         "/v1/messages/batches/{batch_id}/cancel",

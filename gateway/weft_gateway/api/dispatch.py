@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft_gateway import errors
 from weft_gateway.api.call import CallEndpoint
@@ -116,5 +116,16 @@ class Dispatcher:
             scope = {**scope, "path": _SESSIONS.decode() + encoded + part.decode()}
         if scope["method"] == "HEAD":
             # The server omits the body, since it uses its own copy of the method.
-            scope = {**scope, "method": "GET"}
+            scope, send = {**scope, "method": "GET"}, _head_only(send)
         await self.others(scope, receive, send)
+
+
+def _head_only(send: Send) -> Send:
+    """Wrap `send` to end an answer after its head: a stream of events has no end."""
+
+    async def wrapped(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b""})
+
+    return wrapped

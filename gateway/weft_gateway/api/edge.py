@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 import httptools
@@ -35,6 +36,12 @@ _MOST_DROPPED: Final = 1 << 20
 # Requests that one connection may send before their answers.
 _MOST_PIPELINED: Final = 32
 _OF_BODIES: Final = (b"content-length", b"transfer-encoding")
+# Headers that few requests have, and those that a request has once: of several, software in front
+# of the gateway may have read another one.
+_RARE: Final = frozenset({b"transfer-encoding", b"expect"})
+_ONCE: Final = frozenset(
+    {b"authorization", b"x-api-key", b"host", b"transfer-encoding", b"expect", b"content-type"}
+)
 # Load balancers and monitoring request these paths without a key, even while keyless clients have
 # reached their limit.
 _UNCOUNTED: Final = (b"/health", b"/ready", b"/metrics")
@@ -235,11 +242,7 @@ class EdgeProtocol(CoalescingProtocol):
         if len(headers) >= self._max_headers:
             self._check_size()
             raise errors.of("too_many_headers", limit=self._max_headers)
-        # Same as in the base class, inlined: a call per header has a measurable cost.
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        headers.append((name, value))
+        headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self._read_bytes > self._max_head:
@@ -251,12 +254,38 @@ class EdgeProtocol(CoalescingProtocol):
             return
         if len(self.pipeline) >= _MOST_PIPELINED:
             raise errors.of("too_many_pipelined", limit=_MOST_PIPELINED)
+        headers, version = dict(self.headers), self.parser.get_http_version()
+        if version != "1.1" or b"host" not in headers or not _RARE.isdisjoint(headers):
+            self._check_framing(headers, version)
+        if len(headers) != len(self.headers):
+            _check_repeated(self.headers)
         if self._key is None:
-            self._enter()
+            self._enter(headers)
         self._waits = _BODY
         self._trailers = 0
         self._empty_bytes = 0
         super().on_headers_complete()
+        if version == "1.0":
+            self.cycle.send = _closing(self.cycle)  # type: ignore[method-assign, assignment]
+
+    def _check_framing(self, headers: dict[bytes, bytes], version: str) -> None:
+        """Check what few requests have (RFC 9110, 10.1.1, and RFC 9112, 2.3, 3.2 and 6.1)."""
+        coding = headers.get(b"transfer-encoding")
+        expected = headers.get(b"expect")
+        if version not in ("1.0", "1.1"):
+            raise errors.of("unsupported_http_version")
+        if version == "1.0":
+            if coding is not None:
+                raise errors.of("invalid_http", what="HTTP/1.0 has no transfer codings")
+            return
+        if b"host" not in headers:
+            raise errors.of("invalid_http", what="the header host is missing")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            raise errors.of("unsupported_transfer_coding")
+        if expected is not None:
+            if expected.lower() != b"100-continue":
+                raise errors.of("expectation_failed")
+            self.expect_100_continue = True
 
     def on_body(self, body: bytes) -> None:
         self._empty_bytes = 0
@@ -297,14 +326,13 @@ class EdgeProtocol(CoalescingProtocol):
 
     # The counts
 
-    def _enter(self) -> None:
+    def _enter(self, headers: dict[bytes, bytes]) -> None:
         """Count a request that begins."""
         edge = self._edge
         self._among.pop(self, None)
         if self.url in _UNCOUNTED:
             return
-        held = dict(self.headers)
-        key = presented(held.get(b"authorization", b""), held.get(b"x-api-key", b""))
+        key = presented(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
         if not edge.enter(key):
             retry_after_s = edge.settings.retry_after_s
             raise errors.of("too_many_connections_of_key", retry_after_s=retry_after_s)
@@ -418,3 +446,30 @@ class EdgeProtocol(CoalescingProtocol):
     def _stalled(self) -> None:
         self._edge.metrics.error("client_stalled")
         self.transport.abort()
+
+
+def _check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    names = [name for name, _ in headers if name in _ONCE]
+    for name in names:
+        if names.count(name) > 1:
+            raise errors.of("repeated_header", name=name.decode())
+
+
+def _closing(cycle: RequestResponseCycle) -> Callable[[Any], Coroutine[Any, Any, None]]:
+    """Return how a request of HTTP/1.0 is answered: it knows no chunks, so the end of the
+    connection ends a stream (RFC 9112, 6.3).
+    """
+    send = cycle.send
+    sized = True
+
+    async def closing(message: Any) -> None:
+        nonlocal sized
+        if message["type"] == "http.response.start":
+            sized = any(name == b"content-length" for name, _ in message.get("headers", ()))
+            if not sized:
+                cycle.chunked_encoding = False
+        elif not sized:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    return closing

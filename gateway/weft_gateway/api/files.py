@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import FileResponse
+from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
 from weft_gateway import errors
 from weft_gateway.api import schemas_batches as schemas
@@ -14,6 +15,7 @@ from weft_gateway.api.lists import page
 from weft_gateway.api.uploads import Upload
 from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.turns import Turns
+from weft_gateway.errors import ApiError
 from weft_gateway.runs.batch_store import StoredFile
 from weft_gateway.runs.batches import FILE_PURPOSES, Batches
 
@@ -51,6 +53,21 @@ def file_json(file: StoredFile) -> dict[str, Any]:
         "purpose": file.purpose,
         "status": "processed",
     }
+
+
+class StoredContent(FileResponse):
+    """The bytes of a file, or the ranges that the client wants (RFC 9110, 14)."""
+
+    @classmethod
+    def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
+        try:
+            return super()._parse_range_header(http_range, file_size)
+        except MalformedRangeHeader:
+            return []  # Ignored: the whole file.
+        except RangeNotSatisfiable as error:
+            ranges = ((b"content-range", b"bytes */%d" % error.max_size),)
+            what = f"The file has {error.max_size} bytes, and the range is beyond them."
+            raise ApiError(416, "range_not_satisfiable", what, headers=ranges) from None
 
 
 def router(auth: Authenticator, batches: Batches, turns: Turns, bodies: BodyBytes) -> APIRouter:
@@ -102,12 +119,13 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, bodies: BodyByte
     @api.get(
         "/v1/files/{file_id}/content",
         summary="Get the content of a file",
-        response_class=FileResponse,
+        response_class=StoredContent,
         responses={200: {"content": {"application/octet-stream": {}}}},
     )
     async def get_file_content(file_id: str, tenant: str = Depends(auth.tenant)) -> FileResponse:
         """The bytes of a file."""
-        return FileResponse(batches.content(tenant, file_id), media_type="application/octet-stream")
+        path = batches.content(tenant, file_id)
+        return StoredContent(path, media_type="application/octet-stream")
 
     @api.delete("/v1/files/{file_id}", summary="Delete a file", response_model=schemas.DeletedFile)
     async def delete_file(file_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from weft_gateway import errors
 from weft_gateway.api import schemas_workflows as schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, json_object, light_body
+from weft_gateway.api.files import StoredContent
 from weft_gateway.api.http import read_body
 from weft_gateway.api.lists import page
 from weft_gateway.api.run_events import events, listener_key
@@ -205,7 +206,7 @@ def router(
         """The rows that have ended, as JSON lines in the order of the input: `row` (its number from
         0), the outputs, and `error`. 404 before the end of the run."""
         path = flows.batches.content(tenant, flows.output(tenant, run_id))
-        return FileResponse(path, media_type="application/x-jsonl")
+        return StoredContent(path, media_type="application/x-jsonl")
 
     @api.post("/v1/runs/{run_id}/cancel", summary="Cancel a run", response_model=schemas.Run)
     async def cancel_run(run_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
