@@ -411,6 +411,18 @@ async def test_an_expanded_body_has_the_limit_of_bodies(engine: Any, weft: Any) 
         assert (got.status_code, got.json()["error"]["code"]) == (413, "body_too_large")
 
 
+async def test_histories_that_are_too_long_to_be_read_are_completed(engine: Any, weft: Any) -> None:
+    async with engine(script=Thinking()) as stub, weft(stub, read_body_bytes=65_536) as gateway:
+        first = await ask(gateway, input="x" * 70_000)
+        # The gateway removes the session's name from the body.
+        second = await ask(gateway, first["id"], input=[LOOK], session_id="run")
+        whole = [user("x" * 70_000), *first["output"], LOOK]
+        assert received(stub)[-1]["input"] == whole
+        reference = {"type": "item_reference", "id": second["output"][0]["id"]}
+        await ask(gateway, first["id"], input=[reference])
+        assert received(stub)[-1]["input"] == [*whole[:-1], second["output"][0]]
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 async def test_a_background_response_is_the_engines_until_it_has_ended(
     stream: bool, redis: RedisServer, engine: Any, weft: Any

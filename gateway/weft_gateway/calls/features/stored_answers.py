@@ -89,14 +89,15 @@ class StoredAnswers(CallObserver):
             return {}
         call.response_id = response.id
         name, program = call.stored_as(response.id), call.key.program
+        output = output_of(call.response)
+        # A client reads only answers that it has stored. Engines repeat the tools in each.
+        shown = call.response if name == response.id else b'{"output":[%b]}' % output
         # Calls that continue the answer by id belong to its thread.
         thread = "" if call.identity.thread == MAIN_THREAD else call.identity.thread
         replica = call.replica if call.in_background else ""
-        answer = StoredResponse(
-            program, thread, 0.0, call.previous, replica, call.items, call.response
-        )
+        answer = StoredResponse(program, thread, 0.0, call.previous, replica, call.items, shown)
         pointer = StoredResponse(program, thread, 0.0, name)
-        ids = filter(None, map(item_id, items_of(output_of(call.response))))
+        ids = filter(None, map(item_id, items_of(output)))
         return {name: answer, **{call.stored_as(each): pointer for each in ids}}
 
     async def _forget(self, call: Call) -> None:

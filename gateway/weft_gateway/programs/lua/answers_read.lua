@@ -10,6 +10,9 @@ while name ~= '' and #found < tonumber(ARGV[5]) and size <= tonumber(ARGV[6]) do
     break
   end
   local packed = redis.call('HGET', answers, member)
+  if not packed then
+    break
+  end
   renew(member, now)
   found[#found + 1] = packed
   size = size + #packed
