@@ -6,8 +6,8 @@ from typing import Final
 
 from weft_gateway.model.record import record
 
-# Limits of weights and shares in files. The weight of a key is a product of up to three of them,
-# and service is divided by it.
+# Limits of weights in files. The weight of a key is multiplied by that of its class, and service is
+# divided by the product.
 MIN_WEIGHT: Final = 0.001
 MAX_WEIGHT: Final = 1000.0
 

@@ -166,8 +166,8 @@ class Report:
         )
 
 
-# The least product of a tenant's weight, the weight of its class and its share.
-_LEAST_WEIGHT: Final = MIN_WEIGHT**3
+# The least product of a key's weight and that of its class.
+_LEAST_WEIGHT: Final = MIN_WEIGHT**2
 _NO_CLASS: Final = {"scope": None, "deadline_s": None, "goal": None}
 
 
