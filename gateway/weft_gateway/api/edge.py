@@ -26,6 +26,7 @@ from weft_gateway.api.timers import LEAST_RATE, Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
 from weft_gateway.api.websocket_server import DrainingSocket, handshake, head_without_upgrade
 from weft_gateway.engine.endpoints import api_of
+from weft_gateway.engine.kernel import bound_sending, reset
 from weft_gateway.errors import ApiError
 
 # Time in which a refused client can read the answer; its data is dropped. Closing at once would
@@ -100,6 +101,7 @@ class EdgeProtocol(CoalescingProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        bound_sending(transport)
         edge = self._edge
         room = edge.make_room()
         edge.open += 1
@@ -445,7 +447,7 @@ class EdgeProtocol(CoalescingProtocol):
 
     def _stalled(self) -> None:
         self._edge.metrics.error("client_stalled")
-        self.transport.abort()
+        reset(self.transport)
 
 
 def _check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -22,6 +22,7 @@ from weft_gateway.api.keep_alive import COUNTS_EVENTS, EVENT
 from weft_gateway.api.timers import LEAST_RATE, Deadline, ReaderWatch
 from weft_gateway.api.websocket import BUSY, DRAIN, HELD, IDLE, error_event
 from weft_gateway.calls.body_bytes import Held
+from weft_gateway.engine.kernel import reset
 from weft_gateway.errors import ApiError
 
 _TRY_AGAIN_LATER: Final = 1013
@@ -288,4 +289,4 @@ class DrainingSocket(WebSocketsSansIOProtocol):
 
     def _stalled(self) -> None:
         self._edge.metrics.error("client_stalled")
-        self.transport.abort()
+        reset(self.transport)

@@ -12,6 +12,8 @@ This holds on Linux over plain TCP. Elsewhere no proof exists, and requests are 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fcntl
 import select
 import socket
@@ -26,8 +28,34 @@ KEEPALIVE_IDLE_S: Final = 15
 KEEPALIVE_EVERY_S: Final = 5
 KEEPALIVE_PROBES: Final = 3
 
+# Buffers of one connection. The kernel would grow them to several megabytes, also for a peer that
+# does not read. It doubles these values for its own overhead.
+_TO_CLIENT: Final = 262_144
+_FROM_REPLICA: Final = 262_144
+
 _LINUX: Final = sys.platform == "linux"
 _INT: Final = struct.Struct("i")
+_LINGER_0: Final = struct.pack("ii", 1, 0)
+
+
+def bound_sending(transport: asyncio.BaseTransport) -> None:
+    """Limit what the kernel keeps for a client that does not read."""
+    _set(transport, socket.SO_SNDBUF, _TO_CLIENT)
+
+
+def reset(transport: asyncio.WriteTransport) -> None:
+    """End a connection at once, and discard what its peer has not read. After a close, the kernel
+    would keep these bytes for minutes.
+    """
+    _set(transport, socket.SO_LINGER, _LINGER_0)
+    transport.abort()
+
+
+def _set(transport: asyncio.BaseTransport, option: int, value: int | bytes) -> None:
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, option, value)
 
 
 class Peer:
@@ -41,6 +69,7 @@ class Peer:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         self._arrived = poll.poll
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _FROM_REPLICA)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if _LINUX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)

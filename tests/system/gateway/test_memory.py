@@ -13,6 +13,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,3 +280,47 @@ async def test_no_body_outlives_its_call(way: str, engine: Any, weft: Any, until
             await WAYS[way](scene)
         await until(lambda: gateway.in_flight() == 0)
         await until(lambda: not kept_bodies())
+
+
+def unread(server: int, client: int) -> int | None:
+    """Return the bytes that the kernel keeps for a client, None after the end of the connection."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        if (int(local[-4:], 16), int(remote[-4:], 16)) == (server, client):
+            return int(queues.partition(":")[0], 16)
+    return None
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
+async def test_the_kernel_keeps_little_for_a_client_that_does_not_read(
+    stream: bool, engine: Any, weft: Any, until: Any
+) -> None:
+    """Without limits, it keeps several megabytes, also after the connection has been closed."""
+
+    async def script(wire: Any, request: Any) -> None:
+        if not stream:
+            await wire.plain({"x": "y" * 16_000_000})
+            return
+        await wire.stream(end=False)
+        while True:
+            await wire.pieces(b"data: %b\n\n" % (b"x" * 65_536), end=False)
+
+    settings = {"send_timeout_s": 1.5, "max_answer_bytes": 100_000_000}
+    async with (
+        engine(script=script) as stub,
+        weft(stub, **settings) as gateway,
+        raw(gateway, buffer=4096) as client,
+    ):
+        port, own = int(gateway.url.rpartition(":")[2]), client.writer.get_extra_info("sockname")[1]
+        client.writer.transport.pause_reading()
+        await client.send(request(stream=stream))
+        most = 0
+        async with asyncio.timeout(DEADLINE_S):
+            while (kept := unread(port, own)) is not None:
+                most = max(most, kept)
+                metrics = (await gateway.client.get("/metrics")).text
+                if "client_stalled" in metrics:
+                    break
+                await asyncio.sleep(0.02)
+        assert 0 < most <= 1 << 19
+        await until(lambda: not unread(port, own))
