@@ -249,6 +249,8 @@ async def play(minutes: float, streams: int, programs: int, seconds: float) -> d
             async with asyncio.timeout(60):
                 while counted := await left(client):  # noqa: ASYNC110
                     await asyncio.sleep(0.5)
+            # The gateway closes idle connections to its engines.
+            await asyncio.sleep(5.0)
             return {
                 "before": before,
                 "minutes": marks,

@@ -105,7 +105,7 @@ async def test_errors_have_the_format_of_the_requested_api(engine: Any, weft: An
         await client.send(CALL.replace(b"chat/completions", b"messages") + b"a: b\r\n" * 200)
         status, _, body = await client.answer()
         assert (status, body["type"]) == (431, "error")
-        assert body["error"]["code"] == "too_many_headers"
+        assert body["error"]["type"] == "invalid_request_error"
 
 
 async def test_invalid_http_is_an_error_in_json(engine: Any, weft: Any) -> None:
