@@ -119,6 +119,9 @@ class EdgeProtocol(CoalescingProtocol):
             # The running request ends, not the last one. Those behind it refer to this object.
             self.cycle = self._running
             self.pipeline.clear()
+        if self.cycle is not None:
+            # See `_closing`, which refers to the request.
+            vars(self.cycle).pop("send", None)
         super().connection_lost(exc)
         if self._reader is not None:
             self._reader.stop()

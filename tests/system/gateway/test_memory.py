@@ -178,6 +178,10 @@ async def left_in_message(scene: Scene) -> None:
             await client.send(pieces())
 
 
+async def too_large_in_http_1_0(scene: Scene) -> None:
+    assert await scene.status(request().replace(b"HTTP/1.1", b"HTTP/1.0")) == 413
+
+
 async def left_while_held(scene: Scene) -> None:
     """Leave while calls wait until other clients use the engine less."""
     for replica in scene.gateway.parts.registry:
@@ -241,6 +245,7 @@ WAYS: dict[str, Callable[[Scene], Awaitable[None]]] = {
     "engine answers too much": answered(502, user="large"),
     "engine is too slow": answered(504, user=HELD),
     "too large": answered(413, content="x"),
+    "too large, HTTP/1.0": too_large_in_http_1_0,
     "token count": answered(200, "/tokenize"),
     "token count fails": answered(502, "/tokenize", user="closes"),
     "prefill": answered(201, "/v1/hints/prefill", session_id="a", messages=TEXT),
@@ -264,7 +269,7 @@ async def test_no_body_outlives_its_call(way: str, engine: Any, weft: Any, until
     settings: dict[str, Any] = {"max_answer_bytes": 2048, "heartbeat_s": 0.1}
     if way == "engine is too slow":
         settings["first_byte_timeout_s"] = 0.2
-    if way == "too large":
+    if way.startswith("too large"):
         settings["max_body_bytes"] = 2 * len(MARK)
 
     async def script(wire: Any, request: Any) -> None:
