@@ -66,9 +66,13 @@ def prompt_bytes(body: Mapping[str, Any]) -> bytes:
             continue
         pieces = value if isinstance(value, list) and isinstance(value[0], dict) else (value,)
         for piece in pieces:
-            is_system = isinstance(piece, dict) and piece.get("role") == "system"
-            more = orjson.dumps(seen_message(piece) if is_system else piece)
-            data += more if len(more) < STEP_BYTES else media.shortened(more)
+            is_dict = isinstance(piece, dict)
+            if is_dict and piece.get("role") == "system":
+                piece = seen_message(piece)
+            more = orjson.dumps(piece)
+            # The usual content is a text, which holds no media.
+            is_text = len(more) < STEP_BYTES or (is_dict and type(piece.get("content")) is str)
+            data += more if is_text else media.shortened(more)
             if len(data) >= _MOST_BYTES:
                 return bytes(data)
     return bytes(data)

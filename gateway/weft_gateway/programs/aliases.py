@@ -50,6 +50,7 @@ class Name:
 
 
 THREAD: Final = b"x-weft-thread"
+_PLACE: Final = Decides.PLACEMENT
 _ABOVE: Final = b"x-parent-session-id"
 _CODEX: Final = "Codex: a session of an agent and its sub-agents, which are threads"
 _CODEX_PARENT: Final = b"x-codex-parent-thread-id"
@@ -68,7 +69,7 @@ HEADERS: Final = (
     ),
     Name(
         b"x-claude-code-session-id",
-        "Claude Code: a session. Sub-agents have an agent id; the main loop has none",
+        "Claude Code: a session. Only sub-agents have an agent id",
         thread=b"x-claude-code-agent-id",
         parent=b"x-claude-code-parent-agent-id",
         from_main=True,
@@ -81,21 +82,9 @@ HEADERS: Final = (
     Name(b"helicone-session-id", "Helicone: one agent workflow or conversation"),
     Name(b"x-bf-session-id", "Bifrost: a conversation or an agent run"),
     Name(b"x-conversation-id", "applications: one conversation"),
-    Name(
-        b"x-session-affinity",
-        "opencode: the session, which `x-session-id` names too; nanobot: one value per process",
-        Decides.PLACEMENT,
-    ),
-    Name(
-        b"x-smg-routing-key",
-        "SGLang's gateway: what should stay together, a session, a person or a workload",
-        Decides.PLACEMENT,
-    ),
-    Name(
-        b"x-correlation-id",
-        "most clients and proxies: one request, to find it in logs; aiperf: one conversation",
-        Decides.PLACEMENT,
-    ),
+    Name(b"x-session-affinity", "opencode: the session; nanobot: the client's process", _PLACE),
+    Name(b"x-smg-routing-key", "SGLang's gateway: a session, a person or a workload", _PLACE),
+    Name(b"x-correlation-id", "most clients: one request; aiperf: one conversation", _PLACE),
     Name(b"x-request-id", "one request; its receipt has this id", Decides.NOTHING),
 )
 
@@ -117,9 +106,8 @@ BODY: Final = (
     Name(
         ("prompt_cache_key",),
         "OpenAI: prompts that begin alike, of any number of conversations; Codex, opencode, pi: "
-        "the session; OpenAI's Agents SDK without a session: one run, so it changes with each "
-        "message of a person",
-        Decides.PLACEMENT,
+        "the session; OpenAI's Agents SDK: one run, or the session",
+        _PLACE,
     ),
     Name(("user",), "OpenAI: a person", Decides.NOTHING),
     Name(("safety_identifier",), "OpenAI: a person", Decides.NOTHING),
