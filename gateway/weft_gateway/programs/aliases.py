@@ -105,8 +105,8 @@ BODY: Final = (
     Name(("conversation",), _CHAIN, chained=True),
     Name(
         ("prompt_cache_key",),
-        "OpenAI: prompts that begin alike, of any number of conversations; Codex, opencode, pi: "
-        "the session; OpenAI's Agents SDK: one run, or the session",
+        "OpenAI: prompts that begin alike, of any number of conversations; Codex, opencode: the "
+        "session",
         _PLACE,
     ),
     Name(("user",), "OpenAI: a person", Decides.NOTHING),
