@@ -75,7 +75,7 @@ class Graph:
 
         files = {name: Path(one) for name, one in (connections or {}).items()}
         cache = Path(prompt_cache) if prompt_cache is not None else None
-        job = Job(self.workflow, Path(rows), Path(out), (1, 1), files, hosts, cache)
+        job = Job(self.workflow, Path(rows), Path(out), files, hosts, cache)
         key = os.environ.get("OPENAI_API_KEY", "")
         options = local.Options(gateway, key, in_flight, budget_tokens, max_errors)
         ended = asyncio.run(local.run(job, Opened(job, resume=resume), options))

@@ -51,9 +51,6 @@ def run(
             min=1, help="calls in flight  [default: 1.25 per slot of the healthy replicas]"
         ),
     ] = None,
-    shard: Annotated[
-        str, typer.Option(help="I/N: run part I of N of the rows, for several machines")
-    ] = "1/1",
     connection: Annotated[
         list[str] | None,
         typer.Option(help="NAME=FILE: an SQLite database for sql operators; repeatable"),
@@ -86,9 +83,9 @@ def run(
     """
     from weft_gateway.runs import local
     from weft_gateway.runs.errors import JobError
-    from weft_gateway.runs.explaining import explained, replicas_of
+    from weft_gateway.runs.explaining import explained
     from weft_gateway.runs.graphs import find_functions, workflow_of
-    from weft_gateway.runs.job import Job, Opened, makes_calls
+    from weft_gateway.runs.job import Job, Opened
     from weft_gateway.runs.journal import JournalError
     from weft_gateway.runs.local import Options
     from weft_gateway.runs.rows import RowsError
@@ -100,17 +97,13 @@ def run(
             workflow_of(str(workflow), input_),
             input_,
             output,
-            _shard(shard),
             _connections(connection or ()),
             tuple(map(_host, allow_host or ())),
             prompt_cache,
         )
         plan = None
         if explain or analyze:
-            # `--explain` and workflows without calls need no gateway.
-            asks = not explain and makes_calls(job.workflow)
-            replicas = replicas_of(gateway) if asks else []
-            plan = explained(job.workflow, job.input, replicas=replicas)
+            plan = explained(job.workflow, job.input)
         if explain:
             _explain(plan)
             raise typer.Exit(_EXIT_OK)
@@ -152,14 +145,6 @@ def _end(job: Any, ended: Any) -> int:
     kept = f"{job.journal_path} has the finished work; --resume continues it."
     typer.echo(f"weft run: {_REASONS[reason]}: {figures}. {kept}", err=True)
     return _EXIT_CANCELLED if reason == "cancelled" else _EXIT_BUDGET
-
-
-def _shard(text: str) -> tuple[int, int]:
-    number, slash, count = text.partition("/")
-    is_part = slash and number.isdecimal() and count.isdecimal()
-    if not is_part or not 1 <= int(number) <= int(count):
-        _fail(f"--shard {text}: must be I/N with 1 <= I <= N, for example 2/4")
-    return int(number), int(count)
 
 
 def _connections(texts: Iterable[str]) -> dict[str, Path]:
@@ -277,8 +262,5 @@ def _analyze(counts: Any, plan: Any, took_s: float) -> None:
     console = Console(stderr=True)
     console.width = _width(console)
     console.print(table)
-    expected = "no prediction: no replica reports its costs"
-    if plan.busy_s:
-        expected = f"predicted {plan.busy_s:.1f} s with all replicas busy in full batches"
     if plan.requests:
-        console.print(f"{took_s:.1f} s, {expected}")
+        console.print(f"{took_s:.1f} s")

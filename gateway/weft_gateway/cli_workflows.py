@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,9 +19,6 @@ def explain(
         Path, typer.Argument(help="the workflow, YAML, or a LangGraph graph as module:name")
     ],
     input_: Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")],
-    gateway: Annotated[
-        str, typer.Option(help="base URL of a gateway, for seconds on its replicas")
-    ] = "",
     sample: Annotated[
         int, typer.Option(min=1, help="rows to try; figures of more rows are scaled")
     ] = 1000,
@@ -34,8 +30,7 @@ def explain(
     """
     from rich.console import Console
 
-    from weft_gateway.runs.errors import JobError
-    from weft_gateway.runs.explaining import explained, replicas_of
+    from weft_gateway.runs.explaining import explained
     from weft_gateway.runs.graphs import find_functions, workflow_of
     from weft_gateway.runs.rows import RowsError
     from weft_gateway.workflows.check import WorkflowError
@@ -44,17 +39,10 @@ def explain(
     try:
         find_functions(workflow)
         graph = workflow_of(str(workflow), input_)
-        replicas = replicas_of(gateway) if gateway else []
-        found = explained(graph, input_, sample=sample, replicas=replicas)
-        if gateway and not replicas:
-            note = (
-                f"no seconds: no replica of {gateway} reports its costs; engines with Weft's "
-                "plugin report them once they have served calls"
-            )
-            found = replace(found, notes=(*found.notes, note))
+        found = explained(graph, input_, sample=sample)
     except (OSError, UnicodeError) as error:
         _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}")
-    except (WorkflowError, RowsError, JobError) as error:
+    except (WorkflowError, RowsError) as error:
         _fail(str(error))
     else:
         console = Console()

@@ -41,7 +41,7 @@ OPTIONAL = declared(*EXTRAS["langgraph"], *EXTRAS["parquet"])
             "gateway/weft_gateway",
             BASE | OF_FASTAPI | OPTIONAL,
         ),
-        ("gateway/weft", BASE | declared(*EXTRAS["test"], *EXTRAS["ray"])),
+        ("gateway/weft", BASE | declared(*EXTRAS["test"])),
         ("engine_patches", BASE | ENGINE | OF_VLLM),
         ("kernels", ENGINE | OF_VLLM),
         ("deploy", BASE | ENGINE | OF_VLLM),

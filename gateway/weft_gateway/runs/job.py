@@ -27,20 +27,17 @@ from weft_gateway.workflows.graph import (
     Workflow,
     bodies,
 )
-from weft_gateway.workflows.shards import group_columns, group_numbers, part_of
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run to do. output: the target, if a link was given. shard: number from 1, and count: the
-    part of the rows to run, which `weft_gateway.workflows.shards` chooses. prompt_cache: a file
-    with answers of earlier runs, None for none.
+    """A run to do. output: the target, if a link was given. prompt_cache: a file with answers of
+    earlier runs, None for none.
     """
 
     workflow: Workflow
     input: Path
     output: Path
-    shard: tuple[int, int] = (1, 1)
     connections: Mapping[str, Path] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     prompt_cache: Path | None = None
@@ -78,28 +75,15 @@ class Opened:
         self._job = job
         self._input = Input(job.input, types)
         found = self._scanned = self._input.scan()
-        number, count = job.shard
         self.total = found.number
-        self._mine: bytearray | None = None
-        if count > 1:
-            columns = group_columns(job.workflow)
-            rows = (row for _, row in self._input.read(0, found.number))
-            self._mine = part_of(group_numbers(rows, columns), number, count)
-            self.total = sum(self._mine)
-        about = {
-            "workflow": job.workflow.signature(),
-            "input": found.digest,
-            "shard": f"{number}/{count}",
-        }
+        about = {"workflow": job.workflow.signature(), "input": found.digest}
         program = f"run-{job.workflow.name}-{secrets.token_hex(8)}"
         self.journal = Journal(job.journal_path, about, program=program, resume=resume)
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the rows that have not ended yet."""
-        last = self.total if self._mine is None else len(self._mine)
-        for number, row in self._input.read(0, last):
-            mine = self._mine is None or self._mine[number]
-            if mine and not self.journal.finished(number):
+        for number, row in self._input.read(0, self.total):
+            if not self.journal.finished(number):
                 yield number, row
 
     def write(self) -> None:

@@ -1,4 +1,4 @@
-"""The plan of a workflow before it runs, as SQL's EXPLAIN: calls, tokens, seconds, rewrites.
+"""The plan of a workflow before it runs, as SQL's EXPLAIN: calls, tokens, rewrites.
 
 Calls and prompt tokens come from a trial on rows of the input, so that prompts of columns are
 exact; lengths of answers are estimates. Nothing here changes a prompt: hints only show where
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from weft_gateway.workflows.calls import PlannedCall, Profile, planned_calls
-from weft_gateway.workflows.costs import Replica, call_seconds
 from weft_gateway.workflows.graph import LangGraph, Loop, Operator, Workflow
 from weft_gateway.workflows.meter import shown
 from weft_gateway.workflows.prompts import (
@@ -45,9 +44,7 @@ class Explained:
 
     workflow: after rewriting. rows: of the input; sample: those that were tried. tallies: by
     operator, for all rows. naive: requests without rewrites and merging. merged: requests that
-    equal ones save. seconds: of engine time, by operator; empty without replicas. busy_s: the time
-    of the run if all replicas are busy with full batches from start to end; 0 without replicas.
-    notes: limits of these figures. hints: for the author.
+    equal ones save. notes: limits of these figures. hints: for the author.
     """
 
     workflow: Workflow
@@ -57,8 +54,6 @@ class Explained:
     naive: int
     savings: tuple[Saving, ...]
     merged: int
-    seconds: Mapping[str, float]
-    busy_s: float
     notes: tuple[str, ...]
     hints: tuple[str, ...]
 
@@ -68,12 +63,7 @@ class Explained:
         return sum(one.requests for one in self.tallies.values())
 
 
-def explain(
-    workflow: Workflow,
-    sample: Sequence[Mapping[str, Any]],
-    rows: int,
-    replicas: Sequence[Replica] = (),
-) -> Explained:
+def explain(workflow: Workflow, sample: Sequence[Mapping[str, Any]], rows: int) -> Explained:
     """Explain a workflow. sample: rows of the input. rows: their number in the whole input.
     Figures of the sample are scaled.
     """
@@ -84,8 +74,6 @@ def explain(
     tallies = {name: _scaled(one, scale) for name, one in after.tallies.items()}
     savings = tuple(Saving(one, _saved(one, workflow, before, scale)) for one in done.rewrites)
     profile = _profile(done.workflow, sample)
-    calls = {name: one for name, one in tallies.items() if one.prompt and replicas}
-    alone = {name: [_engine_s(one, replica) for replica in replicas] for name, one in calls.items()}
     return Explained(
         done.workflow,
         rows,
@@ -94,9 +82,6 @@ def explain(
         round(scale * sum(one.executions for one in before.tallies.values())),
         savings,
         sum(one.merged for one in tallies.values()),
-        {name: sum(found) / len(found) for name, found in alone.items()},
-        # Each replica does the part of the work that it can do in this time.
-        1 / sum(1 / sum(found) for found in zip(*alone.values(), strict=True)) if alone else 0.0,
         tuple(_notes(done.workflow, after, rows, len(sample))),
         tuple(_hints(planned_calls(done.workflow, profile, _PLAIN), profile, rows)),
     )
@@ -143,15 +128,6 @@ def _profile(workflow: Workflow, sample: Sequence[Mapping[str, Any]]) -> Profile
             lengths = [len(each) for each in lists if isinstance(each, list)]
             items[one.name] = max(1.0, sum(lengths) / max(1, len(lengths)))
     return Profile(columns=columns, distinct=distinct, items=items)
-
-
-def _engine_s(one: Figures, replica: Replica) -> float:
-    """Engine seconds of an operator's calls in full batches, if one replica makes all of them."""
-    calls = max(1, one.requests)
-    prompt, output = one.prompt / calls, one.output / calls
-    fresh = (one.prompt - one.cached) / calls
-    beside = replica.fits(prompt + output)
-    return calls * call_seconds(replica.costs.steps, fresh, prompt, output, beside)
 
 
 def _notes(workflow: Workflow, after: Trial, rows: int, sample: int) -> Iterator[str]:

@@ -30,8 +30,6 @@ def text(found: Explained, width: int = PIPE_WIDTH, color: bool = False) -> str:
         f"{found.rows} rows, {_number(found.requests)} requests after rewriting and merging, "
         f"{_number(found.naive)} without; prompts {_tokens(total)}"
     )
-    if found.busy_s:
-        console.print(f"{found.busy_s:.1f} s with all replicas busy in full batches")
     _list(console, "Rewrites", [_saving(found, number) for number in range(len(found.savings))])
     if found.merged:
         _list(console, "Merging", [f"{_number(found.merged)} requests equal an earlier one"])
@@ -88,8 +86,6 @@ def _figures(name: str, found: Explained) -> str:
     if tally.prompt:
         parts.append(f"prompt {_tokens(tally)}")
         parts.append(f"output {_number(tally.output)}")
-    if name in found.seconds:
-        parts.append(f"{found.seconds[name]:.1f} engine s")
     return "  ".join(parts)
 
 

@@ -81,7 +81,7 @@ async def test_the_counts_of_a_batch_do_not_go_back_after_a_restart(
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="sk-a") as client:
             seen = []
             async with served(port, stub.url, folder):
-                # Reading so many requests again takes a moment.
+                # Reading 5000 requests again takes a moment.
                 name = await upload(client, lines(*map(line, range(5000))))
                 batch = await client.batches.create(
                     input_file_id=name, endpoint=CHAT, completion_window="24h"

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import signal
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,17 +16,6 @@ from weft_bench.mapred.plays import Servers, Task, by_algorithm_1, langgraph, we
 from weft_bench.mapred.workload import workflow
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
-
-GUIDE = Path(__file__).parents[3] / "docs/guides/batch-workflows.md"
-DOCUMENTS = """
-weft: 1
-name: answers
-model: tiny
-inputs: {doc: str, question: str}
-ops:
-  answer: {llm: {system: "{{ doc }}", user: "{{ question }}", max_tokens: 16}}
-outputs: {answer: answer}
-"""
 
 
 async def test_killed_runs_resume_with_the_same_output(engine, weft, tmp_path):
@@ -266,47 +254,11 @@ async def test_a_limit_of_the_tenant_slows_the_run_and_fails_no_row(engine, weft
         assert status == 0, text
 
 
-async def test_shards_are_parts_of_the_rows(engine, weft, tmp_path):
-    async with engine(script=Answers()) as stub, weft(stub) as gateway:
-        runs = Runs(tmp_path, gateway.url)
-        assert (await runs.run("whole.jsonl"))[0] == 0
-        parts = b""
-        for number in (1, 2, 3):
-            assert (await runs.run(f"part-{number}.jsonl", "--shard", f"{number}/3"))[0] == 0
-            parts += (tmp_path / f"part-{number}.jsonl").read_bytes()
-        assert parts == (tmp_path / "whole.jsonl").read_bytes()
-
-
-async def test_shards_keep_rows_with_the_same_beginning_together(engine, weft, tmp_path):
-    async with engine(script=Answers()) as stub, weft(stub) as gateway:
-        runs = Runs(tmp_path, gateway.url)
-        (tmp_path / "wf.yaml").write_text(DOCUMENTS)
-        runs.rows([{"doc": f"doc {n % 7}", "question": f"q{n}"} for n in range(35)])
-        assert (await runs.run("whole.jsonl"))[0] == 0
-        documents = []
-        for number in (1, 2, 3):
-            before = len(stub.requests)
-            assert (await runs.run(f"part-{number}.jsonl", "--shard", f"{number}/3"))[0] == 0
-            asked = [one.json["messages"][0]["content"] for one in stub.requests[before:]]
-            documents.append(set(asked))
-        # A cut moves by a tenth of a part at most, so two of the seven documents are cut.
-        assert sum(map(len, documents)) <= 7 + 2
-        # The command of the guide.
-        command = "sort -m -t: -k2,2n part-*.jsonl"
-        assert command in GUIDE.read_text()
-        process = await asyncio.create_subprocess_shell(
-            command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
-        )
-        merged, _ = await process.communicate()
-        assert merged == (tmp_path / "whole.jsonl").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
         ('{"docs": []}\n{"docs"\n', (), "in.jsonl:2: not valid JSON"),
         ('{"docs": [], "question": 1}\n', (), "in.jsonl:1: input 'question' must be of type str"),
-        ("", ("--shard", "3/2"), "--shard 3/2: must be I/N"),
         ("", ("--connection", "db=nowhere"), "--connection db=nowhere: the file does not exist"),
         (
             "",

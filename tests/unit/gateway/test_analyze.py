@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from weft_gateway.cli_runs import _analyze
 from weft_gateway.workflows.commands import Usage
 
@@ -18,25 +17,9 @@ def _counts(calls: int) -> Any:
 
 def test_cases_of_a_branch_have_no_single_prediction(capsys: Any) -> None:
     guess = SimpleNamespace(requests=6, prompt=60, cached=0, output=6)
-    plan = SimpleNamespace(tallies={"a": guess, "b": guess}, busy_s=0.0, requests=9)
+    plan = SimpleNamespace(tallies={"a": guess, "b": guess}, requests=9)
     _analyze({"a": _counts(6), "b": _counts(3), "b[1]": _counts(3)}, plan, 1.0)
     lines = [line.split() for line in capsys.readouterr().err.splitlines()]
     cells = {line[1]: line for line in lines if len(line) > 2 and line[1] in ("a", "b", "b[1]")}
     assert "(6)" in cells["a"]
     assert not any("(" in cell for name in ("b", "b[1]") for cell in cells[name])
-
-
-@pytest.mark.parametrize(
-    ("busy_s", "requests", "last"),
-    [
-        (2.0, 9, "1.0 s, predicted 2.0 s with all replicas busy in full batches"),
-        (0.0, 9, "1.0 s, no prediction: no replica reports its costs"),
-        (0.0, 0, "In brackets: predicted before the run."),
-    ],
-)
-def test_the_last_line_compares_the_seconds(
-    capsys: Any, busy_s: float, requests: int, last: str
-) -> None:
-    plan = SimpleNamespace(tallies={}, busy_s=busy_s, requests=requests)
-    _analyze({"a": _counts(6)}, plan, 1.0)
-    assert capsys.readouterr().err.splitlines()[-1].strip() == last

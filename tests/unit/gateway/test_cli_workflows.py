@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.scripted_server import scripted
 from typer.testing import CliRunner
 from weft.examples import workflows
 from weft_gateway.cli import app
@@ -23,17 +22,6 @@ def test_a_workflow_is_explained(tmp_path: Path) -> None:
     total = "3 rows, 14 requests after rewriting and merging, 21 without; prompts "
     # Text for a file or pipe is not wrapped.
     assert any(len(line) > 80 for line in shown.output.splitlines() if line.startswith(total))
-
-
-def test_a_gateway_without_costs_leaves_out_the_seconds(tmp_path: Path) -> None:
-    workflows.copy(tmp_path)
-    files = [str(tmp_path / f"debate.{suffix}") for suffix in ("yaml", "jsonl")]
-    with scripted(lambda _: (200, {"replicas": []})) as server:
-        options = ["--input", files[1], "--gateway", server.url]
-        shown = runner.invoke(app, ["explain", files[0], *options])
-    assert shown.exit_code == 0, shown.output
-    assert "14 requests" in shown.output
-    assert f"  no seconds: no replica of {server.url} reports its costs" in shown.output
 
 
 @pytest.mark.parametrize(

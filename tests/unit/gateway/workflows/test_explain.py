@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.planning import replica
 from weft_gateway.workflows.explain import Explained, explain
 from weft_gateway.workflows.explain_text import text
 from weft_gateway.workflows.graph import Workflow
@@ -34,7 +33,7 @@ ROWS = [
 
 
 def found(rows: int = 2) -> Explained:
-    return explain(load(WORKFLOW), ROWS, rows, [replica("a"), replica("b")])
+    return explain(load(WORKFLOW), ROWS, rows)
 
 
 def test_savings_of_rewrites_are_counted() -> None:
@@ -58,15 +57,6 @@ def test_figures_of_a_sample_are_scaled() -> None:
     assert "figures of 2 rows, scaled to 200" in large.notes
 
 
-def test_seconds_need_replicas() -> None:
-    one = found()
-    assert one.busy_s == pytest.approx(sum(one.seconds.values()) / 2)
-    assert one.seconds.keys() == {"two", "draft", "both"}
-    without = explain(load(WORKFLOW), ROWS, 2)
-    assert without.busy_s == 0
-    assert not without.seconds
-
-
 def test_a_value_that_is_no_list_is_a_row_without_items() -> None:
     workflow = load(
         "{weft: 1, inputs: {l: any}, outputs: {a: a}, "
@@ -75,14 +65,6 @@ def test_a_value_that_is_no_list_is_a_row_without_items() -> None:
     one = explain(workflow, [{"l": 5}, {"l": ["x", "y"]}], 2)
     assert one.requests == 2
     assert any("could not be followed" in note for note in one.notes)
-
-
-def test_a_slow_replica_does_less() -> None:
-    def busy_s(*slow: float) -> float:
-        replicas = [replica(str(one), slow=one) for one in slow]
-        return explain(load(WORKFLOW), ROWS, 2, replicas).busy_s
-
-    assert busy_s(1.0, 9.0) == pytest.approx(busy_s(1.0) * 0.9)
 
 
 def prompts(user: str, inputs: str = "{q: str, x: str}") -> Workflow:
@@ -126,10 +108,9 @@ def test_the_text_is_a_tree_from_outputs_to_columns() -> None:
     )
     assert "merge one into two: same body and inputs, saves 5 requests" in lines
     assert "try: the rounds depend on answers; at most 4" in lines
-    assert any(line.endswith(" s with all replicas busy in full batches") for line in lines)
     assert any(line.startswith("2 rows, 8 requests after") for line in lines)
     assert "\x1b" not in shown
 
 
 def test_an_empty_input_has_an_explanation() -> None:
-    assert "0 rows, 0 requests" in text(explain(load(WORKFLOW), [], 0, [replica("a")]))
+    assert "0 rows, 0 requests" in text(explain(load(WORKFLOW), [], 0))
