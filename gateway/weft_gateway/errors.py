@@ -233,12 +233,10 @@ def invalid_member(path: Iterable[str | int], what: str) -> ApiError:
     return ApiError(400, "invalid_request", text, param=name or None)
 
 
-def previous_response_not_found(response_id: str, status: int = 400) -> ApiError:
-    """A call continues an answer that the tenant has not stored. Same answer as OpenAI's. 404: the
-    answer was stored and is lost.
-    """
+def previous_response_not_found(response_id: str) -> ApiError:
+    """A call continues an answer that the tenant has not stored. Same answer as OpenAI's."""
     return ApiError(
-        status,
+        400,
         "previous_response_not_found",
         f"Previous response with id '{response_id[:256]}' not found.",
         param="previous_response_id",

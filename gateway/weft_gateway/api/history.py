@@ -79,10 +79,11 @@ class History:
         tenant, chain = call.caller.tenant, None
         for name in _names(call, previous):
             try:
-                chain = await self.answers.chain(tenant, name, self.settings.max_body_bytes)
+                found = await self.answers.chain(tenant, name, self.settings.max_body_bytes)
             except KeyError:
                 continue
             call.continued, call.previous = previous, name
+            chain = [*found.values()]
             break
         if not chain:
             raise errors.previous_response_not_found(previous)

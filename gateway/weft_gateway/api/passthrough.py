@@ -184,9 +184,10 @@ class Passthrough:
             chain = await self.history.answers.chain(tenant, name, self.settings.max_body_bytes)
         except KeyError:
             raise errors.of("response_not_found", name=name) from None
-        parts = [chain[0].items]
-        for one in chain[1:]:
+        parts: list[bytes] = []
+        for one in chain.values():
             parts += (output_of(one.response), one.items)
+        del parts[0]  # The output of the response itself.
         joined = b",".join(filter(None, reversed(parts)))
         await self.turns.take(tenant, len(joined))
         items = items_of(joined)

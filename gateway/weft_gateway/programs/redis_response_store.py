@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, cast
@@ -19,6 +19,7 @@ from weft_gateway.programs.response_store import (
     PRIVATE,
     ResponseStore,
     StoredResponse,
+    is_owned,
 )
 from weft_gateway.programs.table import TableUnavailable
 
@@ -62,20 +63,29 @@ class RedisResponseStore(ResponseStore):
             if kept is not None and kept.size <= _MOST_SHARED and not name.startswith(PRIVATE):
                 self._unwritten[key.tenant, name] = True
         with contextlib.suppress(TableUnavailable):
-            await self.flush()
+            # The others, which an outage left, do not delay this answer.
+            await self._flush((key.tenant, name) for name in answers)
 
     async def find(self, tenant: str, name: str) -> StoredResponse | None:
         """See ResponseStore."""
+        if is_owned(name) and self._known(tenant, name) is not None:
+            await self._drop_deleted(tenant, [name])
         known = self._known(tenant, name)
         return known or (await self._read(tenant, name, 0)).get(name)
 
+    async def chain(self, tenant: str, name: str, most_bytes: int) -> dict[str, StoredResponse]:
+        """See ResponseStore."""
+        found = await super().chain(tenant, name, most_bytes)
+        await self._drop_deleted(tenant, found)
+        for name in found:
+            if not self.known(tenant, name):
+                raise KeyError(name)
+        return found
+
     async def forget(self, tenant: str, name: str) -> None:
-        """See ResponseStore. Other gateways may remember it until their entry expires."""
+        """See ResponseStore. Raises TableUnavailable if other gateways may still have it."""
         await super().forget(tenant, name)
-        self._unwritten.pop((tenant, name), None)
-        if name.startswith(PRIVATE):
-            return
-        with contextlib.suppress(TableUnavailable):
+        if not name.startswith(PRIVATE):
             async with self._link.reaching():
                 member = rows.member(ProgramKey(tenant, name))
                 await self._forget_answer(self._link.keys.of_answers, [member])
@@ -83,20 +93,44 @@ class RedisResponseStore(ResponseStore):
     async def flush(self) -> None:
         """See ResponseStore."""
         while self._unwritten:
+            await self._flush(tuple(islice(self._unwritten, _AT_ONCE)))
+
+    async def _flush(self, names: Iterable[tuple[str, str]]) -> None:
+        """Write those of the names that are not written, up to a number of bytes at once."""
+        left = [name for name in names if name in self._unwritten]
+        while left:
             written: dict[tuple[str, str], bytes] = {}
             size = 0
-            for name, whole in islice(self._unwritten.items(), _AT_ONCE):
-                written[name] = _packed(self._answers[name]) if whole else _RENEWED
-                size += len(written[name])
-                if size > _BYTES_AT_ONCE:
-                    break
+            while left and size <= _BYTES_AT_ONCE:
+                if (whole := self._unwritten.get(name := left.pop())) is not None:
+                    written[name] = _packed(self._answers[name]) if whole else _RENEWED
+                    size += len(written[name])
             states = {name: self._answers.get(name) for name in written}
             for member in await self._write(written):
                 self._drop(*rows.key_of(member))
             for name, state in states.items():
-                # A later change of the answer is written by the next round.
+                # A later change of the answer is written by the next flush.
                 if self._answers.get(name) is state or name not in self._answers:
                     self._unwritten.pop(name, None)
+
+    async def _drop_deleted(self, tenant: str, names: Iterable[str]) -> None:
+        """Drop answers that another gateway has deleted. Without Redis, all of them stay."""
+        shared = [
+            name
+            for name in names
+            if (answer := self._answers.get((tenant, name))) is not None
+            and answer.size <= _MOST_SHARED
+            and not name.startswith(PRIVATE)
+            and not self._unwritten.get((tenant, name))
+        ]
+        members: list[Any] = [rows.member(ProgramKey(tenant, name)) for name in shared]
+        with contextlib.suppress(TableUnavailable):
+            async with self._link.reaching():
+                ages = self._link.keys.of_answers[1]
+                scores = await self._link.redis.zmscore(ages, members) if members else []
+            for name, score in zip(shared, scores, strict=True):
+                if score is None:
+                    self._drop(tenant, name)
 
     def _gone(self, tenant: str, name: str) -> None:
         self._unwritten.pop((tenant, name), None)

@@ -132,29 +132,27 @@ class ResponseStore:
         """
         return self._known(tenant, name)
 
-    async def chain(self, tenant: str, name: str, most_bytes: int) -> list[StoredResponse]:
-        """Return an answer and those that it continues, the last one first; fewer if they have more
-        than `most_bytes`. Raises KeyError with the name of one that does not exist, and
+    async def chain(self, tenant: str, name: str, most_bytes: int) -> dict[str, StoredResponse]:
+        """Return an answer and those that it continues by name, the last one first; fewer if they
+        have more than `most_bytes`. Raises KeyError with the name of one that does not exist, and
         TableUnavailable.
         """
-        found: list[StoredResponse] = []
+        found: dict[str, StoredResponse] = {}
         read: Mapping[str, StoredResponse] = {}
         size = 0
-        seen: dict[str, None] = {}
         while name and size <= most_bytes:
             answer = self._known(tenant, name) or read.get(name)
             if answer is None:
                 read = await self._read(tenant, name, most_bytes)
                 answer = read.get(name)
             # An engine that issues an id again could make a circle.
-            if answer is None or name in seen:
+            if answer is None or name in found:
                 raise KeyError(name)
-            seen[name] = None
-            found.append(answer)
+            found[name] = answer
             size += answer.size
             name = answer.previous
         # The beginning of a chain stays the oldest part of it.
-        for name in reversed(seen):
+        for name in reversed(found):
             self._known(tenant, name)
         return found
 

@@ -102,4 +102,5 @@ class StoredAnswers(CallObserver):
 
     async def _forget(self, call: Call) -> None:
         if call.response_id:
+            # If the store is away, the log says so.
             await self._answers.forget(call.key.tenant, call.stored_as(call.response_id))
