@@ -49,11 +49,9 @@ _LIMIT: Final = re.compile(
 )
 _LENGTH: Final = re.compile(
     r"(?:contains|requested|total of|input|prompt|length)[ (]{1,2}(?:at least |length )?(\d+)"
-    r"(?! characters)",
+    r"(?!\d| characters)",
     re.IGNORECASE,
 )
-_CHARACTERS: Final = re.compile(r"(\d+) characters")
-_BYTES_PER_TOKEN: Final = 4
 
 
 class Fault(NamedTuple):
@@ -98,8 +96,8 @@ def fault_of(body: bytes, status: int = 0) -> Fault:
         param = read["param"].removeprefix("body.")
     code = read.get("code")
     status = status or _status(code, read.get("type"))
-    message = message[:_MOST_TEXT] or f"The replica answered with status {status}."
-    code = code if isinstance(code, str) else ""
+    message = message[:_MOST_TEXT] or f"The replica gave no reason for its error (status {status})."
+    code = code if isinstance(code, str) and not code.isdigit() else ""
     if status < 500 and (code == TOO_LONG or _LONG.search(message)):
         return Fault(status, message, TOO_LONG, param, *_sizes(message))
     if status == 404 and not code and "model" in message and "does not exist" in message:
@@ -130,17 +128,15 @@ def _words(text: Any) -> tuple[str, str | None]:
 
 def _literal(text: str) -> str:
     try:
-        return str(ast.literal_eval(text)).removeprefix("body.").removeprefix("Value error, ")
+        read = str(ast.literal_eval(text)).encode("utf-8", "replace").decode()
     except (ValueError, SyntaxError):
         return text[1:-1]
+    return read.removeprefix("body.").removeprefix("Value error, ")
 
 
 def _sizes(message: str) -> tuple[int, int]:
-    limit, length, text = (one.search(message) for one in (_LIMIT, _LENGTH, _CHARACTERS))
-    most = int(limit[1]) if limit else 0
-    if text is not None:
-        return max(most + 1, int(text[1]) // _BYTES_PER_TOKEN), most
-    return int(length[1]) if length else 0, most
+    length, limit = _LENGTH.search(message), _LIMIT.search(message)
+    return int(length[1]) if length else 0, int(limit[1]) if limit else 0
 
 
 def usage_of(usage: object) -> Usage | None:

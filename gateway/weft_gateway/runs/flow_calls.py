@@ -155,7 +155,4 @@ def _answer(number: int, found: Answered, attempts: int) -> CallEnded:
 
 
 def _message(body: bytes) -> str:
-    try:
-        return str(orjson.loads(body)["error"]["message"])[:_MESSAGE]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return body[:_MESSAGE].decode("utf-8", "replace")
+    return str(orjson.loads(body)["error"]["message"])[:_MESSAGE]
