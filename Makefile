@@ -29,7 +29,7 @@ test-fast: ## run the quick unit tests only
 
 first-hour: ## replay README and guides with today's newest clients; a part: make first-hour ARGS="codex keys"
 	@$(INSTALL) --with-test
-	@exec $(BIN)/python tests/system/real/first_hour.py $(ARGS)
+	@exec $(BIN)/python tests/support/first_hour.py $(ARGS)
 
 install: ## create .venv with all packages, including the tests'
 	@$(INSTALL) --with-test

@@ -11,7 +11,9 @@ reason. The exit status is 1 if a step failed. It needs npm, and access to PyPI 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -20,19 +22,18 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 import httpx  # noqa: E402
 from support import agents, guides  # noqa: E402
-from support.stack import free_port  # noqa: E402
+from support.stack import SECRET, free_port  # noqa: E402
 
 TASK = "List the files here."
-SECRET = "first-hour"
 BIN = ROOT / ".venv" / "bin"
 # The demo model may write thousands of tokens, on a slow machine.
 WAIT_S = 600.0
@@ -82,13 +83,14 @@ class Hour:
     """The state that a step gets.
 
     url: of the gateway. folder: for its files, empty at first. environments: folder with the
-    Python environments of all steps.
+    Python environments of all steps; None: the checkout's environment serves all. printed: the
+    lines of `make up`.
     """
 
     url: str
-    stack: Running
     folder: Path
-    environments: Path
+    environments: Path | None = None
+    printed: Sequence[str] = ()
 
     def shell(self, command: str, *paths: Path, **variables: str) -> str:
         """Run a command line in the step's folder, and return its output.
@@ -100,33 +102,30 @@ class Hour:
             ["bash", "-c", command],
             cwd=self.folder,
             env={**os.environ, "PATH": search, "HOME": str(self.folder), **variables},
+            capture_output=True,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
             text=True,
             timeout=WAIT_S,
             check=False,
         )
         if done.returncode:
-            raise Failed(f"status {done.returncode}: {done.stdout[-1500:]}")
+            raise Failed(f"status {done.returncode}: {done.stdout[-750:]}{done.stderr[-750:]}")
         return done.stdout
 
-    def calls(self) -> int:
-        """Return the number of answered calls. Raises Failed if one had an error."""
+    def calls(self) -> tuple[int, int]:
+        """Return the numbers of calls that have ended, and of those that ended with an error."""
         found = httpx.get(f"{self.url}/v1/sessions", params={"limit": 1000}).json()["data"]
-        wrong = [program for program in found if program["errors"]]
-        if wrong:
-            raise Failed(f"calls with errors: {wrong}")
-        return sum(program["calls"] - program["calls_in_flight"] for program in found)
+        ended = sum(program["calls"] - program["calls_in_flight"] for program in found)
+        return ended, sum(program["errors"] for program in found)
 
     def called(self, act: Callable[[], object]) -> str:
-        """Act, and say how many calls this made. Raises Failed if it made none."""
-        before = self.calls()
+        """Act, and say how many calls this made. Raises Failed if it made none, or a wrong one."""
+        before, wrong = self.calls()
         act()
-        made = self.calls() - before
-        if not made:
-            raise Failed("the gateway has seen no call")
-        return f"{made} call{'s' * (made > 1)}"
+        after, wrong_after = self.calls()
+        if after == before or wrong_after > wrong:
+            raise Failed(f"{after - before} calls, {wrong_after - wrong} with errors")
+        return f"{after - before} call{'s' * (after - before > 1)}"
 
     def project(self) -> Path:
         """Return a new project for an agent."""
@@ -140,6 +139,8 @@ class Hour:
 
         Raises NotInstalled.
         """
+        if self.environments is None:
+            return BIN
         names = [package.rpartition("@")[0] for package in guides.packages(guide)]
         made = self.environments / guide
         if (made / "installed").is_file():
@@ -158,7 +159,7 @@ class Hour:
 def printed_lines(hour: Hour) -> str:
     """The lines that `make up` prints."""
     for name in ("curl", "Python"):
-        (line,) = [line for line in hour.stack.lines if line.startswith(f"{name} ")]
+        (line,) = [line for line in hour.printed if line.startswith(f"{name} ")]
         hour.called(lambda line=line, name=name: hour.shell(line.removeprefix(name)))
     replicas = httpx.get(f"{hour.url}/health").json()["replicas"]
     return f"{len(replicas)} replicas"
@@ -170,6 +171,16 @@ def readme(hour: Hour) -> str:
     program = guides.python("README.md", hour.url, "Start")
     (hour.folder / "first.py").write_text(program)
     return hour.called(lambda: (hour.shell(command), hour.shell("python first.py", BIN)))
+
+
+def get_started(hour: Hour) -> str:
+    """A call and its receipt, as the page says."""
+    (call,) = guides.blocks("docs/get-started.md", hour.url, "2. Send a call")
+    (receipt,) = guides.blocks("docs/get-started.md", hour.url, "3. Ask why")
+    answer = hour.shell(f'curl() {{ command curl --silent --fail-with-body "$@"; }}\n{call}')
+    (request_id,) = re.findall(r"(?im)^x-request-id: *(\S+)", answer)
+    shown = json.loads(hour.shell(receipt.partition("#")[0].replace("REQUEST_ID", request_id)))
+    return f"the receipt of {shown['request_id']}"
 
 
 def codex(hour: Hour) -> str:
@@ -301,6 +312,21 @@ def keys(hour: Hour) -> str:
     return "200 with a key, 401 without"
 
 
+def emulated(hour: Hour) -> str:
+    """Emulated engines, as get started says."""
+    (command,) = guides.blocks("docs/get-started.md", hour.url, "5. Queue as on a GPU")
+    port = free_port()
+    options = shlex.split(command)[-1].removeprefix("ARGS=")
+    stack = Running(["make", "up", f"ARGS={options} --port {port}"], "Ctrl-C stops")
+    try:
+        models = httpx.get(f"http://127.0.0.1:{port}/v1/models").json()["data"]
+        (line,) = [line for line in stack.lines if line.startswith("curl ")]
+        hour.shell(line.removeprefix("curl"))
+    finally:
+        stack.stop()
+    return ", ".join(model["id"] for model in models)
+
+
 def compose(hour: Hour) -> str:
     """The compose files, without Docker: their schema, commands, ports, paths and variables."""
     hour.shell(
@@ -310,9 +336,9 @@ def compose(hour: Hour) -> str:
 
 
 STEPS: tuple[Callable[[Hour], str], ...] = (
-    printed_lines, readme, codex, codex_terminal, claude_code, claude_code_terminal, opencode,
-    opencode_terminal, aider, aider_terminal, langgraph, openai_agents, ai_sdk, openai_batch,
-    anthropic_batch, workflow, keys, compose,
+    printed_lines, readme, get_started, codex, codex_terminal, claude_code, claude_code_terminal,
+    opencode, opencode_terminal, aider, aider_terminal, langgraph, openai_agents, ai_sdk,
+    openai_batch, anthropic_batch, workflow, keys, emulated, compose,
 )  # fmt: skip
 
 
@@ -330,11 +356,11 @@ def _ran(hour: Hour, agent: agents.Agent, *arguments: str) -> str:
 
 def _shown(hour: Hour, agent: agents.Agent, *arguments: str) -> str:
     """Run an agent in a terminal until it has made a call."""
-    before = hour.calls()
+    before, _ = hour.calls()
 
     def act() -> None:
         with agent.terminal(*arguments) as terminal:
-            terminal.until(lambda: hour.calls() > before, WAIT_S, agent.sign_in)
+            terminal.until(lambda: hour.calls()[0] > before, WAIT_S, agent.sign_in)
 
     return hour.called(act)
 
@@ -391,7 +417,7 @@ def _step(
     """Return the result of a step, and its reason."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
-            return "ok", step(Hour(url, stack, Path(folder), environments))
+            return "ok", step(Hour(url, Path(folder), environments, stack.lines))
         except agents.NotInstalled as error:
             return "not installed", str(error)
         except (Failed, AssertionError, subprocess.TimeoutExpired) as error:
