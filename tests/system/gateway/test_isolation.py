@@ -225,7 +225,7 @@ async def test_a_valid_query_is_forwarded(engine: Any, weft: Any) -> None:
                 b"POST %b?a=%%zz HTTP/1.1\r\nhost: x\r\nauthorization: Bearer own\r\n"
                 b"content-length: 2\r\n\r\n{}" % path.encode(),
             )
-            assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_head")
+            assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
         assert stub.requests[-1].target == "/v1/messages?beta=true"
 
 
