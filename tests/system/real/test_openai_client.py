@@ -208,10 +208,9 @@ def test_a_continued_response_has_the_prompt_of_the_whole_history(client, way):
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
     if way == "WebSocket":
         with client.responses.connect() as connection:
-            connection.response.create(
-                **{key: asked[key] for key in ("model", "max_output_tokens", "tools")},
-                input=[result], previous_response_id=first.id, extra_body=asked["extra_body"],
-            )  # fmt: skip
+            turn = {"type": "response.create", "input": [result], "previous_response_id": first.id}
+            members = {key: asked[key] for key in ("model", "max_output_tokens", "tools")}
+            connection.send_raw(json.dumps({**members, **asked["extra_body"], **turn}))
             second = next(event for event in connection if event.type in ended).response
     elif way == "references":
         named = [{"type": "item_reference", "id": item.id} for item in first.output]
