@@ -165,7 +165,7 @@ async def test_the_engine_sees_what_a_client_with_the_whole_history_sends(
         second = await ask(other, first["id"], input=[done], tools=[TOOL], stream=stream)
         await ask(left, second["id"], input="And now?", tools=[TOOL], stream=stream)
         bodies = received(one, two)
-        (last,) = [body for body in bodies if body["input"][-1] == user("And now?")]
+        (last,) = [body for body in bodies if "And now?" in str(body["input"])]
         del last["vllm_xargs"], last["messages"], last["cache_salt"]
         assert last == {
             "model": "tiny",
