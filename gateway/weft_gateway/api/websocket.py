@@ -44,7 +44,7 @@ DRAIN: Final = "weft.drain"
 # Messages from the application to the server: whether a response is in progress.
 IDLE: Final = "weft.idle"
 BUSY: Final = "weft.busy"
-# The application tells the server what counts the bytes of a message that is not complete.
+# The application tells the server what counts the bytes of messages.
 HELD: Final = "weft.held"
 PATH: Final = re.compile(rb"(?:/p/[!-.0-~]+)?/v1/responses")
 # Headers of the connection, or of the message that opened it.
@@ -147,9 +147,6 @@ class _Connection:
         # A client may continue an answer of its connection even if that is not stored.
         self._answers = Connection()
         self._waiting: deque[str] = deque()
-        # Counts the messages that wait and the one that is being read. Its call counts its body.
-        self._held = sockets.bodies.hold(tenant)
-        self._reading = 0
         self._news = asyncio.Event()
         self._call: _Call | None = None
         self._gone = False
@@ -165,12 +162,11 @@ class _Connection:
                         await self._sockets.turns.take(self._tenant, len(text))
                     turn = read_turn(text)
                     del text
-                    self._reading = 0
-                    self._hold()
                     if turn is not None:
                         await self._answer(turn)
                 except ApiError as error:
-                    await self._refuse(error)
+                    self._sockets.metrics.error(error.code)
+                    await self.send_event(error_event(error.status, error.body()))
                 # The next message may be minutes later.
                 turn = None
             if not self._gone:
@@ -183,8 +179,6 @@ class _Connection:
 
     async def _next(self) -> str | None:
         """Wait for the next message; None if no further message can arrive."""
-        self._reading = 0
-        self._hold()
         if not self._waiting:
             await self._send({"type": IDLE})
         try:
@@ -198,13 +192,7 @@ class _Connection:
             await self._send({"type": BUSY})
         if self._gone or self._close is not None:
             return None
-        text = self._waiting.popleft()
-        self._reading = len(text)
-        return text
-
-    def _hold(self, more: int = 0) -> None:
-        """Count the bytes that the connection holds, and `more`. Raises ApiError."""
-        self._held.take(self._reading + sum(map(len, self._waiting)) + more)
+        return self._waiting.popleft()
 
     async def _read(self) -> None:
         settings = self._sockets.settings
@@ -217,21 +205,13 @@ class _Connection:
                 if len(self._waiting) >= _WAITING or size > settings.websocket_message_bytes:
                     self._close = _POLICY
                 else:
-                    try:
-                        self._hold(len(text))
-                        self._waiting.append(text)
-                    except ApiError as error:
-                        await self._refuse(error)
+                    self._waiting.append(text)
             elif message["type"] == DRAIN:
                 self._close = _GOING_AWAY
             else:
                 self._left()
                 return
             self._news.set()
-
-    async def _refuse(self, error: ApiError) -> None:
-        self._sockets.metrics.error(error.code)
-        await self.send_event(error_event(error.status, error.body()))
 
     def _left(self) -> None:
         """Handle a disconnect: the running call and the connection end."""

@@ -4,6 +4,7 @@ finish.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
@@ -92,9 +93,10 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self._lost = lost
         self._reader: ReaderWatch | None = None
         self._counts_events = False
-        # A message that is not complete: what counts its bytes, whether a deadline applies, and the
-        # bytes that have arrived since it was set.
+        # What counts the bytes of messages, and the sizes of those that wait. Of one that is not
+        # complete: whether a deadline applies, and the bytes that have arrived since it was set.
         self._held: Held | None = None
+        self._complete: deque[int] = deque()
         self._timed = False
         self._arrived = 0
         self._deadline = Deadline(self.loop, self._late)
@@ -155,13 +157,13 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _count(self) -> None:
-        """Count the bytes of a message that is not complete, and limit the time that it may take.
-        It has the limits of a body.
+        """Count the bytes of messages, and limit the time of one that is not complete. They have
+        the limits of bodies.
         """
         size = len(self._unparsed) + len(self.conn.reader.buffer) + sum(map(len, self.frames))
         if self._held is not None:
             try:
-                self._held.take(size)
+                self._held.take(size + sum(self._complete))
             except ApiError as error:
                 self._refuse(error, _TRY_AGAIN_LATER)
                 return
@@ -209,6 +211,10 @@ class DrainingSocket(WebSocketsSansIOProtocol):
                 self._edge.sockets[self] = None
         elif message["type"] == BUSY:
             self._edge.sockets.pop(self, None)
+            if self._complete:
+                # It is read now, and its call counts it.
+                self._complete.popleft()
+                self._count()
         elif message["type"] == HELD:
             self._held = message["held"]
         else:
@@ -223,6 +229,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         """Handle a complete message. uvicorn would log a traceback for text that is not UTF-8."""
         self._edge.sockets.pop(self, None)
         self._timed = False
+        self._complete.append(sum(map(len, self.frames)))
         if self.curr_msg_data_type == "text":
             self.frames = [b"".join(self.frames)]
             try:
