@@ -3,7 +3,7 @@
     python tests/support/memory_play.py --minutes 10
 
 512 clients stream calls of 256 programs. A fifth of them leave; others get errors of the engine or
-the gateway, do not read, or use WebSockets. The gateway and two engines are processes of their own.
+the gateway, do not read, or use WebSockets. The gateway and two engines are separate processes.
 The command fails if the memory rises, or if the gateway counts anything after the last call.
 """
 

@@ -94,7 +94,7 @@ class CallEndpoint:
                 call.caller = self.auth.caller(headers)
                 call.held = self.bodies.hold(call.caller.tenant)
                 call.connection = scope.get(CONNECTION)
-                # Only the call refers to the body, so that it can let go of it.
+                # Only the call refers to the body, so that it can drop it.
                 pending = self._read(
                     call,
                     await read_body(headers, receive, self.settings.max_body_bytes, call.held),

@@ -6,7 +6,7 @@ from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from weft_gateway import errors
-from weft_gateway.calls.body_bytes import SMALL_BYTES, Held
+from weft_gateway.calls.body_bytes import SMALL_BYTES, HeldBytes
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.response import Headers
@@ -14,7 +14,7 @@ from weft_gateway.errors import ApiError
 
 
 async def read_body(
-    headers: dict[bytes, bytes], receive: Receive, limit: int, held: Held | None = None
+    headers: dict[bytes, bytes], receive: Receive, limit: int, held: HeldBytes | None = None
 ) -> bytes:
     """Read the whole request body. held: counts its bytes, before they are read if their number is
     declared; None for bodies of at most SMALL_BYTES.

@@ -14,7 +14,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.types import Receive
 
 from weft_gateway import errors
-from weft_gateway.calls.body_bytes import Held
+from weft_gateway.calls.body_bytes import HeldBytes
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.errors import ApiError
 from weft_gateway.runs.batches import disk_error
@@ -112,7 +112,7 @@ class _Form:
 class Upload:
     """One upload to `path`. The context removes the file unless it was kept."""
 
-    def __init__(self, path: Path, most: int, held: Held | None = None) -> None:
+    def __init__(self, path: Path, most: int, held: HeldBytes | None = None) -> None:
         """most: maximum size of the file, bytes. held: counts the bytes in memory. Raises ApiError
         if they do not fit.
         """

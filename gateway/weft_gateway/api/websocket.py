@@ -310,7 +310,7 @@ class _Call:
         """Return the body, then wait for the end of the call or the connection."""
         if not self._asked:
             self._asked = True
-            # Only the call refers to the body, so that it can let go of it.
+            # Only the call refers to the body, so that it can drop it.
             body, self._turn.body = self._turn.body, b""
             return {"type": "http.request", "body": body, "more_body": False}
         await self.over.wait()

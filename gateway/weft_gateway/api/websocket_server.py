@@ -22,7 +22,7 @@ from weft_gateway.api.connections import Edge
 from weft_gateway.api.keep_alive import COUNTS_EVENTS, EVENT
 from weft_gateway.api.timers import LEAST_RATE, Deadline, ReaderWatch
 from weft_gateway.api.websocket import BUSY, DRAIN, HELD, IDLE, error_event
-from weft_gateway.calls.body_bytes import Held
+from weft_gateway.calls.body_bytes import HeldBytes
 from weft_gateway.engine.kernel import reset
 from weft_gateway.errors import ApiError
 
@@ -93,9 +93,9 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self._lost = lost
         self._reader: ReaderWatch | None = None
         self._counts_events = False
-        # What counts the bytes of messages, and the sizes of those that wait. Of one that is not
-        # complete: whether a deadline applies, and the bytes that have arrived since it was set.
-        self._held: Held | None = None
+        # The count of messages' bytes, and the sizes of those that wait. Of one that is not complete:
+        # whether a deadline applies, and the bytes that have arrived since it was set.
+        self._held: HeldBytes | None = None
         self._complete: deque[int] = deque()
         self._timed = False
         self._arrived = 0

@@ -28,9 +28,9 @@ class BodyBytes:
         self._retry_after_s = retry_after_s
         self._by_tenant: dict[str, int] = {}
 
-    def hold(self, tenant: str) -> Held:
+    def hold(self, tenant: str) -> HeldBytes:
         """Return what a tenant's request holds: nothing yet."""
-        return Held(self, tenant)
+        return HeldBytes(self, tenant)
 
     def add(self, tenant: str, size: int) -> None:
         """Count `size` further bytes, or fewer if negative. Raises ApiError if they do not fit."""
@@ -48,7 +48,7 @@ class BodyBytes:
             self._by_tenant.pop(tenant, None)
 
 
-class Held:
+class HeldBytes:
     """The bytes that one request holds, until this object ends."""
 
     __slots__ = ("_account", "_size", "_tenant")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from weft_engine.wire import CallContext, CallReport
 
-from weft_gateway.calls.body_bytes import Held
+from weft_gateway.calls.body_bytes import HeldBytes
 from weft_gateway.calls.limits import Admitted
 from weft_gateway.engine.endpoints import BY_PATH, Endpoint
 from weft_gateway.engine.tokens import Counted
@@ -140,7 +140,7 @@ class Call:
     caller: Caller = UNKNOWN_CALLER
     raw: bytes = b""
     size: int = 0
-    held: Held | None = None
+    held: HeldBytes | None = None
     skimmed: bool = False
     text_bytes: int = 0
     model: str = ""

@@ -122,6 +122,6 @@ class DisconnectMonitor:
             self._tick()
 
     def _tick(self) -> None:
-        # In a method of its own: a loop's variable would keep the last call while `run` sleeps.
+        # In a separate method: a loop's variable would keep the last call while `run` sleeps.
         for disconnect in tuple(self._all):
             disconnect.watch()
