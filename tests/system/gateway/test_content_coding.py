@@ -17,11 +17,6 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 CHAT = "/v1/chat/completions"
 
 
-def raw_deflate(data: bytes) -> bytes:
-    one = zlib.compressobj(wbits=-15)
-    return one.compress(data) + one.flush()
-
-
 def streamed_zstd(data: bytes) -> bytes:
     """Compress without the size of the content, in two frames."""
     half = len(data) // 2
@@ -33,7 +28,6 @@ CODINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "gzip": ("gzip", gzip.compress),
     "two members": ("x-gzip", lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:])),
     "deflate": ("deflate", zlib.compress),
-    "raw deflate": ("deflate", raw_deflate),
     "zstd": ("ZSTD", zstandard.compress),
     "streamed zstd": ("zstd", streamed_zstd),
 }

@@ -57,7 +57,8 @@ async def test_a_request_that_others_may_read_differently_is_refused(
     status, code, request = REFUSED[name]
     async with engine(script=answer) as stub, weft(stub) as gateway:
         found = await ask(gateway.url, request)
-        assert (found.status, found.json["error"]["code"]) == (status, code)
+        assert found.status == status
+        assert found.json["error"]["code"] == code
         of_anthropic = request.replace(b"/v1/chat/completions", b"/v1/messages")
         if of_anthropic != request:
             found = await ask(gateway.url, of_anthropic)
