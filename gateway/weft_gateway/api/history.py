@@ -8,7 +8,6 @@ prompt is that of a client which sends its whole history.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +47,8 @@ class History:
     settings: Settings
 
     def complete(self, call: Call) -> Awaitable[bytes] | None:
-        """Set the call's own input. Returns an awaitable of the complete body if the call refers to
-        stored items. Raises ApiError; the awaitable also TableUnavailable.
+        """Return an awaitable of the complete body if the call refers to stored items. Raises
+        ApiError; the awaitable also TableUnavailable.
         """
         if call.body.get("conversation") is not None:
             # Engines ignore it, and the model would not see the conversation.
@@ -61,10 +60,6 @@ class History:
                 param="conversation",
             )
         if call.body.get("previous_response_id") is None and not _has_references(call):
-            if call.kept:
-                # For an invalid input, the engine has the more precise error.
-                with suppress(ApiError):
-                    call.items = input_of(call.raw)
             return None
         return self._completed(call)
 

@@ -42,14 +42,9 @@ class _Event(msgspec.Struct):
     response: msgspec.Raw
 
 
-class _Request(msgspec.Struct):
-    input: msgspec.Raw = msgspec.Raw(b"null")
-
-
 _decode_response: Final = msgspec.json.Decoder(Response).decode
 _decode_event: Final = msgspec.json.Decoder(_Event).decode
 _decode_item: Final = msgspec.json.Decoder(_Item).decode
-_decode_request: Final = msgspec.json.Decoder(_Request).decode
 _split: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _WRONG: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -65,7 +60,7 @@ def response_of(text: bytes) -> Response:
 
 def input_of(raw: bytes) -> bytes:
     """Return the items of a request's input. Raises ApiError."""
-    value = bytes(_decode_request(raw).input).strip()
+    value = bytes(_members(raw).get("input", b"null")).strip()
     if value.startswith(b'"'):
         return b'{"type":"message","role":"user","content":%b}' % value
     if value != b"null" and not value.startswith(b"["):

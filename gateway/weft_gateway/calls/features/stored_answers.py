@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Final
 
 from weft_gateway.calls.call import Call, Tap
 from weft_gateway.calls.observers import CallObserver
-from weft_gateway.calls.stored import item_id, items_of, output_of, read_events, response_of
+from weft_gateway.calls.stored import (
+    input_of,
+    item_id,
+    items_of,
+    output_of,
+    read_events,
+    response_of,
+)
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.sse import MAX_FRAME_BYTES
+from weft_gateway.errors import ApiError
 from weft_gateway.programs.identity import MAIN_THREAD
 from weft_gateway.programs.ids import RESPONSE_ID, is_response_id
 from weft_gateway.programs.response_store import ResponseStore, StoredResponse
@@ -34,6 +43,13 @@ class StoredAnswers(CallObserver):
     def observes(self, endpoint: Endpoint) -> bool:
         """Observe calls whose answers have ids for later calls."""
         return endpoint.chained
+
+    def sending(self, call: Call) -> None:
+        """Take the call's own input from the body, which the call then drops."""
+        if call.kept and not (call.continued or call.items):
+            # For an invalid input, the engine has the more precise error.
+            with suppress(ApiError):
+                call.items = input_of(call.raw)
 
     def head(self, call: Call) -> Tap | None:
         """Read the answer's id from the first event of a stream, and the answer from the last."""
