@@ -93,7 +93,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self._lost = lost
         self._reader: ReaderWatch | None = None
         self._counts_events = False
-        # The count of messages' bytes, and the sizes of those that wait. Of one that is not complete:
+        # The count of messages' bytes, and the sizes of those that wait. Of an incomplete one:
         # whether a deadline applies, and the bytes that have arrived since it was set.
         self._held: HeldBytes | None = None
         self._complete: deque[int] = deque()
