@@ -181,6 +181,7 @@ class _Gateway:
         system = {"role": "system", "content": f"Stage {position} of the workflow."}
         user = {"role": "user", "content": "word " * 100}
         call.body, call.raw = {"messages": [system, user], "max_tokens": 200}, b" " * 700
+        call.size = len(call.raw)
         return call
 
     async def _serve(self, call: Call) -> None:
