@@ -35,7 +35,7 @@ OWN: Final = {
     ),
     "run": ("Run a batch workflow over a file of rows.", "weft_gateway.cli_runs"),
     "slo": (
-        "Check SLO files, and report on deadlines of running gateways.",
+        "Check SLO files.",
         "weft_gateway.cli_slo",
     ),
 }

@@ -1,5 +1,4 @@
-"""The SLO report of one gateway or of several: counts are added first, then ratios are computed.
-Pure.
+"""The SLO report of a gateway: counts are added first, then ratios are computed. Pure.
 
 Each unit is a program, a turn or a call with a target that has ended. A row has the units of one
 class and one tenant.
@@ -8,7 +7,7 @@ class and one tenant.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
@@ -63,12 +62,6 @@ class Units:
             },
         }
 
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Units:
-        """Read the counts of `to_json`."""
-        outcomes = {name: found[name] for name in OUTCOMES}
-        return cls(outcomes, dict(found["misses"]), list(found["slack"]["calls"]))
-
 
 @dataclass(slots=True)
 class Forecast:
@@ -91,7 +84,7 @@ class Forecast:
 
 @dataclass(slots=True)
 class Report:
-    """The counts of gateways. gateways: their ids. since_s: Unix time. classes: members of each
+    """The counts of a gateway. gateways: its id. since_s: Unix time. classes: members of each
     class of the SLO file. rows: by class and tenant. service: weight and seconds of engine time by
     tenant. forecasts: by what they predict.
     """
@@ -146,49 +139,10 @@ class Report:
             "forecasts": {name: one.to_json() for name, one in sorted(self.forecasts.items())},
         }
 
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Report:
-        """Read the counts of `to_json`. Raises KeyError, TypeError or ValueError."""
-        return cls(
-            tuple(found["gateways"]),
-            found["since"],
-            {
-                one["class"]: {name: one[name] for name in _NO_CLASS}
-                for one in found["classes"]
-                if one["scope"] is not None
-            },
-            {(one["class"], one["tenant"]): Units.from_json(one) for one in found["rows"]},
-            {one["tenant"]: (one["weight"], one["service_s"]) for one in found["tenants"]},
-            {
-                name: Forecast(one["forecasts"], one["within_p50"], one["within_p90"])
-                for name, one in found["forecasts"].items()
-            },
-        )
-
 
 # The least product of a key's weight and that of its class.
 _LEAST_WEIGHT: Final = MIN_WEIGHT**2
 _NO_CLASS: Final = {"scope": None, "deadline_s": None, "goal": None}
-
-
-def merged(reports: Sequence[Report]) -> Report:
-    """Return the sum of at least one report. A gateway that is reached twice counts once."""
-    found: dict[tuple[str, ...], Report] = {report.gateways: report for report in reports}
-    total = Report((), min(report.since_s for report in reports), {}, {}, {}, {})
-    for report in found.values():
-        total.gateways += report.gateways
-        for name, members in report.classes.items():
-            total.classes.setdefault(name, members)
-        for key, units in report.rows.items():
-            total.rows.setdefault(key, Units()).add(units)
-        for tenant, (weight, seconds) in report.service.items():
-            total.service[tenant] = weight, total.service.get(tenant, (weight, 0.0))[1] + seconds
-        for name, one in report.forecasts.items():
-            known = total.forecasts.setdefault(name, Forecast())
-            known.forecasts += one.forecasts
-            known.p50 += one.p50
-            known.p90 += one.p90
-    return total
 
 
 def jain(shares: Iterable[float]) -> float | None:
@@ -205,7 +159,7 @@ def jain(shares: Iterable[float]) -> float | None:
 
 
 def per_weight(service_s: float, weight: float) -> float:
-    """Return service divided by weight. A report of another gateway may have any weight."""
+    """Return service divided by weight, which may be tiny."""
     return service_s / max(weight, _LEAST_WEIGHT)
 
 

@@ -1,16 +1,12 @@
-"""`GET /weft/slo`, `weft slo report`, and stages that clients state, over HTTP."""
+"""`GET /weft/slo`, and stages that clients state, over HTTP."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.turns import MESSAGES
-from typer.testing import CliRunner
-from weft_gateway.cli import app
 from weft_gateway.programs.identity import tenant_of
 
 KEYS = ("own", "gold", "silver")
@@ -42,14 +38,6 @@ async def program(gateway: Any, name: str, key: str = "gold", **headers: str) ->
     assert deleted.status_code == 200
 
 
-async def command(*arguments: str, status: int = 0, key: str = "") -> str:
-    run, options = CliRunner(), ["slo", "report", *arguments]
-    env = {"WEFT_ADMIN_KEY": key, "COLUMNS": "160"}
-    result = await asyncio.to_thread(run.invoke, app, options, env=env)
-    assert result.exit_code == status, result.output
-    return str(result.output)
-
-
 async def test_report_has_units_of_each_class_and_tenant(
     engine: Any, weft: Any, slo_file: str
 ) -> None:
@@ -71,26 +59,6 @@ async def test_report_has_units_of_each_class_and_tenant(
         assert attained == {gold: 0.5, silver: 1.0}
         assert found["fairness"]["attainment"] == pytest.approx(0.9)
         assert sum(classes["report"]["slack"]["calls"]) == 2
-
-
-async def test_command_merges_gateways(engine: Any, weft: Any, slo_file: str) -> None:
-    options = {"slo_file": slo_file, "admin_key": "k"}
-    async with engine() as stub, weft(stub, **options) as one, weft(stub, **options) as two:
-        await program(one, "a")
-        await program(two, "b")
-        await program(two, "c", **{"x-weft-slo": "quick"})
-        both = "--gateway", one.url, "--gateway", f"{two.url}/v1"
-        found = json.loads(await command(*both, "--json", key="k"))
-        assert len(found["gateways"]) == 2
-        assert {row["class"]: row["met"] for row in found["rows"]} == {"report": 2, "quick": 0}
-        text = await command(*both, key="k")
-        assert "90% met" in text
-        assert "50% missed" in text
-        assert tenant_of("gold") in text
-        assert "Incorrect admin key" in await command("--gateway", one.url, status=1)
-        assert "cannot be reached" in await command("--gateway", "http://127.0.0.1:1", status=1)
-        assert "answers 404" in await command("--gateway", stub.url, status=1, key="k")
-        assert "WEFT_ADMIN_KEY must be" in await command("--gateway", one.url, status=1, key="é")
 
 
 async def test_refused_call_counts_as_a_miss(engine: Any, weft: Any, slo_file: str) -> None:
