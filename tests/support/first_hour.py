@@ -293,7 +293,7 @@ def keys(hour: Hour) -> str:
     replicas = httpx.get(f"{hour.url}/health").json()["replicas"]
     options = [word for replica in replicas for word in ("--replica", replica["url"])]
     command = [str(BIN / "weft"), "serve", "--port", str(port), *options]
-    gateway = Running(command, " is up", WEFT_API_KEYS="sk-search,sk-batch")
+    gateway = Running(command, ": serving http", WEFT_API_KEYS="sk-search,sk-batch")
     try:
         body = {
             "model": "weft-demo",
