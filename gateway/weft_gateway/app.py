@@ -383,10 +383,11 @@ class Gateway:
                 await self.table.count()
 
     async def _sweep(self) -> None:
-        """Release expired prefills."""
+        """Release expired prefills, and memory."""
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             await self.prefills.sweep()
+            self.bodies.trim()
 
     async def _reap(self, notifier: EvictionNotifier) -> None:
         """End programs that were idle too long, and calls of gateways that have disappeared."""

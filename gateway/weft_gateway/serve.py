@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import importlib.util
 import logging
@@ -24,7 +22,6 @@ from weft_gateway.api.connections import Edge
 from weft_gateway.api.edge import EdgeProtocol
 from weft_gateway.api.websocket_server import DrainingSocket
 from weft_gateway.app import Gateway
-from weft_gateway.calls.body_bytes import SMALL_BYTES
 from weft_gateway.config import Settings
 from weft_gateway.engine.errors import ShuttingDown
 
@@ -35,9 +32,6 @@ log = logging.getLogger(__name__)
 _COLLECT_AFTER: Final = 20_000
 
 
-# From glibc's malloc.h.
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
 # Open files that are not client connections: logs, Redis, replicas.
 _OTHER_FILES: Final = 256
 # Time after the drain to send errors to the clients of interrupted calls, in seconds.
@@ -170,7 +164,6 @@ def run(settings: Settings) -> int:
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGHUP, server.hang_up)
     _spare_the_collector()
-    _return_large_blocks()
     try:
         server.run()
     except SystemExit:  # The address could not be bound. uvicorn has logged it.
@@ -218,15 +211,3 @@ def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 50, 100)
-
-
-def _return_large_blocks() -> None:
-    """Return the memory of each large block, such as a body, to the system once it is freed.
-
-    After the first large block, glibc takes further ones, of up to 32 MiB, from its heap. Small
-    objects between them then hold the memory of the largest load for hours.
-    """
-    with contextlib.suppress(OSError, AttributeError):  # Another C library.
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, SMALL_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, 2 * SMALL_BYTES)

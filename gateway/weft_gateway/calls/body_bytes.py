@@ -6,6 +6,8 @@ exists: the count is what memory has, in whatever way a call ends.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from typing import Final
 
 from weft_gateway import errors
@@ -16,6 +18,8 @@ from weft_gateway.programs.identity import ANONYMOUS
 SMALL_BYTES: Final = 65_536
 # One key may hold this part of all bytes. Without keys, all clients are one tenant.
 _SHARE: Final = 4
+# Memory of fewer bodies is not worth the milliseconds in which nothing else runs.
+_TRIMMED: Final = 16 << 20
 
 
 class BodyBytes:
@@ -24,6 +28,7 @@ class BodyBytes:
     def __init__(self, most: int, retry_after_s: int) -> None:
         """most: limit of `total`. A body larger than that fits while nothing else is held."""
         self.total = 0
+        self._peak = 0
         self._most = most
         self._retry_after_s = retry_after_s
         self._by_tenant: dict[str, int] = {}
@@ -42,10 +47,20 @@ class BodyBytes:
             if self.total and self.total + size > self._most:
                 raise errors.of("too_many_body_bytes", retry_after_s=self._retry_after_s)
         self.total += size
+        self._peak = max(self._peak, self.total)
         if own + size:
             self._by_tenant[tenant] = own + size
         else:
             self._by_tenant.pop(tenant, None)
+
+    def trim(self) -> None:
+        """Return free memory to the system once most bodies are gone. Otherwise the C library keeps
+        the memory of the largest load: small objects lie between its blocks.
+        """
+        if self._peak > _TRIMMED and self.total < self._peak // 4:
+            self._peak = self.total
+            with contextlib.suppress(OSError, AttributeError):  # Not glibc.
+                ctypes.CDLL(None).malloc_trim(0)
 
 
 class HeldBytes:
