@@ -23,7 +23,7 @@ from weft_gateway.api.failures import Failures
 from weft_gateway.api.history import History
 from weft_gateway.api.http import read_body
 from weft_gateway.api.keep_alive import KeepAlives
-from weft_gateway.calls.body_bytes import BodyBytes
+from weft_gateway.calls.body_bytes import BodyBytes, HeldBytes
 from weft_gateway.calls.call import BATCH, Call, Failed
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.identify import Identifier
@@ -92,7 +92,7 @@ class CallEndpoint:
             try:
                 # Authenticate before a large body is read.
                 call.caller = self.auth.caller(headers)
-                call.held = self.bodies.hold(call.caller.tenant)
+                call.held = HeldBytes(self.bodies, call.caller.tenant)
                 call.connection = scope.get(CONNECTION)
                 # Only the call refers to the body, so that it can drop it.
                 pending = self._read(
