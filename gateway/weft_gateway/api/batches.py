@@ -228,7 +228,7 @@ def messages_router(
 
 def base_url(request: Request) -> str:
     """Return the gateway's URL as the client of a request sees it, without a slash at its end: of
-    the `Host` header, or as proxies in front of the gateway say. "" for a host that is none.
+    the `Host` header, or as proxies in front of the gateway say. "" for an invalid host.
     """
     given = request.headers.get
     host = given("x-forwarded-host") or given("host", "")
