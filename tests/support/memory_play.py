@@ -176,7 +176,9 @@ class Play:
     async def _socket(self, way: str, text: str) -> None:
         url = f"ws://127.0.0.1:{self.port}/v1/responses"
         async with connect(url, proxy=None, close_timeout=1) as client:
-            about = {"type": "response.create", "model": "tiny", "user": way, "input": text}
+            # The gateway keeps stored answers with their input on purpose, up to a setting.
+            about = {"type": "response.create", "model": "tiny", "store": False}
+            about |= {"user": way, "input": text}
             await client.send(json.dumps(about))
             if way == "left socket":
                 await asyncio.sleep(self.seconds / 4)
