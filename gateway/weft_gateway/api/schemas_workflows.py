@@ -52,7 +52,7 @@ class Operator(BaseModel):
 class Rewrite(BaseModel):
     """The effect of a rewrite. into: of a merge, the operator that has the value."""
 
-    kind: Literal["fold", "merge", "prune"]
+    kind: Literal["merge", "prune"]
     operator: str
     reason: str
     into: str | None

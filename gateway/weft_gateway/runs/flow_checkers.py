@@ -12,7 +12,7 @@ from weft_gateway.runs.flow_wire import Check, FromWorker
 _PROCESSES: Final = 2
 # A process that has made this number of checks is replaced, because it keeps their templates.
 _MOST_CHECKS: Final = 100
-# A check computes constant templates. Longer ones would delay the checks of others.
+# Longer checks would delay those of others.
 _CHECK_S: Final = 10.0
 
 

@@ -22,7 +22,7 @@ from weft_gateway.workflows.prompts import (
     cut,
     estimate_tokens,
 )
-from weft_gateway.workflows.rewrite import Kind, Rewrite, rewrite
+from weft_gateway.workflows.rewrite import Rewrite, rewrite
 from weft_gateway.workflows.trial import Figures, Trial, trial
 
 # A hint is worth this share of the operator's prompt tokens.
@@ -97,8 +97,6 @@ def _scaled(one: Figures, scale: float) -> Figures:
 
 
 def _saved(one: Rewrite, workflow: Workflow, before: Trial, scale: float) -> int:
-    if one.kind is Kind.FOLD:
-        return 0
     names = list(_within(workflow.by_name[one.operator]))
     found = sum(before.tallies[name].executions for name in names if name in before.tallies)
     return round(scale * found)

@@ -1,20 +1,18 @@
 """Rewrites of a graph that keep its outputs (Helium 4, initial plan pruning).
 
-In this order: `fold` computes what is constant, `merge` joins operators that have the same value,
-`prune` drops operators that no output needs. The result executes a subset of the original's
-requests, and each answer is used unchanged. A row whose error comes from an operator that was
-dropped no longer fails.
+First, `merge` joins operators that have the same value, then `prune` drops operators that no output
+needs. The result executes a subset of the original's requests, and each answer is used unchanged.
+A row has no errors of operators that were dropped.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from weft_gateway.workflows.fold import Folder
 from weft_gateway.workflows.graph import (
     Body,
     Format,
@@ -28,8 +26,7 @@ from weft_gateway.workflows.graph import (
     digest,
     written,
 )
-from weft_gateway.workflows.rename import renamed
-from weft_gateway.workflows.templates import Placeholder
+from weft_gateway.workflows.templates import Placeholder, Template
 
 _NAME: Final = re.compile(r"\{\{ (\w+) \}\}")
 
@@ -37,7 +34,6 @@ _NAME: Final = re.compile(r"\{\{ (\w+) \}\}")
 class Kind(StrEnum):
     """The kind of a rewrite."""
 
-    FOLD = "fold"
     MERGE = "merge"
     PRUNE = "prune"
 
@@ -62,23 +58,11 @@ class Rewritten:
     rewrites: tuple[Rewrite, ...]
 
 
-def rewrite(workflow: Workflow, constants: Mapping[str, Any] | None = None) -> Rewritten:
-    """Apply all rewrites. constants: columns that have the same value in all rows."""
-    folded = fold(workflow, constants or {})
-    merged = merge(folded.workflow)
+def rewrite(workflow: Workflow) -> Rewritten:
+    """Apply all rewrites."""
+    merged = merge(workflow)
     pruned = prune(merged.workflow)
-    return Rewritten(pruned.workflow, (*folded.rewrites, *merged.rewrites, *pruned.rewrites))
-
-
-def fold(workflow: Workflow, constants: Mapping[str, Any]) -> Rewritten:
-    """Compute constant parts of templates, conditions and cases. constants: see `rewrite`."""
-    folder = Folder(dict(constants))
-    operators, done = [], []
-    for one in workflow.operators:
-        found, reasons = folder.operator(one)
-        operators.append(found)
-        done += [Rewrite(Kind.FOLD, one.name, reason) for reason in reasons]
-    return Rewritten(replace(workflow, operators=tuple(operators)), tuple(done))
+    return Rewritten(pruned.workflow, (*merged.rewrites, *pruned.rewrites))
 
 
 def merge(workflow: Workflow) -> Rewritten:
@@ -92,7 +76,7 @@ def merge(workflow: Workflow) -> Rewritten:
     kept: list[Operator] = []
     done: list[Rewrite] = []
     for given in workflow.operators:
-        one = renamed(given, names)
+        one: Operator = _renamed(given, names)
         same = _identity(one, kept)
         reason = "it only repeats the text"
         if same is None and one.deterministic and not _uses(one, writes):
@@ -141,6 +125,23 @@ def _effect(body: Body, owner: Operator) -> bool:
         case Python():
             return not owner.idempotent
     return False
+
+
+def _renamed(node: Any, names: Mapping[str, str]) -> Any:
+    """Return a part of a graph with each name that it reads replaced by `names[name]`."""
+    if isinstance(node, Template):
+        return node.renamed(names)
+    if isinstance(node, Mapping):
+        return {key: _renamed(one, names) for key, one in node.items()}
+    if isinstance(node, list | tuple):
+        return type(node)(_renamed(one, names) for one in node)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    parts = {one.name: _renamed(getattr(node, one.name), names) for one in fields(node)}
+    if isinstance(node, Operator):
+        parts["inputs"] = tuple(sorted({names.get(name, name) for name in node.inputs}))
+        parts["for_each"] = names.get(node.for_each or "", node.for_each)
+    return replace(node, **parts)
 
 
 def _uses(one: Operator, connections: frozenset[str]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from weft_gateway.workflows.jinja import Compiled, TemplateError, compiled, dumped, pieces
 
@@ -59,6 +59,9 @@ class Template:
         for text, names in pieces(source):
             if names is not None:
                 parts.append(Placeholder(text, names))
+            elif parts and isinstance(parts[-1], Constant):
+                # Equal templates compare equal.
+                parts[-1] = Constant(parts[-1].text + text)
             elif text:
                 parts.append(Constant(text))
         used = {name for part in parts if isinstance(part, Placeholder) for name in part.names}
@@ -67,7 +70,7 @@ class Template:
             for name, reference in sorted((bindings or {}).items())
             if name in used and reference != name
         }
-        return cls(source, joined(parts), kept)
+        return cls(source, tuple(parts), kept)
 
     @classmethod
     def constant(cls, text: str) -> Template:
@@ -83,11 +86,6 @@ class Template:
                 for name in part.names:
                     found.update(_leaves(self.bindings.get(name, name)))
         return tuple(sorted(found))
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether the text is the same for all rows."""
-        return all(isinstance(part, Constant) for part in self.parts)
 
     @property
     def is_expression(self) -> bool:
@@ -119,12 +117,6 @@ class Template:
             if expression is not None:
                 return expression.value(self._bound(scope))
         return self.text(scope)
-
-    def with_parts(self, parts: tuple[Part, ...]) -> Template:
-        """Return the template with some of its parts replaced by constants, or left out."""
-        used = {name for part in parts if isinstance(part, Placeholder) for name in part.names}
-        bindings = {name: one for name, one in self.bindings.items() if name in used}
-        return replace(self, parts=parts, bindings=bindings)
 
     def renamed(self, names: Mapping[str, str]) -> Template:
         """Read other operators: each name that the template reads is replaced by `names[name]`."""
@@ -180,21 +172,6 @@ def evaluated(tree: Tree, scope: Mapping[str, Any]) -> Any:
     if isinstance(tree, list | tuple):
         return [evaluated(one, scope) for one in tree]
     return tree
-
-
-def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return the parts with neighbouring constants joined: equal templates compare equal."""
-    found: list[Part] = []
-    for part in parts:
-        last = found[-1] if found else None
-        if isinstance(part, Constant) and isinstance(last, Constant):
-            found[-1] = Constant(last.text + part.text)
-        elif part != _EMPTY:
-            found.append(part)
-    return tuple(found)
-
-
-_EMPTY: Final = Constant("")
 
 
 def _expression(part: Part) -> Compiled | None:

@@ -306,9 +306,6 @@ async def test_long_runs_of_a_tenant_leave_a_place_for_others(
             assert (await ended(client, one["id"]))["status"] == "completed"
 
 
-_ENDLESS = "{% for i in ('a' * 1000) | list %}{% for j in ('a' * 990) | list %}x{% endfor %}"
-
-
 async def test_a_slow_check_delays_no_other_tenant(
     engine: Any, weft: Any, until: Any, monkeypatch: Any
 ) -> None:
@@ -317,7 +314,7 @@ async def test_a_slow_check_delays_no_other_tenant(
         client, checkers = gateway.client, gateway.parts.offline.flows.checkers
         await created(client)
         (child,) = checkers._idle
-        # The process stands for one that computes a slow template.
+        # The process stands for one that checks a large workflow.
         child._process.send_signal(signal.SIGSTOP)
         slow = [asyncio.create_task(create(client)) for _ in range(3)]
         await until(lambda: not checkers._idle)
@@ -331,8 +328,9 @@ async def test_a_slow_check_delays_no_other_tenant(
 
 async def test_a_check_has_a_time_limit(engine: Any, weft: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("weft_gateway.runs.flow_checkers._CHECK_S", 0.2)
-    lines = "".join(f'  x{n}: {{format: "{_ENDLESS}{{% endfor %}}"}}\n' for n in range(20))
-    text = f"weft: 1\ninputs: {{text: str}}\nops:\n{lines}outputs: {{x: x0}}\n"
+    # Each expression is compiled.
+    long = "".join(f"{{{{ text * {number} }}}}" for number in range(5000))
+    text = f"weft: 1\ninputs: {{text: str}}\nops:\n  x: {{format: '{long}'}}\noutputs: {{x: x}}\n"
     async with engine(script=chat) as stub, weft(stub) as gateway:
         assert "did not react for 0.2 s" in await refused(gateway.client, text)
 

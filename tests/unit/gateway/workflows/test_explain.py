@@ -14,9 +14,9 @@ weft: 1
 name: report
 inputs: {{docs: list, q: str}}
 ops:
-  role: {{format: "You list facts."}}
+  note: {{format: "Facts about {{{{ q }}}}"}}
   unused: {{llm: {{user: "x {{{{ q }}}}"}}}}
-  one: {{for_each: docs, llm: {{system: "{{{{ role }}}}", user: "{{{{ item }}}} {RULES}"}}}}
+  one: {{for_each: docs, llm: {{system: "You list facts.", user: "{{{{ item }}}} {RULES}"}}}}
   two: {{for_each: docs, llm: {{system: "You list facts.", user: "{{{{item}}}} {RULES}"}}}}
   try:
     loop: {{max: 4, until: "{{{{ run.error is none }}}}"}}
@@ -39,10 +39,11 @@ def found(rows: int = 2) -> Explained:
 def test_savings_of_rewrites_are_counted() -> None:
     one = found()
     savings = {(each.rewrite.kind, each.rewrite.operator): each.requests for each in one.savings}
-    # Constants make `one` equal to `two`: it has 5 items in two rows.
-    assert savings[("merge", "one")] == 5
+    # Both have 5 items in two rows.
+    assert savings[("merge", "two")] == 5
     assert savings[("prune", "unused")] == 2
-    assert savings[("fold", "one")] == savings[("prune", "role")] == 0
+    # A text is no request.
+    assert savings[("prune", "note")] == 0
     # Naive: 2 unused, 5 + 5 facts, 2 drafts, 2 queries, 2 reports.
     assert one.naive == 18
     # The document that two rows have is read once, and so is their question.
@@ -53,7 +54,7 @@ def test_savings_of_rewrites_are_counted() -> None:
 def test_figures_of_a_sample_are_scaled() -> None:
     small, large = found(), found(200)
     assert large.requests == 100 * small.requests
-    assert large.tallies["two"].prompt == 100 * small.tallies["two"].prompt
+    assert large.tallies["one"].prompt == 100 * small.tallies["one"].prompt
     assert "figures of 2 rows, scaled to 200" in large.notes
 
 
@@ -104,9 +105,9 @@ def test_the_text_is_a_tree_from_outputs_to_columns() -> None:
         at for at, line in enumerate(lines) if line.startswith("both  llm  requests 2")
     )
     assert any(
-        line.startswith("two  llm for each of docs  requests 4 (1 merged)") for line in lines
+        line.startswith("one  llm for each of docs  requests 4 (1 merged)") for line in lines
     )
-    assert "merge one into two: same body and inputs, saves 5 requests" in lines
+    assert "merge two into one: same body and inputs, saves 5 requests" in lines
     assert "try: the rounds depend on answers; at most 4" in lines
     assert any(line.startswith("2 rows, 8 requests after") for line in lines)
     assert "\x1b" not in shown
