@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._error: Exception | None = None
         self._busy = False
+        self._ended = False
         self._paused = False
         self._idle_s = math.inf
 
@@ -123,6 +124,7 @@ class Connection(asyncio.Protocol):
             self.idle_since = self._loop.time()
             return True
         self.abort()
+        self._end()
         return False
 
     def fail(self, error: Exception) -> None:
@@ -176,7 +178,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_lost(self)
         self._transport = self._peer = None
-        if not self._busy or self._error is not None:
+        if not self._busy:
+            self._end()
+            return
+        if self._error is not None:
             return
         if exc is not None and not self.machine.complete:
             gone = isinstance(exc, OSError) and exc.errno in _GONE
@@ -188,6 +193,11 @@ class Connection(asyncio.Protocol):
             self.fail(error)
         else:
             self._wake()
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self.machine.drop()
 
     # The single waiter.
 

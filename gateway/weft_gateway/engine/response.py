@@ -81,6 +81,14 @@ class ResponseMachine:
         self.complete = True
         self.keep_alive = False
 
+    def drop(self) -> None:
+        """Drop the bytes that were not taken. No response can follow. The parser and this object
+        refer to each other.
+        """
+        self._parts = []
+        self.buffered = 0
+        del self._parser
+
     def take(self, most: int = 0) -> bytes:
         """Return and remove the body bytes that have arrived, in one piece; b"" if none. most:
         maximum number of bytes; 0: no limit.
