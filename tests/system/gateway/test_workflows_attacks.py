@@ -27,6 +27,7 @@ from weft_gateway.config import SettingsError, load
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
+KEYS = ("sk-a", "sk-b")
 OTHER = headers_of("sk-b")
 
 

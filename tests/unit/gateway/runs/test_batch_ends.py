@@ -30,7 +30,8 @@ def test_a_batch_whose_files_are_written_does_not_expire(over: bool, stop: str) 
 def test_a_batch_of_messages_with_one_model_goes_to_its_replicas(
     models: list[str], one: str
 ) -> None:
-    checking = _Checking(Api.ANTHROPIC, lambda model: "", None)
+    registry: Any = SimpleNamespace(resolved=lambda model: model)
+    checking = _Checking(Api.ANTHROPIC, registry, None)
     for number, model in enumerate(models, 1):
         params = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
         line = orjson.dumps({"custom_id": str(number), "params": params})
