@@ -20,6 +20,7 @@ from support.workflow_runs import (
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
+KEYS = ("sk-a", "sk-b")
 WINDOW_MS = 60_000
 
 
