@@ -30,8 +30,6 @@ def add(
     """Make a key, add its digest to the file, and print the key. Only its owner can know it later.
     A running gateway accepts it after SIGHUP.
     """
-    import tomllib
-
     from weft_gateway import tenants
     from weft_gateway.programs.identity import tenant_of
 
@@ -39,12 +37,14 @@ def add(
     try:
         if not re.fullmatch(tenants.NAME, name):
             raise ValueError(f"{name!r} is no name: use letters, digits, dots, dashes, underscores")
-        present = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        if name in present.get("keys", {}):
+        present = path.read_text(encoding="utf-8") if path.exists() else ""
+        if name in tenants.parsed(present).keys:
             raise ValueError(f"keys.{name} exists already")
+        entry = f'\n[keys."{name}"]\ndigest = "{tenant_of(key)}"\n'
+        tenants.parsed(present + entry)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with open(descriptor, "a", encoding="utf-8") as output:
-            output.write(f'\n[keys."{name}"]\ndigest = "{tenant_of(key)}"\n')
+            output.write(entry)
     except (OSError, ValueError) as error:
         typer.echo(f"weft keys: {file}: {error}", err=True)
         raise typer.Exit(2) from None

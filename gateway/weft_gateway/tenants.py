@@ -14,6 +14,7 @@ may = ["chat"]
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -21,7 +22,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT, TenantRules
 from weft_gateway.model.slo import Granted, Slos
@@ -34,6 +35,13 @@ NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 class TenantsError(ValueError):
     """The file is invalid. The message names the file, the entry and the member."""
+
+
+def checked_key(key: str) -> str:
+    """Return the key. Raises ValueError if a header cannot carry it unchanged."""
+    if not re.fullmatch(r"[!-~](?:[ -~]*[!-~])?", key):
+        raise ValueError("a key must be printable ASCII without line ends or surrounding spaces")
+    return key
 
 
 class Tenants:
@@ -127,7 +135,7 @@ _RULES = set(_Rules.model_fields)
 
 
 class _Entry(_Rules):
-    key: str = Field("", min_length=1)
+    key: Annotated[str, AfterValidator(checked_key)] = Field("", min_length=1)
     digest: str = Field("", pattern="^[0-9a-f]{16}$")
     class_: str = Field("", alias="class")
     may: list[str] | None = None
@@ -162,11 +170,13 @@ def _read(file: str, slos: Slos) -> _File:
         raise TenantsError(f"{file}: {error}") from None
 
 
-def parsed(text: str, slos: Slos) -> _File:
-    """Return the content of a keys file. Raises ValueError, without the value of a key."""
+def parsed(text: str, slos: Slos | None = None) -> _File:
+    """Return the content of a keys file. slos: the classes; None: any name is one. Raises
+    ValueError, without the value of a key.
+    """
     try:
         read = _File.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"not valid TOML: {error}") from None
     except ValidationError as error:
         raise ValueError(_described(error)) from None
@@ -175,7 +185,7 @@ def parsed(text: str, slos: Slos) -> _File:
     return read
 
 
-def _conflicts(read: _File, slos: Slos) -> Iterator[str]:
+def _conflicts(read: _File, slos: Slos | None) -> Iterator[str]:
     seen: dict[str, str] = {}
     for name, entry in read.keys.items():
         if name in (ANONYMOUS, "others"):
@@ -184,7 +194,7 @@ def _conflicts(read: _File, slos: Slos) -> Iterator[str]:
             yield f"keys.{name}: the entry {seen[entry.tenant]} has the same key"
         seen[entry.tenant] = name
         for slo in (entry.class_, *(entry.may or ())):
-            if slo and slo not in slos.classes:
+            if slo and slos is not None and slo not in slos.classes:
                 known = ", ".join(slos.classes) or "none, without an SLO file"
                 yield f"keys.{name}: unknown class {slo!r}; known: {known}"
 

@@ -26,7 +26,7 @@ from weft_gateway.runs.batch_store import Api
 from weft_gateway.runs.batches import Batches
 
 _MESSAGES: Final = "/v1/messages"
-_URL: Final = re.compile(r"https?://[\w.:\[\]-]+(?:/[\w./~-]*)?", re.ASCII)
+_URL: Final = re.compile(r"https?://([\w.:\[\]-]{1,255})(?:/[\w./~-]*)?", re.ASCII)
 _DAY: Final = ("24h", 86_400)
 _REQUESTS: Final[dict[str, Any]] = {
     "requestBody": {
@@ -228,10 +228,14 @@ def messages_router(
 
 def base_url(request: Request) -> str:
     """Return the gateway's URL as the client of a request sees it, without a slash at its end: of
-    the `Host` header, or as proxies in front of the gateway say. "" for an invalid host.
+    the `Host` header, or as the first proxy says. "" for an invalid host.
     """
     given = request.headers.get
-    host = given("x-forwarded-host") or given("host", "")
-    scheme = given("x-forwarded-proto") or request.scope["scheme"]
-    found = f"{scheme}://{host}{given('x-forwarded-prefix', '').rstrip('/')}"
-    return found if _URL.fullmatch(found) else ""
+    host, scheme, prefix = [
+        given(f"x-forwarded-{name}", "").partition(",")[0].strip()
+        for name in ("host", "proto", "prefix")
+    ]
+    host = host or given("host", "")
+    found = f"{scheme or request.scope['scheme']}://{host}/{prefix.strip('/')}".rstrip("/")
+    match = _URL.fullmatch(found)
+    return found if match and match[1] == host else ""

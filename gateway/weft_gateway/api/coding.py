@@ -18,10 +18,14 @@ from weft_gateway.calls.turns import Turns
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.identity import tenant_of
 
-# Decoded bytes of one message, about.
+# Coded and decoded bytes of one message, about, with those for its members.
 _PIECE: Final = 1 << 16
 # Bytes that a decoder gets at once. It decodes all of them: 4 bytes of zstd may be 128 KiB.
 _SLICE: Final = 256
+# A decoder takes about as long to make as this many bytes to decode.
+_MEMBER: Final = 1024
+# How much larger a body may be than its content, in bytes. Members count _MEMBER each.
+_MOST_WASTE: Final = 1 << 20
 # A decoder of zstd must support this window (RFC 8878, 3.1.1.1.2).
 _WINDOW: Final = 8 << 20
 _OF_BODY: Final = (b"content-encoding", b"content-length", b"transfer-encoding")
@@ -62,7 +66,7 @@ async def _messages(
     receive: Receive, make: Callable[[], Any], turns: Turns, tenant: str
 ) -> AsyncIterator[Message]:
     """Yield the messages of a decoded body. Raises ApiError 400."""
-    one, more, size = None, True, 0
+    one, more, cost, waste = None, True, 0, 0
     parts: list[bytes] = []
     while more:
         message = await receive()
@@ -72,19 +76,25 @@ async def _messages(
         data, more = message.get("body", b""), message.get("more_body", False)
         for at in range(0, len(data), _SLICE):
             rest = data[at : at + _SLICE]
+            used, size = len(rest), 0
             try:
                 while rest:
                     if one is None or one.eof:
                         one = make()
+                        used += _MEMBER
                     parts.append(one.decompress(rest))
                     size += len(parts[-1])
                     rest = one.unused_data if one.eof else b""
             except (zlib.error, zstandard.ZstdError) as error:
                 raise _wrong(str(error)) from None
-            if size >= _PIECE:
+            cost += used + size
+            waste += used - size
+            if waste > _MOST_WASTE:
+                raise _wrong("it is much larger than its content")
+            if cost >= _PIECE:
                 yield {"type": "http.request", "body": b"".join(parts), "more_body": True}
-                parts, size = [], 0
-                await turns.take(tenant, _PIECE)
+                await turns.take(tenant, cost)
+                parts, cost = [], 0
     if one is not None and not one.eof:
         raise _wrong("it is not complete")
     yield {"type": "http.request", "body": b"".join(parts), "more_body": False}

@@ -218,7 +218,8 @@ class EdgeProtocol(CoalescingProtocol):
     def _without_upgrade(self, rest: bytes) -> None:
         """Parse the request again without its upgrade. After the head of an upgrade request, the
         parser expects another protocol."""
-        head = head_without_upgrade(self.parser.get_method(), self.url, self.headers)
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        head = head_without_upgrade(method, self.url, version, self.headers)
         self._upgrades = False
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(head + rest)

@@ -55,10 +55,10 @@ def handshake(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
 
 
 def head_without_upgrade(
-    method: bytes, url: bytes, headers: Iterable[tuple[bytes, bytes]]
+    method: bytes, url: bytes, version: bytes, headers: Iterable[tuple[bytes, bytes]]
 ) -> bytes:
     """Return a request's head without its upgrade, which a server may ignore (RFC 9110, 7.8)."""
-    lines = [method, b" ", url, b" HTTP/1.1\r\n"]
+    lines = [method, b" ", url, b" HTTP/", version, b"\r\n"]
     for name, value in headers:
         if name == b"connection":
             tokens = [token.strip() for token in value.split(b",")]

@@ -5,6 +5,7 @@ removed while calls run.
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Final
 
 from weft_gateway.engine.circuit import Circuit
 from weft_gateway.engine.engine_request import ReplicaKind
-from weft_gateway.engine.errors import ReplicaError
+from weft_gateway.engine.errors import ReplicaError, ShuttingDown
 from weft_gateway.engine.headers import request_head
 from weft_gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
 from weft_gateway.engine.response import Headers
@@ -26,6 +27,8 @@ from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 log = logging.getLogger(__name__)
 
 _ALL: Final = Intake.ALL
+# No alias stands for a longer name of a model.
+_MOST_NAME: Final = 256
 
 
 @dataclass(slots=True)
@@ -114,7 +117,8 @@ class Registry:
     ) -> None:
         self.aliases = aliases or {}
         self._patterns = [
-            (re.compile(re.escape(alias).replace(r"\*", ".*")), model)
+            # Only `*` is special. The expression does not try a text again for each `*`.
+            (re.compile(fnmatch.translate(re.sub(r"[?[]", r"[\g<0>]", alias))), model)
             for alias, model in self.aliases.items()
         ]
         self.prefixes = PrefixAffinityIndex(cache_tokens)
@@ -247,7 +251,7 @@ class Registry:
         """Return the served model that a client's name means: of the first alias that matches, in
         which `*` is any text, unless a replica serves a model of this name.
         """
-        for pattern, target in self._patterns:
+        for pattern, target in self._patterns if len(model) <= _MOST_NAME else ():
             if pattern.fullmatch(model) and not any(model in one.served for one in self):
                 return target
         return model
@@ -285,12 +289,13 @@ class Registry:
     def failed(self, name: str, error: ReplicaError, tenant: str = "") -> None:
         """Record that a replica failed a call of `tenant`."""
         replica = self._replicas.get(name)
-        if replica is None:
+        if replica is None or isinstance(error, ShuttingDown):
             return
         before = replica.circuit
         replica.circuit = before.failed(error, tenant)
         if before.healthy and not replica.circuit.healthy:
-            log.warning("replica %s is out: %s (%s)", name, str(error), error.code)
+            what = ascii(str(error)[:256])[1:-1]  # It may be the engine's text.
+            log.warning("replica %s is out: %s (%s)", name, what, error.code)
             self.prefixes.forget(name)
         self.suspicion.set()
 

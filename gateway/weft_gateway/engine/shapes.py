@@ -23,6 +23,7 @@ _MODEL: Final = "model_not_found"
 # Larger error bodies are not parsed.
 _MOST_BYTES: Final = 1 << 20
 _MOST_TEXT: Final = 8192
+_MOST_NAME: Final = 256
 
 # Types and codes of errors within streams, where no HTTP status says what they are.
 _STATUSES: Final = {
@@ -45,10 +46,10 @@ _LONG: Final = re.compile(
     re.IGNORECASE,
 )
 _LIMIT: Final = re.compile(
-    r"(?:context|model) (?:length|size|window)(?: is| of)?[ (]{1,2}(\d+)", re.IGNORECASE
+    r"(?:context|model) (?:length|size|window)(?: is| of)?[ (]{1,2}(\d{1,12})(?!\d)", re.IGNORECASE
 )
 _LENGTH: Final = re.compile(
-    r"(?:contains|requested|total of|input|prompt|length)[ (]{1,2}(?:at least |length )?(\d+)"
+    r"(?:contains|requested|total of|input|prompt|length)[ (]{1,2}(?:at least |length )?(\d{1,12})"
     r"(?!\d| characters)",
     re.IGNORECASE,
 )
@@ -94,10 +95,11 @@ def fault_of(body: bytes, status: int = 0) -> Fault:
     message, param = _words(read.get("message"))
     if isinstance(read.get("param"), str):
         param = read["param"].removeprefix("body.")
+    param = param and param[:_MOST_NAME]
     code = read.get("code")
     status = status or _status(code, read.get("type"))
     message = message[:_MOST_TEXT] or f"The replica gave no reason for its error (status {status})."
-    code = code if isinstance(code, str) and not code.isdigit() else ""
+    code = code[:_MOST_NAME] if isinstance(code, str) and not code.isdigit() else ""
     if status < 500 and (code == TOO_LONG or _LONG.search(message)):
         return Fault(status, message, TOO_LONG, param, *_sizes(message))
     if status == 404 and not code and "model" in message and "does not exist" in message:
@@ -122,7 +124,8 @@ def _words(text: Any) -> tuple[str, str | None]:
         found = [(_literal(where), _literal(what)) for where, what in _INVALID.findall(text)]
         lines = [what if where in what else f"{where}: {what}" for where, what in found]
         return ("; ".join(lines), found[0][0]) if found else (text, None)
-    named = _PARAMETER.search(text)
+    # In a text with another end, the search would read the rest of the text from each beginning.
+    named = _PARAMETER.search(text) if text.endswith(")") else None
     return (text[: named.start()], named[1]) if named else (text, None)
 
 

@@ -106,6 +106,36 @@ async def test_a_body_that_decodes_to_more_than_its_limit_is_413(
         assert not stub.requests
 
 
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(b"") * 50_000),
+        ("zstd", zstandard.compress(b"") * 116_508),
+        # A frame of zstd without content.
+        ("zstd", b"\x50\x2a\x4d\x18" + (4 << 20).to_bytes(4, "little") + bytes(4 << 20)),
+    ],
+    ids=["gzip", "zstd", "frame to skip"],
+)
+async def test_a_body_that_is_much_larger_than_its_content_is_refused(
+    coding: str, body: bytes, engine: Any, weft: Any
+) -> None:
+    async with engine(script=echo) as stub, weft(stub, max_body_bytes=1 << 20) as gateway:
+        headers = {"content-encoding": coding}
+        answer = await gateway.client.post(CHAT, content=body, headers=headers)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "invalid_content_coding"
+
+
+async def test_a_body_of_many_members_is_read(engine: Any, weft: Any) -> None:
+    text = os.urandom(2_000_000).hex()
+    data = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": text}]}).encode()
+    body = b"".join(gzip.compress(data[at : at + 2048]) for at in range(0, len(data), 2048))
+    async with engine(script=echo) as stub, weft(stub) as gateway:
+        headers = {"content-encoding": "gzip"}
+        answer = await gateway.client.post(CHAT, content=body, headers=headers)
+        assert answer.json()["choices"][0]["message"]["content"] == text[-8:]
+
+
 async def test_bodies_that_cannot_be_decoded_are_refused(engine: Any, weft: Any) -> None:
     data = json.dumps({"model": "tiny", "messages": []}).encode()
     cases = [

@@ -144,6 +144,21 @@ async def test_an_upgrade_to_http2_is_ignored_and_the_body_is_served(
         assert [got.raw.endswith(BODY[1:]) for got in stub.requests] == [True, True]
 
 
+async def test_an_upgrade_of_http_1_0_gets_an_answer_of_http_1_0(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.stream(b'data: {"id": "1", "choices": []}\n\n', b"data: [DONE]\n\n")
+
+    body = BODY.replace(b"}", b', "stream": true}')
+    head = CALL.replace(b"/1.1", b"/1.0") + b"connection: upgrade\r\nupgrade: h2c\r\n"
+    async with engine(script=script) as stub, weft(stub) as gateway, raw(gateway) as client:
+        await client.send(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+        got, _, events = (await client.ended()).partition(b"\r\n\r\n")
+        assert b" 200 " in got.partition(b"\r\n")[0]
+        assert b"transfer-encoding" not in got.lower()
+        assert events.startswith(b"data: ")
+        assert events.endswith(b"data: [DONE]\n\n")
+
+
 async def test_connect_is_an_error_in_json(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
         await client.send(b"CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n")

@@ -247,6 +247,24 @@ async def test_an_error_that_the_client_caused_is_no_fault_of_the_replica(
         assert gateway.parts.registry["r0"].circuit.failures == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "param"),
+    [
+        ("(parameter=a, value=" * 50_000, "a" * 256),
+        (f"maximum context length is {'9' * 5000}, the prompt contains {'9' * 3000}", "messages"),
+    ],
+    ids=["beginnings of values", "long numbers"],
+)
+async def test_an_error_of_any_text_reaches_the_client(
+    text: str, param: str, engine: Any, weft: Any
+) -> None:
+    async with engine(script=refusing(refusal(text, "a" * 9000))) as stub, weft(stub) as gateway:
+        got = await gateway.client.post(PATHS[0], json=body_of(PATHS[0]))
+        assert got.status_code == 400
+        error = got.json()["error"]
+        assert (error["message"], error["param"]) == (text[:8192], param)
+
+
 async def test_errors_of_shared_paths_have_the_form_of_the_client(engine: Any, weft: Any) -> None:
     async with (
         engine() as stub,

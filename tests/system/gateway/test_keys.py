@@ -102,6 +102,32 @@ def made(name: str, file: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("others", "", "reports use this name"),
+        ("x", "keys = 3\n", "Input should be a valid dictionary"),
+        ("x", '[keys.a]\nkye = "b"\n', "did you mean key?"),
+        ("x", 'keys = {a = {key = "k"}}\n', "not valid TOML"),
+        ("x", '[keys.a]\nkey = "k"\nclass = "fast"\n', ""),
+    ],
+)
+def test_a_key_is_made_only_if_the_file_is_valid_with_it(
+    name: str, text: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text(text)
+    command = [*WEFT, "keys", "add", name, "--file", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    (line,) = done.stderr.splitlines()
+    if said:
+        assert (done.returncode, done.stdout, file.read_text()) == (2, "", text)
+        assert said in line
+    else:
+        # The classes are those of the gateway, which may be elsewhere.
+        assert (done.returncode, done.stdout[:3]) == (0, "sk-")
+
+
 async def test_keys_come_and_go_while_calls_run(engine: Any, until: Any, tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     first = await asyncio.to_thread(made, "first", file)

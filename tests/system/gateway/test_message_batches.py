@@ -75,8 +75,12 @@ async def test_a_batch_of_messages_runs_to_its_end(engine: Any, weft: Any) -> No
         seen = await client.messages.batches.retrieve(batch.id, extra_headers=hop)
         path = f"/v1/messages/batches/{batch.id}/results"
         assert seen.results_url == f"https://weft.test:8443/llm{path}"
-        odd = await client.messages.batches.retrieve(batch.id, extra_headers={"host": "a,b"})
-        assert odd.results_url == path
+        hops = {"x-forwarded-proto": "https, http", "x-forwarded-host": "weft.test, inner"}
+        seen = await client.messages.batches.retrieve(batch.id, extra_headers=hops)
+        assert seen.results_url == f"https://weft.test{path}"
+        for host in ("a,b", "a/../b", "a" * 256):
+            odd = await client.messages.batches.retrieve(batch.id, extra_headers={"host": host})
+            assert odd.results_url == path
         counts = batch.request_counts
         assert (counts.succeeded, counts.errored, counts.processing) == (20, 2, 0)
         assert batch.created_at <= batch.ended_at <= batch.expires_at

@@ -81,6 +81,20 @@ async def test_batches_name_models_by_their_aliases(engine: Any, weft: Any) -> N
             await batches.create(requests=[{"custom_id": "a", "params": wrong}])
 
 
+async def test_aliases_may_have_several_stars_and_names_any_length(engine: Any, weft: Any) -> None:
+    aliases = "*sonnet*=tiny,a*b*c?[d]=tiny"
+    async with engine(script=answer) as stub, weft(stub, model_aliases=aliases) as gateway:
+
+        async def status(model: str) -> int:
+            body = {"model": model, "messages": QUESTION}
+            return (await gateway.client.post("/v1/chat/completions", json=body)).status_code
+
+        for name in ("sonnet", "a-sonnet-sonnet-4", "a-b-b-c?[d]"):
+            assert await status(name) == 200
+        for name in ("sonne", "a-b-cx[d]", "a-b-c?d", "sonnet" * 170_000 + "\n"):
+            assert await status(name) == 404
+
+
 @pytest.mark.parametrize("text", ["opus", "=tiny", "opus="])
 def test_an_alias_without_a_model_stops_the_start(text: str) -> None:
     from weft_gateway.config import SettingsError, load

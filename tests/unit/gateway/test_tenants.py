@@ -79,6 +79,8 @@ def test_no_key_is_required_without_keys() -> None:
         ("[keys.a]\nweight = 2", "keys.a: set either key or digest"),
         ('[keys.a]\nkey = "k"\ndigest = "0123456789abcdef"', "set either key or digest"),
         ('[keys.a]\nkey = ""', "keys.a.key: String should have at least 1"),
+        ('[keys.a]\nkey = "k "', "keys.a.key: a key must be printable ASCII"),
+        ('[keys.a]\nkey = "sk-\u00e9"', "keys.a.key: a key must be printable ASCII"),
         ('[keys.a]\ndigest = "xyz"', "keys.a.digest: String should match pattern"),
         ('[keys.a]\nkey = "k"\n[keys.b]\nkey = "k"', "keys.b: the entry a has the same key"),
         ('[keys.a]\nkey = "k"\nclass = "x"', "keys.a: unknown class 'x'; known: chat, report"),

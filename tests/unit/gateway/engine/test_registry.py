@@ -3,7 +3,7 @@
 from time import monotonic
 
 import pytest
-from weft_gateway.engine.errors import ConnectFailed, ReplicaFault
+from weft_gateway.engine.errors import ConnectFailed, ReplicaFault, ShuttingDown
 from weft_gateway.engine.pool import Timeouts
 from weft_gateway.engine.registry import Registry
 from weft_gateway.model import Intake, PromptPrefix
@@ -73,14 +73,17 @@ def test_calls_go_to_healthy_replicas_or_else_to_live_ones(
     assert able() == ["r1"]
     assert [view.healthy for view in registry.views({})] == [False, True]
     assert last_resort() == [True, True]
-    registry.failed("r1", ConnectFailed("Refused."))
+    for _ in range(3):
+        registry.failed("r1", ShuttingDown("The gateway is shutting down."))
+    assert able() == ["r1"]
+    registry.failed("r1", ConnectFailed("Refused\nhere."))
     assert able() == ["r0"]
     assert last_resort() == [True, False]
     registry.failed("r0", ConnectFailed("Refused."))
     assert (able(), last_resort()) == ([], [False, False])
     assert [record.message for record in caplog.records] == [
         "replica r0 is out: The replica answered 500. (replica_5xx)",
-        "replica r1 is out: Refused. (replica_unreachable)",
+        "replica r1 is out: Refused\\nhere. (replica_unreachable)",
     ]
 
 
