@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -152,16 +151,18 @@ def usage_of(usage: object) -> Usage | None:
     side, other = "prompt", "completion"
     if "prompt_tokens" not in usage:
         side, other = "input", "output"
-    prompt = _count(usage, f"{side}_tokens")
-    cached = _count(usage.get(f"{side}_tokens_details"), "cached_tokens")
-    # Only Messages count the tokens of the cache beside those of the input.
-    read = _count(usage, "cache_read_input_tokens")
-    prompt += read + _count(usage, "cache_creation_input_tokens")
-    if not prompt:
-        return None
-    output = _count(usage, f"{other}_tokens")
-    reasoning = _count(usage.get(f"{other}_tokens_details"), "reasoning_tokens")
-    return Usage(prompt, cached + read, output, reasoning)
+    prompt, output = _count(usage, f"{side}_tokens"), _count(usage, f"{other}_tokens")
+    cached = reasoning = 0
+    if details := usage.get(f"{side}_tokens_details"):
+        cached = _count(details, "cached_tokens")
+    if details := usage.get(f"{other}_tokens_details"):
+        reasoning = _count(details, "reasoning_tokens")
+    if side == "input":
+        # Only Messages count the tokens of the cache beside those of the input.
+        read = _count(usage, "cache_read_input_tokens")
+        prompt += read + _count(usage, "cache_creation_input_tokens")
+        cached += read
+    return Usage(prompt, cached, output, reasoning) if prompt else None
 
 
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*(?=\{)')
@@ -186,6 +187,6 @@ def last_usage(text: bytes) -> Usage | None:
 
 
 def _count(values: object, name: str) -> int:
-    value = values.get(name) if isinstance(values, Mapping) else None
+    value = values.get(name) if isinstance(values, dict) else None
     # `bool` is an `int`. Sums must fit into 64 bits.
     return value if type(value) is int and 0 <= value < 1 << 40 else 0

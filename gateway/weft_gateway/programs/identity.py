@@ -136,10 +136,13 @@ def place_of(headers: Iterable[tuple[bytes, bytes]], body: Mapping[str, Any]) ->
 
 def _read(headers: Mapping[bytes, bytes], body: Mapping[str, Any], where: Where | None) -> str:
     """Return the id in a header or a member of the body, "" if missing. Raises IdentityError."""
-    if where is None or (value := _value(headers, body, where)) is None:
+    if where is None:
         return ""
     if isinstance(where, bytes):
-        return from_bytes(value, where)
+        header = headers.get(where)
+        return from_bytes(header, where) if header else ""
+    if (value := _value(headers, body, where)) is None:
+        return ""
     if isinstance(value, Mapping) and where in _OBJECTS:
         return ""
     return from_json(value, ".".join(where))
