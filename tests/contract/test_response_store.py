@@ -280,7 +280,7 @@ def test_unwritten_answers_are_bounded_per_tenant(redis_server):
         await left.flush()
         assert await right.find("mine", "a") is not None
 
-    outage(redis_server, steps, limit=4 * 1600)
+    outage(redis_server, steps, limit=4 * 1800)
 
 
 def test_very_large_answers_stay_in_their_process(redis_server):

@@ -80,7 +80,7 @@ class History:
             call.continued, call.previous = previous, name
             chain = [*found.values()]
             break
-        if not chain:
+        if not (chain and chain[0].response):
             raise errors.previous_response_not_found(previous)
         if response_of(chain[0].response).status in UNFINISHED:
             settled = await self.settled(tenant, call.previous, chain[0])
@@ -134,29 +134,36 @@ class History:
         """Return items with those that they refer to in their place."""
         pieces: list[bytes | msgspec.Raw] = []
         known: dict[str, msgspec.Raw] = {}
-        size = 0
+        size, searched = 0, len(call.raw) + len(joined)
         for piece in items_of(joined):
             name = reference(piece)
             if name is not None and name not in known:
-                await self._look_up(call, name, known)
+                searched += await self._look_up(call, name, known)
+                if call.held is not None:
+                    call.held.take(searched)
             pieces.append(piece if name is None else known[name])
             size += len(pieces[-1])
             if size > self.settings.max_body_bytes:
                 raise self._too_large()
+        if call.held is not None:
+            call.held.take(len(call.raw) + size)
         return b",".join(map(bytes, pieces))
 
-    async def _look_up(self, call: Call, item: str, known: dict[str, msgspec.Raw]) -> None:
-        """Add an item, and all others of its answer, to those by id. Raises ApiError 404."""
-        tenant = call.caller.tenant
+    async def _look_up(self, call: Call, item: str, known: dict[str, msgspec.Raw]) -> int:
+        """Add an answer's items to those by id. Returns their bytes. Raises ApiError 404."""
+        tenant, size = call.caller.tenant, 0
         for name in _names(call, item) if is_item_id(item) else ():
             entry = await self.answers.find(tenant, name)
             answer = entry and await self.answers.find(tenant, entry.previous)
             if answer:
+                size += answer.size
+                await self.turns.take(tenant, answer.size)
                 known.update((item_id(each), each) for each in items_of(_output(answer)))
         if item not in known:
             raise ApiError(
                 404, "item_not_found", f"Item with id '{item[:256]}' not found.", param="input"
             )
+        return size
 
     def _too_large(self) -> ApiError:
         return ApiError(

@@ -158,7 +158,7 @@ class Passthrough:
         query = parse_qs(query_of(scope["query_string"])[1:].decode())
         if answer is not None and answer.replica:
             answer = await self.history.settled(tenant, name, answer)
-        if answer is None:
+        if answer is None or not answer.response:
             raise errors.of("response_not_found", name=name)
         response = response_of(answer.response)
         runs = response.status in UNFINISHED
@@ -189,21 +189,22 @@ class Passthrough:
             parts += (output_of(one.response), one.items)
         del parts[0]  # The output of the response itself.
         joined = b",".join(filter(None, reversed(parts)))
+        held = self.bodies.hold(tenant)
+        held.take(len(joined))
         await self.turns.take(tenant, len(joined))
         items = items_of(joined)
-        shown = [named_item(item, f"item_{number}") for number, item in enumerate(items)]
-        if query.get("order") != ["asc"]:
-            shown.reverse()
+        names = [item_id(item) or f"item_{number}" for number, item in enumerate(items)]
+        step = 1 if query.get("order") == ["asc"] else -1
+        shown, ids = items[::step], names[::step]
         limit = query.get("limit", ["20"])[0]
         most = min(max(int(limit), 1), 100) if limit.isdecimal() else 20
-        ids = [item_id(item) for item in shown]
         after = query.get("after", [""])[0]
         start = ids.index(after) + 1 if after in ids else 0
         page = slice(start, start + most)
         return orjson.dumps(
             {
                 "object": "list",
-                "data": [orjson.Fragment(bytes(item)) for item in shown[page]],
+                "data": [*map(named_item, shown[page], ids[page])],
                 "first_id": next(iter(ids[page]), None),
                 "last_id": next(reversed(ids[page]), None),
                 "has_more": start + most < len(shown),

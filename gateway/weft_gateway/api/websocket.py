@@ -60,6 +60,8 @@ _OF_THE_CONNECTION: Final = frozenset(
         b"x-request-id",
     }
 )
+# Maximum number of answers and items of answers that a connection keeps for itself.
+_MOST_KEPT: Final = 16_384
 # Maximum number of messages that wait while one is answered.
 _WAITING: Final = 8
 _ENDS: Final = frozenset(kind.encode() for kind in (*TERMINAL, "response.failed"))
@@ -86,7 +88,7 @@ class ResponsesSockets:
         self.bodies = bodies
         self.metrics = metrics
         self.answers = answers
-        self._auth = auth
+        self.auth = auth
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, serve: ASGIApp) -> None:
@@ -118,7 +120,7 @@ class ResponsesSockets:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if not may_connect(headers, self.settings):
             raise ApiError(403, "origin_not_allowed", "Pages of other origins may not connect.")
-        tenant = self._auth.caller(headers).tenant
+        tenant = self.auth.caller(headers).tenant
         if self._open[tenant] >= self.settings.websockets_per_tenant:
             raise ApiError(429, "too_many_websockets", "This key has too many WebSockets open.")
         return tenant
@@ -169,6 +171,8 @@ class _Connection:
                     await self.send_event(error_event(error.status, error.body()))
                 # The next message may be minutes later.
                 turn = None
+                while len(self._answers.names) > _MOST_KEPT:
+                    await self._sockets.answers.forget(self._tenant, self._answers.names.pop(0))
             if not self._gone:
                 code = _NORMAL if self._close is None else self._close
                 await self._send({"type": "websocket.close", "code": code})
@@ -222,6 +226,8 @@ class _Connection:
 
     async def _answer(self, turn: Turn) -> None:
         if not turn.generate:
+            # The key may have been removed.
+            self._sockets.auth.caller(dict(self._scope["headers"]))
             for event in self._prepare(turn):
                 await self.send_event(orjson.dumps(event))
             return

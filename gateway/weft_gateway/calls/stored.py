@@ -6,7 +6,7 @@ sees the bytes that a client with the whole history would send.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import orjson
@@ -20,6 +20,8 @@ TERMINAL: Final = ("response.completed", "response.incomplete")
 UNFINISHED: Final = ("queued", "in_progress")
 # An item of more bytes is no reference.
 _MOST_REFERENCE: Final = 1024
+# Each item takes about 2 us. Counting stops at the first one that is wrong or too many.
+_MOST_ITEMS: Final = 10_000
 
 
 class Response(msgspec.Struct):
@@ -37,6 +39,15 @@ class _Item(msgspec.Struct):
     role: Any = None
 
 
+class _Counted(msgspec.Struct):
+    made: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        _Counted.made += 1
+        if _Counted.made > _MOST_ITEMS:
+            raise ValueError
+
+
 class _Event(msgspec.Struct):
     type: str
     response: msgspec.Raw
@@ -45,6 +56,7 @@ class _Event(msgspec.Struct):
 _decode_response: Final = msgspec.json.Decoder(Response).decode
 _decode_event: Final = msgspec.json.Decoder(_Event).decode
 _decode_item: Final = msgspec.json.Decoder(_Item).decode
+_count: Final = msgspec.json.Decoder(list[_Counted]).decode
 _split: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _WRONG: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -78,8 +90,16 @@ def _inner(value: bytes) -> bytes:
 
 
 def items_of(joined: bytes) -> list[msgspec.Raw]:
-    """Split joined items."""
-    return _split(b"[%b]" % joined)
+    """Split joined items. Raises ApiError 400 for one that is no object, and for too many."""
+    whole, _Counted.made = b"[%b]" % joined, 0
+    try:
+        _count(whole)
+    except msgspec.ValidationError:
+        if _Counted.made > _MOST_ITEMS:
+            what = f"References and lists of items support {_MOST_ITEMS} items."
+            raise errors.ApiError(400, "too_complex", what, param="input") from None
+        raise errors.invalid_member(("input",), "must be a string or a list of items") from None
+    return _split(whole)
 
 
 def item_id(item: msgspec.Raw) -> str:
@@ -91,11 +111,10 @@ def item_id(item: msgspec.Raw) -> str:
     return found if found is not None and is_item_id(found) else ""
 
 
-def named_item(item: msgspec.Raw, name: str) -> msgspec.Raw:
+def named_item(item: msgspec.Raw, name: str) -> orjson.Fragment:
     """Return an item with an id. name: the id of one without."""
-    if item_id(item) or not bytes(item).startswith(b"{"):
-        return item
-    return msgspec.Raw(msgspec.json.encode({**_members(item), "id": name}))
+    named = item if item_id(item) else msgspec.json.encode({**_members(item), "id": name})
+    return orjson.Fragment(bytes(named))
 
 
 def reference(item: msgspec.Raw) -> str | None:

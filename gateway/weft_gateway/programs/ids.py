@@ -20,7 +20,8 @@ RESPONSE_ID: Final = "resp_[A-Za-z0-9_-]{1,128}"
 """Regular expression for the id of a stored answer (Responses API). It needs no escaping in a path,
 in JSON or in a Redis key."""
 _RESPONSE_ID: Final = re.compile(RESPONSE_ID)
-_ITEM_ID: Final = re.compile("[A-Za-z0-9_-]{1,128}")
+# An engine could overwrite an answer if an item had the id of one.
+_ITEM_ID: Final = re.compile("(?!resp_)[A-Za-z0-9_-]{1,128}")
 
 
 class IdentityError(ValueError):

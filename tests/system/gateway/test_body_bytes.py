@@ -6,9 +6,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from itertools import count
 from typing import Any
 
 import pytest
+from httpx import AsyncClient
 from support.raw_client import DEADLINE_S, Raw, raw
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -127,6 +129,43 @@ async def test_the_declared_size_counts_while_the_body_arrives(
             assert (await client.answer())[0] == 429
         await until(lambda: gateway.parts.bodies.total == 0)
         assert waiting.calls == []
+
+
+async def test_items_count_that_a_request_refers_to(engine: Any, weft: Any, until: Any) -> None:
+    text = {"type": "output_text", "text": "x" * 70_000}
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "content": [text]}
+    go, numbers = asyncio.Event(), count(1)
+
+    async def script(wire: Any, request: Any) -> None:
+        if len(request.raw) > SIZE:
+            await go.wait()
+        name = f"resp_{next(numbers)}"
+        await wire.plain({"id": name, "object": "response", "output": [item]})
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub, api_keys="a", body_bytes=MOST) as gateway,
+        AsyncClient(base_url=gateway.url, headers={"authorization": "bearer a"}) as client,
+    ):
+
+        def call(**more: Any) -> Any:
+            return client.post("/v1/responses", json={"model": "tiny", "input": "x"} | more)
+
+        assert (await call()).status_code == 200
+        assert (await call(previous_response_id="resp_1")).status_code == 200
+        references = [{"type": "item_reference", "id": "msg_1"}] * 3
+        running = asyncio.create_task(call(input=references))
+        await until(lambda: len(stub.requests) == 3)
+        held = gateway.parts.bodies.total
+        refused = [await call(previous_response_id="resp_2")]
+        refused.append(await client.get("/v1/responses/resp_2/input_items"))
+        go.set()
+        assert (await running).status_code == 200
+        assert held > 3 * 70_000
+        codes = [(got.status_code, got.json()["error"]["code"]) for got in refused]
+        assert codes == [(429, "too_many_body_bytes_of_key")] * 2
+        assert (await client.get("/v1/responses/resp_2/input_items")).status_code == 200
+        await until(lambda: gateway.parts.bodies.total == 0)
 
 
 # WebSockets

@@ -430,6 +430,40 @@ async def test_histories_that_are_too_long_to_be_read_are_completed(engine: Any,
         assert received(stub)[-1]["input"] == [*whole[:-1], second["output"][0]]
 
 
+async def test_references_are_searched_in_a_bounded_number_of_items(engine: Any, weft: Any) -> None:
+    reference = {"type": "item_reference", "id": "msg_none"}
+    async with engine(script=Thinking()) as stub, weft(stub) as gateway:
+        for item, code in (({}, "too_complex"), (1, "invalid_request")):
+            body = {"input": [*[item] * 20_000, reference]}
+            got = await gateway.call("/v1/responses", body=body)
+            assert (got.status_code, got.json()["error"]["code"]) == (400, code)
+        assert not stub.requests
+
+
+async def test_a_bounded_number_of_input_items_is_listed(engine: Any, weft: Any) -> None:
+    async with engine(script=Thinking()) as stub, weft(stub) as gateway:
+        for count, status in ((2000, 200), (20_000, 400)):
+            answer = await ask(gateway, input=[{}] * count)
+            path = f"/v1/responses/{answer['id']}/input_items?limit=1"
+            got = await gateway.client.get(path)
+            assert got.status_code == status
+        assert got.json()["error"]["code"] == "too_complex"
+
+
+async def test_an_item_does_not_replace_an_answer(engine: Any, weft: Any) -> None:
+    item = {"id": "resp_first", "type": "message", "role": "assistant", "content": []}
+    names = iter(("resp_first", "resp_second"))
+
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain({"id": next(names), "object": "response", "output": [item]})
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        for _ in range(2):
+            assert (await gateway.call("/v1/responses", body={"input": "x"})).status_code == 200
+        got = await gateway.client.get("/v1/responses/resp_first")
+        assert got.json()["id"] == "resp_first"
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 async def test_a_background_response_is_the_engines_until_it_has_ended(
     stream: bool, redis: RedisServer, engine: Any, weft: Any

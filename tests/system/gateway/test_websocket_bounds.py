@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -339,3 +340,19 @@ async def test_stored_items_have_a_budget_and_the_least_recently_used_are_evicte
         ] == "response.completed"
         # A client resends the whole input after this error.
         assert (await create(one, input="x" * 3000))["type"] == "response.completed"
+
+
+async def test_a_removed_key_prepares_nothing(engine: Any, weft: Any, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[keys.one]\nkey = "sk-one"\n')
+    headers = {"authorization": "Bearer sk-one"}
+    async with (
+        engine() as stub,
+        weft(stub, keys_file=str(keys)) as gateway,
+        socket(gateway, additional_headers=headers) as client,
+    ):
+        assert (await create(client, input="x", generate=False))["type"] == "response.completed"
+        keys.write_text(keys.read_text().replace("sk-one", "sk-two"))
+        gateway.parts.reload_keys()
+        refused = await create(client, input="x", generate=False)
+        assert (refused["status"], refused["error"]["code"]) == (401, "invalid_api_key")

@@ -113,8 +113,11 @@ class StoredAnswers(CallObserver):
         replica = call.replica if call.in_background else ""
         answer = StoredResponse(program, thread, 0.0, call.previous, replica, call.items, shown)
         pointer = StoredResponse(program, thread, 0.0, name)
-        ids = filter(None, map(item_id, items_of(output)))
-        return {name: answer, **{call.stored_as(each): pointer for each in ids}}
+        entries = {name: answer}
+        with suppress(ApiError):
+            ids = map(item_id, items_of(output))
+            entries |= {call.stored_as(each): pointer for each in ids if each}
+        return entries
 
     async def _forget(self, call: Call) -> None:
         if call.response_id:
