@@ -38,8 +38,6 @@ def exposed() -> dict[str, set[str]]:
     metrics.slo_programs.labels("report", "met").inc()
     metrics.slo_misses.labels("report", "queue").inc()
     metrics.slo_slack.labels("report").observe(1.0)
-    metrics.slo_forecasts.labels("cost").inc()
-    metrics.slo_covered.labels("cost", "p90").inc()
     metrics.slo_goal.labels("report").set(0.95)
     metrics.slo_jain.labels("service").set(1.0)
     for gauge in (metrics.in_flight, metrics.healthy):

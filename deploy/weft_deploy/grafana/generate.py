@@ -146,6 +146,12 @@ def latency() -> JSON:
                 stacked=True,
             ),
             Panel(
+                "Bodies in memory",
+                "Bytes of requests that have not ended; WEFT_BODY_BYTES limits them per gateway.",
+                "bytes",
+                (Query("sum(weft_body_bytes)", "bytes"),),
+            ),
+            Panel(
                 "Median call latency by endpoint",
                 "Time from the request to the last byte.",
                 "s",

@@ -1,4 +1,4 @@
-"""The dashboard of deadlines: attainment against its goal, slack, misses, forecasts, fairness."""
+"""The dashboard of deadlines: attainment against its goal, slack, misses, fairness."""
 
 from __future__ import annotations
 
@@ -33,14 +33,6 @@ def _slack(quantile: float) -> Query:
     buckets = rate("weft_slo_slack_seconds_bucket", "le, class")
     return Query(
         f"histogram_quantile({quantile}, {buckets})", f"{{{{class}}}}, p{quantile * 100:g}"
-    )
-
-
-def _covered(quantile: str) -> Query:
-    covered = rate("weft_slo_forecasts_covered_total", "forecast", f'quantile="{quantile}"')
-    return Query(
-        f"{covered} / {rate('weft_slo_forecasts_total', 'forecast')}",
-        f"{{{{forecast}}}}, {quantile}",
     )
 
 
@@ -148,14 +140,6 @@ def board() -> JSON:
                 "s",
                 (_slack(0.1), _slack(0.5)),
                 signed=True,
-            ),
-            Panel(
-                "Coverage of forecasts",
-                "Share of forecasts that were enough: of the answer's tokens, the call's cost, and "
-                "the remaining calls. p50 should be near 50%, p90 near 90%.",
-                "percentunit",
-                (_covered("p50"), _covered("p90")),
-                most=1,
             ),
             Panel(
                 "Fairness between tenants",

@@ -66,16 +66,6 @@ class Fairness(BaseModel):
     service: float | None = Field(description="of service_s / weight")
 
 
-class ForecastCounts(BaseModel):
-    """Forecasts that were compared with what happened."""
-
-    forecasts: int
-    within_p50: int = Field(description="forecasts whose median was not exceeded")
-    within_p90: int
-    p50: float | None = Field(description="within_p50 / forecasts")
-    p90: float | None
-
-
 class SloReport(BaseModel):
     """Attainment, slack, misses and fairness."""
 
@@ -86,6 +76,3 @@ class SloReport(BaseModel):
     tenants: list[TenantUnits]
     rows: list[RowUnits]
     fairness: Fairness
-    forecasts: dict[str, ForecastCounts] = Field(
-        description="`answer`: tokens; `cost`: seconds of the call; `remaining`: calls after it"
-    )

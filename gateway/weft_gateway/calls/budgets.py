@@ -21,16 +21,13 @@ from weft_gateway.programs.rules import fresh, pursued
 
 _MAX_UNITS: Final = 16_384
 _LIMITS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-# Forecasts of a unit's path that are compared with its end.
-_MAX_FORECASTS: Final = 16
 
 
 @dataclass(slots=True)
 class Unit:
     """A program or a turn in progress. kind: of its programs. path: the kind with its scope and
     model. position: of its last call on the path, from 1. done: its end is known. stage: as the
-    client named it last, and its first position. forecasts: of the remaining calls, each with its
-    position, median and 90th percentile. left_s: the end of its last call.
+    client named it last, and its first position. left_s: the end of its last call.
     """
 
     kind: str
@@ -40,7 +37,6 @@ class Unit:
     done: bool = False
     stage: str = ""
     stage_begun: int = 1
-    forecasts: list[tuple[int, int, int]] = field(default_factory=list)
     overruns: Overruns = field(default_factory=Overruns)
     left_s: float = 0.0
 
@@ -160,9 +156,7 @@ class Budgets:
                 self._lengths.served(unit.path, position, service_s)
 
     def follow(self, call: Call) -> None:
-        """Record a closed call with a budget for the end of its unit: the forecast, and where its
-        time went.
-        """
+        """Record a closed call with a budget for the end of its unit: where its time went."""
         found, unit = call.budget, self._units.get(call.key)
         if found is None or unit is None or found.scope is Scope.CALL:
             return
@@ -170,8 +164,6 @@ class Budgets:
         unit.left_s = self._clock()
         if position == 1:
             unit.overruns.first(found, call.held_s)
-        if not found.stated and len(unit.forecasts) < _MAX_FORECASTS:
-            unit.forecasts.append((position, found.remaining, found.remaining_p90))
         if call.report is not None:
             count_overruns(call, unit.overruns)
 

@@ -235,19 +235,6 @@ class Metrics:
             ("of",),
             registry=r,
         )
-        self.slo_forecasts = Counters(
-            "weft_slo_forecasts",
-            "Forecasts for calls with a target that were compared with what happened: tokens of "
-            "the answer, cost of the call, remaining calls of the program or turn",
-            ("forecast",),
-            r,
-        )
-        self.slo_covered = Counters(
-            "weft_slo_forecasts_covered",
-            "Forecasts whose median (p50) or 90th percentile (p90) was not exceeded",
-            ("forecast", "quantile"),
-            r,
-        )
 
     def _bind(self, endpoint: str, replica: str) -> CallMetrics:
         return CallMetrics(self, endpoint, replica)

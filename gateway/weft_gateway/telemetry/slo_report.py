@@ -64,29 +64,10 @@ class Units:
 
 
 @dataclass(slots=True)
-class Forecast:
-    """Forecasts that were compared with what happened, and how many covered it."""
-
-    forecasts: int = 0
-    p50: int = 0
-    p90: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts and shares."""
-        return {
-            "forecasts": self.forecasts,
-            "within_p50": self.p50,
-            "within_p90": self.p90,
-            "p50": self.p50 / self.forecasts if self.forecasts else None,
-            "p90": self.p90 / self.forecasts if self.forecasts else None,
-        }
-
-
-@dataclass(slots=True)
 class Report:
     """The counts of a gateway. gateways: its id. since_s: Unix time. classes: members of each
     class of the SLO file. rows: by class and tenant. service: weight and seconds of engine time by
-    tenant. forecasts: by what they predict.
+    tenant.
     """
 
     gateways: tuple[str, ...]
@@ -94,7 +75,6 @@ class Report:
     classes: dict[str, dict[str, Any]]
     rows: dict[tuple[str, str], Units]
     service: dict[str, tuple[float, float]]
-    forecasts: dict[str, Forecast]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report in the API's format (`schemas.SloReport`)."""
@@ -136,7 +116,6 @@ class Report:
                     [per_weight(s, weight) for weight, s in self.service.values() if s]
                 ),
             },
-            "forecasts": {name: one.to_json() for name, one in sorted(self.forecasts.items())},
         }
 
 

@@ -11,10 +11,8 @@ from typing import Final
 from weft_gateway.model.slo import SloClass, Slos
 from weft_gateway.policies.misses import Miss
 from weft_gateway.telemetry.metrics import Metrics
-from weft_gateway.telemetry.slo_report import OUTCOMES, Forecast, Report, Units, jain, per_weight
+from weft_gateway.telemetry.slo_report import OUTCOMES, Report, Units, jain, per_weight
 
-# Tokens of the answer, cost of the call, remaining calls of the program or turn.
-FORECASTS: Final = ("answer", "cost", "remaining")
 # Number of tenants with their rows. Further tenants share one row per class.
 MAX_TENANTS: Final = 1024
 OTHERS: Final = "others"
@@ -46,14 +44,6 @@ class SloTally:
         self._rows: dict[tuple[str, str], Units] = {}
         self._service_s: dict[str, float] = {}
         self._tenants: set[str] = set()
-        self._forecasts = {
-            name: (
-                metrics.slo_forecasts.labels(name),
-                metrics.slo_covered.labels(name, "p50"),
-                metrics.slo_covered.labels(name, "p90"),
-            )
-            for name in FORECASTS
-        }
         self._older: _Totals = {}
         self._newer: _Totals = {}
         self._rotated_s = self._since_s
@@ -88,15 +78,6 @@ class SloTally:
             tenant = OTHERS
         known[tenant] = known.get(tenant, 0.0) + seconds
 
-    def forecast(self, name: str, actual: float, p50: float, p90: float) -> None:
-        """Compare a forecast with what happened. name: one of FORECASTS."""
-        made, within_p50, within_p90 = self._forecasts[name]
-        made.value += 1
-        if actual <= p90:
-            within_p90.value += 1
-            if actual <= p50:
-                within_p50.value += 1
-
     def report(self) -> Report:
         """Return all counts by the names of tenants, together for keys that had the same name."""
         rows: dict[tuple[str, str], Units] = {}
@@ -112,10 +93,6 @@ class SloTally:
             {name: _members(one) for name, one in self._classes.items() if one.deadline_s},
             rows,
             service,
-            {
-                name: Forecast(*[int(counter.value) for counter in counters])
-                for name, counters in self._forecasts.items()
-            },
         )
 
     def _row(self, slo: str, tenant: str) -> Units:

@@ -82,7 +82,7 @@ class SloObserver(CallObserver):
             call.record(MAX_ANSWER_BYTES)
 
     def closed(self, call: Call) -> None:
-        """Compare the call with its forecasts, and count it if it ends a unit."""
+        """Count the call if it ends a unit."""
         if call.report is not None:
             self.tally.served(call.key.tenant, call.report.service_s)
         found = call.budget
@@ -101,11 +101,6 @@ class SloObserver(CallObserver):
         self.budgets.follow(call)
         self.tally.slack(found.slo, call.key.tenant, found.budget_s - found.cost_s)
         good = call.outcome is Outcome.OK and call.good
-        if good and call.report is not None and found.p90_s:
-            tokens = call.report.output_tokens
-            self.tally.forecast("answer", tokens, found.tokens, found.tokens_p90)
-            cost_s = found.prefill_s + found.answer_s
-            self.tally.forecast("cost", call.report.service_s, cost_s, found.p90_s)
         failed = None if good else Miss.GIVEN_UP if call.outcome is Outcome.ABORTED else Miss.FAILED
         if found.scope is Scope.CALL:
             self._call_ended(call, found, failed)
@@ -154,8 +149,6 @@ class SloObserver(CallObserver):
         unit = self.budgets.ended(program.key)
         if unit is None:
             return
-        for position, p50, p90 in unit.forecasts:
-            self.tally.forecast("remaining", unit.position - position, p50, p90)
         self._count(program.goal.slo, program.key.tenant, end_s - target_s, unit.overruns, unended)
 
     def _call_ended(self, call: Call, found: CallBudget, failed: Miss | None) -> None:

@@ -285,9 +285,6 @@ def test_stages_left_replace_the_learned_path() -> None:
     assert [part.remaining for part in parts.values()] == [3, 0, 64]
     assert parts[0].budget_s == 60.0
     assert 0 < parts[64].budget_s < parts[None].budget_s
-    unit = budgets.ended(call("new").key)
-    assert unit is not None
-    assert unit.forecasts == [(1, 3, 3)]
 
 
 def test_names_of_one_tenant_do_not_reach_another() -> None:

@@ -9,7 +9,6 @@ from weft_gateway.api.slo_schemas import SloReport
 from weft_gateway.policies.misses import Miss
 from weft_gateway.telemetry.slo_report import (
     SLACK_BOUNDS,
-    Forecast,
     Report,
     Units,
     jain,
@@ -32,7 +31,7 @@ def gateway(name: str, rows: dict[str, Units], service: dict[str, float] | None 
     """A gateway's report on the class `report`. rows, service: by tenant."""
     seconds = {tenant: (2.0, each) for tenant, each in (service or {}).items()}
     by_key = {("report", tenant): row for tenant, row in rows.items()}
-    return Report((name,), 100.0, CLASSES, by_key, seconds, {"cost": Forecast(10, 5, 9)})
+    return Report((name,), 100.0, CLASSES, by_key, seconds)
 
 
 def test_ratios_are_computed_from_sums() -> None:
@@ -48,7 +47,6 @@ def test_ratios_are_computed_from_sums() -> None:
     assert (b["attainment"], b["weight"]) == (0.0, 2.0)
     assert found["fairness"]["attainment"] == pytest.approx(0.5)
     assert found["fairness"]["service"] == pytest.approx((10 + 2.5) ** 2 / (2 * (100 + 6.25)))
-    assert found["forecasts"]["cost"]["p90"] == 0.9
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 50)] * 4), min_size=1, max_size=5))
@@ -69,7 +67,7 @@ def test_attainment_below_the_goal_is_missed() -> None:
 
 
 def test_class_without_a_file_has_no_goal() -> None:
-    one = Report(("one",), 1.0, {}, {("", "a"): units(1)}, {}, {})
+    one = Report(("one",), 1.0, {}, {("", "a"): units(1)}, {})
     (report,) = one.to_json()["classes"]
     assert (report["class"], report["scope"], report["goal_met"]) == ("", None, None)
 
@@ -93,7 +91,7 @@ def test_jain(shares: list[float], index: float | None) -> None:
 @pytest.mark.parametrize("weight", [0.0, 1e-320, 1e-9])
 def test_fairness_with_any_weight(weight: float) -> None:
     service = {"a": (weight, 10.0), "b": (1.0, 10.0)}
-    report = Report(("one",), 100.0, CLASSES, {}, service, {}).to_json()
+    report = Report(("one",), 100.0, CLASSES, {}, service).to_json()
     assert report["fairness"]["service"] == pytest.approx(0.5, abs=1e-5)
 
 

@@ -39,8 +39,6 @@ def test_metrics_and_report_have_the_same_counts() -> None:
     tally.count("report", "a", "met", None)
     tally.count("report", "b", "late", Miss.QUEUE)
     tally.slack("report", "a", 7.0)
-    tally.forecast("cost", 3.0, 2.0, 4.0)
-    tally.forecast("cost", 5.0, 2.0, 4.0)
     (report,) = tally.report().to_json()["classes"]
     assert (report["met"], report["late"], report["misses"]) == (1, 1, {"queue": 1})
     labels = {"class": "report", "cause": "queue"}
@@ -48,11 +46,6 @@ def test_metrics_and_report_have_the_same_counts() -> None:
     buckets = {"class": "report", "le": "10.0"}
     assert value(metrics, "weft_slo_slack_seconds_bucket", **buckets) == 1
     assert sum(report["slack"]["calls"]) == 1
-    covered = {"forecast": "cost", "quantile": "p90"}
-    assert value(metrics, "weft_slo_forecasts_covered_total", **covered) == 1
-    assert tally.report().to_json()["forecasts"]["cost"] == {
-        "forecasts": 2, "within_p50": 0, "within_p90": 1, "p50": 0.0, "p90": 0.5,
-    }  # fmt: skip
 
 
 def test_tenants_are_bounded() -> None:
