@@ -92,7 +92,7 @@ async def test_a_refused_batch_of_messages_leaves_no_file(
             yield body[20:]
 
         answer = await gateway.client.post("/v1/messages/batches", content=upload_slowly())
-        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_batches")
+        assert (answer.status_code, answer.json()["error"]["type"]) == (429, "rate_limit_error")
         assert batches.store.usage("public") == (0, 0)
         assert list((batches.folder / "files").iterdir()) == []
 
