@@ -279,20 +279,11 @@ async def test_an_engine_error_in_fastapi_format_becomes_an_openai_error(
     error_body: Any, message: str, param: str | None, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
-        if request.method == "POST" and request.target == "/v1/responses":
-            await wire.plain({"id": "resp_1"})
-        else:
-            await wire.plain(error_body, "404 Not Found")
+        await wire.plain(error_body, "404 Not Found")
 
     async with engine(script=script) as stub, weft(stub) as gateway:
-        await gateway.call("/v1/responses", body={"input": "x"})
-        for method, path in (
-            ("POST", "/v1/embeddings"),
-            ("POST", "/tokenize"),
-            ("GET", "/v1/responses/resp_1/input_items"),
-            ("DELETE", "/v1/responses/resp_1"),
-        ):
-            got = await gateway.client.request(method, path, json={"model": "tiny"})
+        for path in ("/v1/embeddings", "/tokenize", "/detokenize"):
+            got = await gateway.client.post(path, json={"model": "tiny"})
             error = got.json()["error"]
             assert (got.status_code, error["message"], error["param"]) == (404, message, param)
             assert error["type"] == "invalid_request_error"
@@ -327,13 +318,9 @@ async def test_an_invalid_answer_is_a_bad_answer_on_every_route(
     body: bytes, kind: str, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
-        if request.target == "/v1/responses":
-            await wire.plain({"id": "resp_1"})
-        else:
-            await wire.plain(body, headers={"content-type": kind})
+        await wire.plain(body, headers={"content-type": kind})
 
     async with engine(script=script) as stub, weft(stub) as gateway:
-        await gateway.call("/v1/responses", body={"input": "x"})
-        for method, path in (("POST", "/tokenize"), ("GET", "/v1/responses/resp_1")):
-            got = await gateway.client.request(method, path)
+        for path in ("/tokenize", "/v1/embeddings"):
+            got = await gateway.client.post(path, json={"model": "tiny"})
             assert (got.status_code, got.json()["error"]["code"]) == (502, "replica_bad_answer")
