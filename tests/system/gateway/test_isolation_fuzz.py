@@ -335,7 +335,8 @@ def _case(
     tenant = mix.choice(TENANTS)
     if tenant:
         headers.append((b"authorization", b"Bearer " + tenant))
-    headers += mix.sample(sound, mix.randrange(4))
+    # Each name once: some may not be repeated.
+    headers = [*dict([*headers, *mix.sample(sound, mix.randrange(4))]).items()]
     if not is_sound:
         headers += mix.sample(wild, mix.randrange(2))
     body = mix.choice(sent) if method == b"POST" else b""
@@ -357,7 +358,8 @@ def _attack(gateway: Gateway, cases: list[Case]) -> None:
     gateway.send(cases)
     for case in cases:
         assert case.status > 0 or not case.sound, case.raw
-        assert case.status < 500, (case.status, case.raw)
+        # A transfer coding or a version of HTTP that the gateway does not know.
+        assert case.status < 500 or case.status in (501, 505), (case.status, case.raw)
     assert gateway.recorder.wrong == []
 
 
