@@ -74,6 +74,8 @@ async def serving(
     """Run `weft serve` until its port is open. terminal: its controlling terminal."""
 
     def control() -> None:
+        # The tests themselves may run without a terminal (nohup).
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         if terminal is not None:
             fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
