@@ -38,7 +38,7 @@ def run(
     """Run one vLLM engine with Weft's plugin. vLLM gets further arguments unchanged."""
     if emulated:
         try:
-            from weft_bench.emulated.launch import run as emulate
+            from weft_engine.emulated.launch import run as emulate
         except ImportError as error:
             typer.echo(f"weft replica: {error}. Run: pip install 'weft[bench]'", err=True)
             raise typer.Exit(2) from None

@@ -1,5 +1,4 @@
-"""Only the adapters use internal names of vLLM: `engine_patches/weft_engine/compat*.py` and
-`loadgen/weft_bench/emulated/compat.py`.
+"""Only the adapters use internal names of vLLM: the files `compat*.py` of the plugin.
 
 `tests/engine/test_contract.py` and `test_emulated_contract.py` check that vLLM has these names.
 """
@@ -12,11 +11,7 @@ from pathlib import Path
 import pytest
 from support.sources import ROOT, sources
 
-PLUGIN = [
-    file
-    for file in sources("engine_patches", "loadgen/weft_bench/emulated")
-    if not file.name.startswith("compat")
-]
+PLUGIN = [file for file in sources("engine_patches") if not file.name.startswith("compat")]
 
 
 def imports(tree: ast.AST) -> list[str]:

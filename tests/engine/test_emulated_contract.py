@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from weft_bench.emulated import compat
-from weft_bench.emulated.worker import EmulatedWorker
+from weft_engine.emulated import compat
+from weft_engine.emulated.worker import EmulatedWorker
 
 pytestmark = pytest.mark.engine
 

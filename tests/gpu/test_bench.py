@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from weft_bench.costs.engines import find
 from weft_bench.gpu.host import read_gpus
+from weft_engine.emulated.engines import find
 from weft_engine.version_check import installed_version
 
 pytestmark = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from weft_bench.costs.engines import shapes
 from weft_bench.peers.fronts import Place
 from weft_bench.peers.replicas import Replicas
+from weft_engine.emulated.engines import shapes
 
 (SHAPE,) = shapes("8b-a100", 1, 4, 3000)
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from weft_bench.costs.engines import shapes
 from weft_bench.stats import mean
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.records import Simulation
@@ -14,6 +13,7 @@ from weft_bench.virtual.world import Setup, simulate
 from weft_bench.workloads.cutting import fit
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
+from weft_engine.emulated.engines import shapes
 
 REPLICAS = 4
 # Blocks of each replica: enough for five documents.

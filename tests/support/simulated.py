@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
-from weft_bench.costs.model import CostModel
-from weft_bench.costs.presets import EngineShape, preset
 from weft_bench.workloads.cutting import ReadyProgram, fit
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.streams import stream
+from weft_engine.emulated.cost_model import CostModel
+from weft_engine.emulated.presets import EngineShape, preset
 
 CONTEXT = 131_072
 

@@ -96,7 +96,7 @@ def check(options: UpOptions) -> Settings:
 def _check_emulated(emulated: Emulated) -> None:
     try:
         # The gateway's environment may lack the packages of engines.
-        from weft_bench.emulated.launch import check
+        from weft_engine.emulated.launch import check
     except ImportError as error:
         raise OptionError(
             f"--emulated: not installed ({error}): run pip install 'weft[bench]'"

@@ -11,10 +11,10 @@ from typing import Final
 from uuid import uuid4
 
 from prometheus_client.parser import text_string_to_metric_families
+from weft_engine.emulated.presets import EngineShape
 
 from weft_bench.agreement.compare import Played
 from weft_bench.agreement.scenes import ORDER_OPTIONS, Case, Scene
-from weft_bench.costs.presets import EngineShape
 from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import served, set_order
 from weft_bench.drive.player import Gaps, Player

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from weft_bench.costs.engines import find
-from weft_bench.costs.presets import EngineShape
+from weft_engine.emulated.engines import find
+from weft_engine.emulated.presets import EngineShape
+
 from weft_bench.workloads.cutting import ReadyProgram, fit
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from weft_engine.emulated.presets import EngineShape
+
 from weft_bench.agreement.compare import Played
 from weft_bench.agreement.scenes import ORDER_OPTIONS, Scene
-from weft_bench.costs.presets import EngineShape
 from weft_bench.stats import mean
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.world import Setup, simulate

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
+from weft_engine.emulated.presets import EngineShape
 
 from weft_bench.cli.simulator import FitOptions
 from weft_bench.costs.fit import Measured, error, fit_costs, seconds_of
-from weft_bench.costs.presets import EngineShape
 from weft_bench.costs.step_probe import ProbeError, measurements, probe
 from weft_bench.costs.swap_probe import probe_swap, scenes
 from weft_bench.report.figures import Figure, machine, refuse, write_json

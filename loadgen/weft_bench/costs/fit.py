@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from weft_bench.costs.model import CostModel
+from weft_engine.emulated.cost_model import CostModel
+
 from weft_bench.stats import mean
 
 _TERMS: Final = ("step_s", "prefill_token_s", "decode_sequence_s", "context_token_s")

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from weft_bench.costs.model import CostModel
+from weft_engine.emulated.cost_model import CostModel
+
 from weft_bench.drive.client import Client, Refused
 from weft_bench.drive.gateway import EngineCounters, read_counters, session
 from weft_bench.drive.loop import at_arrivals, closed_loop

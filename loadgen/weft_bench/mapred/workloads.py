@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from weft_engine.emulated.launch import served_name
+
 from weft_bench.cli.parts import SHUFFLED, SPIDER, TATQA, WorkflowsOptions
-from weft_bench.emulated.launch import served_name
 from weft_bench.mapred import spider, workload
 from weft_bench.mapred.least import BLOCK_TOKENS, Prompt, computed_once, tokens_of
 from weft_bench.mapred.plays import (

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from weft_bench.costs.model import CostModel
+from weft_engine.emulated.cost_model import CostModel
+
 from weft_bench.peers.turns import slo_file
 from weft_bench.stack import proxies
 from weft_bench.stack.proxies import Proxy

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
+from weft_engine.emulated.engines import shapes
+from weft_engine.emulated.presets import EngineShape
 
 from weft_bench.cli.peers import EMULATED, PeersOptions
-from weft_bench.costs.engines import shapes
-from weft_bench.costs.presets import EngineShape
 from weft_bench.peers import call_log
 from weft_bench.peers.fronts import STOCK, WEFT, Place
 from weft_bench.peers.outcome import Answer

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from weft_bench.costs.presets import preset
+from weft_engine.emulated.presets import preset
+
 from weft_bench.studies.agentix_single import load_cells
 from weft_bench.studies.cells import Cell, Measured, Setting, cells, estimate
 from weft_bench.studies.experiment import Claim, Experiment, Headline, Table, less

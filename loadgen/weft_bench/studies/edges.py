@@ -26,7 +26,8 @@ def measure(cell: Cell) -> Values:
 
     system: `OURS`, `RIVAL` or one of `OTHERS`. Raises the errors of `play_programs`.
     """
-    from weft_bench.costs.engines import shapes
+    from weft_engine.emulated.engines import shapes
+
     from weft_bench.virtual.workload import BYTES_PER_TOKEN
     from weft_bench.workloads.cutting import fitting
 

@@ -267,7 +267,7 @@ def _reference(pool: str) -> str:
 
 
 def _engines(pool: str, slots: int = 0) -> list[Any]:
-    from weft_bench.costs.engines import shapes
+    from weft_engine.emulated.engines import shapes
 
     return shapes(POOLS[pool], _REPLICAS, slots)
 
@@ -288,7 +288,7 @@ def _programs(trace: str, seed: int, count: int) -> Sequence[ReadyProgram]:
 @lru_cache(maxsize=16)
 def alone(trace: str, preset: str, seed: int, count: int) -> Mapping[str, float]:
     """Return the seconds of each query alone on one replica with this preset, without a cache."""
-    from weft_bench.costs.engines import shapes
+    from weft_engine.emulated.engines import shapes
 
     programs = _programs(trace, seed, count)
     arrivals = [number * _APART_S for number in range(len(programs))]

@@ -87,7 +87,8 @@ def measure(cell: Cell) -> Values:
     a share of the time to the first token, median over requests. Raises the errors of
     `play_programs`.
     """
-    from weft_bench.costs.engines import shapes
+    from weft_engine.emulated.engines import shapes
+
     from weft_bench.virtual.workload import load
 
     engines = [replace(shape, step_tokens=STEP_TOKENS) for shape in shapes(PRESET, 1)]

@@ -13,7 +13,8 @@ from weft_bench.virtual.overlap import Overlap
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
 if TYPE_CHECKING:
-    from weft_bench.costs.presets import EngineShape
+    from weft_engine.emulated.presets import EngineShape
+
     from weft_bench.virtual.records import ProgramRecord, Simulation
     from weft_bench.workloads.cutting import ReadyProgram
 
@@ -121,7 +122,8 @@ def play(scene: Scene, system: System, seed: int) -> Simulation:
     errors of `simulate` and `load`, and RuntimeError if an invariant fails, because such a run has
     no figures.
     """
-    from weft_bench.costs.engines import shapes
+    from weft_engine.emulated.engines import shapes
+
     from weft_bench.virtual.workload import load
 
     engines = shapes(scene.preset, scene.replicas, scene.slots, scene.kv_blocks)

@@ -144,14 +144,16 @@ def run(options: SimOptions) -> int:
 
 def _start(options: SimOptions) -> None:
     """Make vLLM load its modules, once a process, before the timed part."""
-    from weft_bench.costs.engines import shapes
+    from weft_engine.emulated.engines import shapes
+
     from weft_bench.virtual.engine import EngineSettings, build_scheduler
 
     build_scheduler(shapes(options.preset, 1)[0], EngineSettings("fcfs"))
 
 
 def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
-    from weft_bench.costs.engines import shapes
+    from weft_engine.emulated.engines import shapes
+
     from weft_bench.virtual.engine import EngineSettings
     from weft_bench.virtual.records import steady
     from weft_bench.virtual.workload import BYTES_PER_TOKEN, load

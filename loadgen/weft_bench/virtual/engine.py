@@ -18,8 +18,8 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import init_none_hash
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
+from weft_engine.emulated.presets import EngineShape
 
-from weft_bench.costs.presets import EngineShape
 from weft_bench.virtual.blocks import work_in_bulk
 from weft_bench.virtual.leap import SimScheduler
 

@@ -11,7 +11,8 @@ from operator import eq
 from struct import pack
 from typing import Any, Final, NamedTuple
 
-from weft_bench.costs.model import CostModel
+from weft_engine.emulated.cost_model import CostModel
+
 from weft_bench.virtual.records import CallRecord
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram, message_bytes
 from weft_bench.workloads.schema import Part

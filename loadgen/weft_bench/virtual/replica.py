@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from vllm import SamplingParams
 from vllm.v1.request import Request, RequestStatus
+from weft_engine.emulated.presets import EngineShape
 from weft_engine.engine_link import Command
 from weft_engine.kv_command import KvCommand
 from weft_engine.wire import CallContext, CallReport
 
-from weft_bench.costs.presets import EngineShape
 from weft_bench.virtual.engine import EngineSettings, build_scheduler
 from weft_bench.virtual.prompts import Prompt, PromptBook
 

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from weft_engine.emulated.cost_model import on_tick
+from weft_engine.emulated.presets import EngineShape
 from weft_engine.wire import CallReport
 from weft_gateway.model import Outcome
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import ALPHA
 
-from weft_bench.costs.model import on_tick
-from weft_bench.costs.presets import EngineShape
 from weft_bench.virtual.clients import EVERYONE, Clients
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from weft_bench.costs.presets import EngineShape
+from weft_engine.emulated.presets import EngineShape
+
 from weft_bench.workflows.tasks import Task
 
 _CLOSE: Final = 1e-9

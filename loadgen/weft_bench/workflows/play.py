@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from weft_engine.emulated.presets import EngineShape
 from weft_engine.wire import CallContext
 
-from weft_bench.costs.presets import EngineShape
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.prompts import place
 from weft_bench.virtual.replica import Replica

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
+from weft_engine.emulated.presets import EngineShape
 from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.workflows.commands import Command, Read, Send
 from weft_gateway.workflows.dispatch import Dispatch
@@ -15,7 +16,6 @@ from weft_gateway.workflows.groups import Grouped
 from weft_gateway.workflows.prompts import Slot
 from weft_gateway.workflows.spec import load
 
-from weft_bench.costs.presets import EngineShape
 from weft_bench.workflows.play import State, Warm
 from weft_bench.workflows.tasks import Batch, Task
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from weft_engine.emulated.presets import EngineShape, preset
 from weft_gateway.policies.costs import EngineCosts, StepCosts
 from weft_gateway.workflows.costs import Replica, relative_speeds
 
-from weft_bench.costs.presets import EngineShape, preset
 from weft_bench.planner.orders import Lane
 from weft_bench.planner.plan import Plan, plan
 from weft_bench.planner.schedule import schedule

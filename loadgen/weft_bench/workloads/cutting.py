@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec.structs import replace
+from weft_engine.emulated.cost_model import CostModel
 
-from weft_bench.costs.model import CostModel
 from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
 
 # Leaves room for the chat template and for estimates that are slightly too low.

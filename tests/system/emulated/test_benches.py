@@ -14,13 +14,13 @@ from support.emulated import MODEL, EmulatedEngine, total
 from support.peers import dialogues
 from support.spider import spider_data
 from support.stack import SECRET, Stack
-from weft_bench.costs.engines import shapes
 from weft_bench.mapred.workloads import WORKLOADS
 from weft_bench.peers.fronts import STOCK, WEFT, Place, fronts
 from weft_bench.peers.plays import play
 from weft_bench.peers.replicas import Replicas
 from weft_bench.peers.scenes import LongGaps, Scene, cast
 from weft_bench.stack.processes import free_port, running
+from weft_engine.emulated.engines import shapes
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 

@@ -19,8 +19,8 @@ from support.emulated import (
     total,
 )
 from support.stack import engine_load, until
-from weft_bench.costs.presets import preset
 from weft_bench.drive.client import Client
+from weft_engine.emulated.presets import preset
 from weft_engine.wire import ORDER_NAMES
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]

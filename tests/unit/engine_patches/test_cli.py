@@ -28,7 +28,7 @@ def test_a_replica_needs_a_model(recorder: Recorder) -> None:
     assert "--model" in result.output
 
 
-@pytest.mark.parametrize("recorder", ["weft_bench.emulated.launch"], indirect=True)
+@pytest.mark.parametrize("recorder", ["weft_engine.emulated.launch"], indirect=True)
 def test_an_emulated_replica_needs_no_model(recorder: Recorder) -> None:
     arguments = ["--emulated", "--preset", "8b-l40", "--dilate", "2", "--max-num-seqs", "4"]
     assert runner.invoke(replica, arguments).exit_code == 7
@@ -47,7 +47,7 @@ def test_options_of_emulated_engines_need_them(option: str, recorder: Recorder) 
 
 
 def test_without_the_bench_the_error_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "weft_bench.emulated.launch", None)
+    monkeypatch.setitem(sys.modules, "weft_engine.emulated.launch", None)
     result = runner.invoke(replica, ["--emulated"])
     assert result.exit_code == 2
     assert "pip install 'weft[bench]'" in result.output

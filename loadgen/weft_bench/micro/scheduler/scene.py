@@ -18,11 +18,11 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
+from weft_engine.emulated.cost_model import CostModel
+from weft_engine.emulated.presets import EngineShape
 from weft_engine.scheduler import WeftScheduler
 from weft_engine.wire import CallContext
 
-from weft_bench.costs.model import CostModel
-from weft_bench.costs.presets import EngineShape
 from weft_bench.micro.scheduler.command import OURS, STOCK
 from weft_bench.virtual.engine import scheduler_of, vllm_config
 

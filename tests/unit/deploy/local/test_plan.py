@@ -60,7 +60,7 @@ def test_emulated_engines_get_the_presets_in_turn():
 
 
 def test_emulation_needs_the_bench(monkeypatch):
-    monkeypatch.setitem(sys.modules, "weft_bench.emulated.launch", None)
+    monkeypatch.setitem(sys.modules, "weft_engine.emulated.launch", None)
     with pytest.raises(OptionError, match=r"weft\[bench\]"):
         plan.check(UpOptions(emulated=Emulated()))
 

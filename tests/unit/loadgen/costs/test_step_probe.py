@@ -10,7 +10,6 @@ import httpx
 import pytest
 from support.serving import serving
 from weft_bench.costs.fit import fit_costs
-from weft_bench.costs.model import CostModel
 from weft_bench.costs.step_probe import (
     DECODES,
     PREFILLS,
@@ -20,6 +19,7 @@ from weft_bench.costs.step_probe import (
     prefills,
     probe,
 )
+from weft_engine.emulated.cost_model import CostModel
 from weft_engine.wire import REPORT_HEADER, CallReport
 
 MODELS = httpx.Response(200, json={"data": [{"id": "demo"}]})

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from weft_bench.cli.gpu import GpuOptions
 from weft_bench.costs import command
-from weft_bench.costs.engines import find
-from weft_bench.costs.presets import preset
 from weft_bench.gpu import fitting
 from weft_bench.gpu.engine import Started
+from weft_engine.emulated.engines import find
+from weft_engine.emulated.presets import preset
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.costs.presets import MODELS
 from weft_bench.gpu.shapes import SHAPES, config, write
 from weft_bench.workloads.parts import token_ids
 from weft_bench.workloads.schema import Part
+from weft_engine.emulated.presets import MODELS
 
 
 def test_shapes_match_their_models():

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from support.peers import SHAPE, replicas
-from weft_bench.costs.model import CostModel
 from weft_bench.peers.alone import alone_emulated
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.schema import TraceCall
+from weft_engine.emulated.cost_model import CostModel
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from weft_bench.costs.presets import preset
 from weft_bench.peers.fronts import ROUND_ROBIN, SESSION_HEADERS, Place, fronts, scheduling
 from weft_bench.peers.turns import slo_file
+from weft_engine.emulated.presets import preset
 from weft_gateway.config import load
 from weft_gateway.programs import aliases
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from weft_bench.cli.peers import PeersOptions
-from weft_bench.costs.presets import preset
 from weft_bench.peers import replicas as module
 from weft_bench.peers.outcome import Answer
 from weft_bench.peers.replicas import Replicas, replicas
 from weft_bench.stack.local import StackError
+from weft_engine.emulated.presets import preset
 
 URLS = ("http://127.0.0.1:8001", "http://127.0.0.1:8002")
 CALL = {"id": "a", "prompt_tokens": 64, "cached_tokens": 32, "output_tokens": 3, "used_s": 0.5}

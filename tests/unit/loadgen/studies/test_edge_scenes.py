@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from weft_bench.costs.presets import preset
 from weft_bench.studies.edge_scenes import BY_NAME, EDGES, Edge
 from weft_bench.workloads.cutting import fit
+from weft_engine.emulated.presets import preset
 
 _ALL = pytest.mark.parametrize("edge", EDGES, ids=[edge.name for edge in EDGES])
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from support.simulated import ready
-from weft_bench.costs.model import CostModel
 from weft_bench.virtual.programs import begin_program
 from weft_bench.workloads.schema import Part, TraceCall
+from weft_engine.emulated.cost_model import CostModel
 
 
 def test_calls_have_their_needed_calls_and_lone_cost():

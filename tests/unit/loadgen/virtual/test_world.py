@@ -10,12 +10,12 @@ import pytest
 from msgspec import structs
 from support.shared_prompts import REPLICAS, document, hit_rate, homes, homes_of, latency, play
 from support.simulated import chats, engine, ready, single, ticking
-from weft_bench.costs.model import CostModel
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.replica import SimulationError
 from weft_bench.virtual.world import Setup, simulate
 from weft_bench.workloads.schema import Part, TraceCall
 from weft_bench.workloads.streams import poisson_arrivals, stream
+from weft_engine.emulated.cost_model import CostModel
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

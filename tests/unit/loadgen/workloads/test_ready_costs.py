@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.costs.model import CostModel
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.schema import TraceCall
+from weft_engine.emulated.cost_model import CostModel
 
 COST = CostModel(step_s=1.0, prefill_token_s=0.01)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from weft_bench.emulated.tokens import seed_of
+from weft_engine.emulated.tokens import seed_of
 
 
 @dataclass(slots=True)

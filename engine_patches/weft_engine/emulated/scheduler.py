@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from weft_engine.emulated.settings import EmulatedSettings
 from weft_engine.scheduler import WeftScheduler
-
-from weft_bench.emulated.settings import EmulatedSettings
 
 
 class EmulatedScheduler(WeftScheduler):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from weft_bench.emulated.batch import Batch
+from weft_engine.emulated.batch import Batch
 
 
 def new(name, prompt, computed=0, known=None):

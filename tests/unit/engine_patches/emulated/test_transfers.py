@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from weft_bench.emulated.transfers import Block, Link, Offloads, Swaps, transfers_of
+from weft_engine.emulated.transfers import Block, Link, Offloads, Swaps, transfers_of
 
 pytestmark = pytest.mark.engine
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict
 
 import pytest
-from weft_bench.costs.engines import find, shapes
-from weft_bench.costs.presets import preset
+from weft_engine.emulated.engines import find, shapes
+from weft_engine.emulated.presets import preset
 
 
 def test_replicas_take_the_named_engines_in_turn():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.costs.presets import preset
-from weft_bench.emulated.settings import EmulatedSettings
+from weft_engine.emulated.presets import preset
+from weft_engine.emulated.settings import EmulatedSettings
 
 
 def test_settings_survive_the_command_line():

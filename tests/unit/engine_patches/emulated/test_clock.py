@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.emulated.clock import Counters, DeviceClock
+from weft_engine.emulated.clock import Counters, DeviceClock
 
 
 class Machine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from weft_bench.costs.presets import GPUS, MODELS, PRESETS, derive, preset
+from weft_engine.emulated.presets import GPUS, MODELS, PRESETS, derive, preset
 
 
 def test_every_model_has_a_preset_for_every_gpu():

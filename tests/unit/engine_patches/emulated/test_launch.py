@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.costs.presets import preset
-from weft_bench.emulated.launch import arguments, check, longest, run, served_name
+from weft_engine.emulated.launch import arguments, check, longest, run, served_name
+from weft_engine.emulated.presets import preset
 
 
 def line(scheduler="weft", extra=(), name="8b-a100"):
@@ -32,7 +32,7 @@ def test_sizes_come_from_the_preset(scheduler):
 
 def test_stock_vllm_gets_nothing_of_the_plugin():
     text = " ".join(line("stock"))
-    assert "weft_engine" not in text
+    assert "weft_engine" not in text.replace("weft_engine.emulated.worker", "")
     assert "--scheduler-cls" not in text
     assert set(json.loads(last(line("stock"), "--additional-config"))) == {"emulated"}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
-from weft_bench.emulated.clock import Counters
-from weft_bench.emulated.metrics import EmulatedCollector, summary
+from weft_engine.emulated.clock import Counters
+from weft_engine.emulated.metrics import EmulatedCollector, summary
 
 
 def test_the_series_follow_the_counters():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.costs.model import TICK_S, CostModel, on_tick
+from weft_engine.emulated.cost_model import TICK_S, CostModel, on_tick
 
 MODEL = CostModel(
     step_s=0.001,

@@ -43,7 +43,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from weft_bench.costs.model import CostModel
+from weft_engine.emulated.cost_model import CostModel
 
 BLOCK_TOKENS: Final = 16
 # The limits apply to engines that are read from a file.

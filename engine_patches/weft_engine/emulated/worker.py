@@ -1,4 +1,4 @@
-"""The worker without a model: `--worker-cls weft_bench.emulated.worker.EmulatedWorker`."""
+"""The worker without a model: `--worker-cls weft_engine.emulated.worker.EmulatedWorker`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from weft_bench.emulated import compat
-from weft_bench.emulated.batch import Batch, Sequence, Step
-from weft_bench.emulated.clock import COUNTERS, DeviceClock
-from weft_bench.emulated.settings import EmulatedSettings
-from weft_bench.emulated.tokens import Vocabulary
-from weft_bench.emulated.transfers import Block, NoTransfers, Transfers, transfers_of
+from weft_engine.emulated import compat
+from weft_engine.emulated.batch import Batch, Sequence, Step
+from weft_engine.emulated.clock import COUNTERS, DeviceClock
+from weft_engine.emulated.settings import EmulatedSettings
+from weft_engine.emulated.tokens import Vocabulary
+from weft_engine.emulated.transfers import Block, NoTransfers, Transfers, transfers_of
 
 
 class EmulatedWorker(compat.WorkerBase):  # type: ignore[misc]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from weft_bench.emulated import compat
+from weft_engine.emulated import compat
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from weft_bench.costs.presets import EngineShape
+from weft_engine.emulated.presets import EngineShape
 
 KEY: Final = "emulated"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 import pytest
-from weft_bench.emulated.tokens import Vocabulary, draw, seed_of
+from weft_engine.emulated.tokens import Vocabulary, draw, seed_of
 
 PIECES = ["<pad>", "<eos>", '"', "}", "]", ",", "Ġ", "Ċ", "1", "Ġone", "Ġtwo", "Ġthree", "x"]
 EOS, QUOTE, BLANK, DIGIT, ONE = 1, 2, 6, 8, 9

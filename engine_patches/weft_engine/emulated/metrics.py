@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from weft_bench.emulated.clock import Counters
+from weft_engine.emulated.clock import Counters
 
 
 class EmulatedCollector:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from weft_bench.costs.presets import PRESETS, EngineShape, preset
+from weft_engine.emulated.presets import PRESETS, EngineShape, preset
 
 
 def shapes(names: str, replicas: int, slots: int = 0, kv_blocks: int = 0) -> list[EngineShape]:
