@@ -37,11 +37,8 @@ def run(
 ) -> None:
     """Run one vLLM engine with Weft's plugin. vLLM gets further arguments unchanged."""
     if emulated:
-        try:
-            from weft_engine.emulated.launch import run as emulate
-        except ImportError as error:
-            typer.echo(f"weft replica: {error}. Run: pip install 'weft[bench]'", err=True)
-            raise typer.Exit(2) from None
+        from weft_engine.emulated.launch import run as emulate
+
         raise typer.Exit(
             emulate(
                 model=model,

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from weft_engine.emulated.launch import check as check_engine
 from weft_engine.orders import ORDERS
 from weft_gateway.config import Settings as Settings
 from weft_gateway.config import SettingsError, exposed, load, unread
@@ -95,15 +96,8 @@ def check(options: UpOptions) -> Settings:
 
 def _check_emulated(emulated: Emulated) -> None:
     try:
-        # The gateway's environment may lack the packages of engines.
-        from weft_engine.emulated.launch import check
-    except ImportError as error:
-        raise OptionError(
-            f"--emulated: not installed ({error}): run pip install 'weft[bench]'"
-        ) from None
-    try:
         for preset in emulated.presets.split(","):
-            check(preset.strip(), emulated.dilate, emulated.scheduler)
+            check_engine(preset.strip(), emulated.dilate, emulated.scheduler)
     except ValueError as error:
         raise OptionError(str(error)) from None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from support.recorder import Recorder
 from typer.testing import CliRunner
@@ -44,10 +42,3 @@ def test_options_of_emulated_engines_need_them(option: str, recorder: Recorder) 
     assert (result.exit_code, recorder.calls) == (2, [])
     assert option in result.output
     assert "--emulated" in result.output
-
-
-def test_without_the_bench_the_error_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "weft_engine.emulated.launch", None)
-    result = runner.invoke(replica, ["--emulated"])
-    assert result.exit_code == 2
-    assert "pip install 'weft[bench]'" in result.output

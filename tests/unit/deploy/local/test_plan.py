@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from weft_deploy.local import demo_model, plan
 from weft_deploy.local.plan import Emulated, OptionError, UpOptions
@@ -57,12 +55,6 @@ def test_emulated_engines_get_the_presets_in_turn():
     assert "CUDA_VISIBLE_DEVICES" not in starts[0].environment
     assert "--gpu-memory-utilization" not in starts[0].command
     assert "--max-model-len" not in starts[0].command
-
-
-def test_emulation_needs_the_bench(monkeypatch):
-    monkeypatch.setitem(sys.modules, "weft_engine.emulated.launch", None)
-    with pytest.raises(OptionError, match=r"weft\[bench\]"):
-        plan.check(UpOptions(emulated=Emulated()))
 
 
 def test_a_users_model_gets_vllms_own_defaults():
