@@ -24,7 +24,7 @@ from weft_gateway.cli import app as commands
 from weft_gateway.config import Settings
 from weft_gateway.programs.aliases import BODY, HEADERS, TRACEPARENT, Name, Where
 from weft_gateway.telemetry.metrics import Metrics
-from weft_gateway.workflows.spec import schema
+from weft_run.language.spec import schema
 
 from weft_deploy import api_shapes
 

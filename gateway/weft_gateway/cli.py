@@ -26,14 +26,14 @@ MOUNTED: Final = {
 OWN: Final = {
     "explain": (
         "Show the plan of a batch workflow: calls, tokens, rewrites.",
-        "weft_gateway.cli_workflows",
+        "weft_run.cli_explain",
     ),
     "keys": ("Make API keys for the keys file of a gateway.", "weft_gateway.cli_keys"),
     "replicas": (
         "List, add, drain, resume and remove replicas of a running gateway.",
         "weft_gateway.cli_replicas",
     ),
-    "run": ("Run a batch workflow over a file of rows.", "weft_gateway.cli_runs"),
+    "run": ("Run a batch workflow over a file of rows.", "weft_run.cli"),
     "slo": (
         "Check SLO files.",
         "weft_gateway.cli_slo",

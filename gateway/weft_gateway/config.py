@@ -10,8 +10,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
+from weft_run import urls
 
-from weft_gateway import slo, tenants, urls
+from weft_gateway import slo, tenants
 from weft_gateway.config_batches import BatchSettings, split
 from weft_gateway.model.options import Admission, Balancer, Tuning
 

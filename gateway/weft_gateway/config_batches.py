@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode
-
-from weft_gateway.urls import allowed_host
+from weft_run.urls import allowed_host
 
 DAY_S: Final = 86_400.0
 _CONNECTION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

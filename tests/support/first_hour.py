@@ -235,7 +235,7 @@ def langgraph(hour: Hour) -> str:
         f'{program}\nprint(model.invoke("Say hello.", max_tokens=32).content)\n'
     )
     paths = hour.python("langgraph")
-    example = shlex.quote(str(ROOT / "gateway/weft/examples/langgraph_agent.py"))
+    example = shlex.quote(str(ROOT / "gateway/weft_programs/examples/langgraph_agent.py"))
     return hour.called(
         lambda: hour.shell(f"python guide.py && python {example} {hour.url}/v1", paths)
     )
@@ -247,7 +247,7 @@ def openai_agents(hour: Hour) -> str:
         f'{program}\nprint(Runner.run_sync(agent, "Say hello.").final_output)\n'
     )
     paths = hour.python("openai-agents")
-    example = shlex.quote(str(ROOT / "gateway/weft/examples/openai_agents.py"))
+    example = shlex.quote(str(ROOT / "gateway/weft_programs/examples/openai_agents.py"))
     return hour.called(
         lambda: hour.shell(f"python guide.py && python {example} {hour.url}/v1", paths)
     )

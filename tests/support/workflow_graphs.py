@@ -6,8 +6,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from weft_gateway.workflows.evaluate import OperatorError, Task
-from weft_gateway.workflows.graph import (
+from weft_run.language.graph import (
     Body,
     Branch,
     Case,
@@ -25,8 +24,9 @@ from weft_gateway.workflows.graph import (
     digest,
     operator,
 )
-from weft_gateway.workflows.requests import LlmRequest, Request, SqlRequest
-from weft_gateway.workflows.templates import Template
+from weft_run.language.requests import LlmRequest, Request, SqlRequest
+from weft_run.language.templates import Template
+from weft_run.plan.evaluate import OperatorError, Task
 
 COLUMNS = {"q": InputType.STR, "docs": InputType.LIST}
 

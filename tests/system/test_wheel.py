@@ -26,7 +26,15 @@ from weft_bench.stack.processes import free_port, running
 
 pytestmark = pytest.mark.system
 
-PACKAGES = {"weft", "weft_gateway", "weft_engine", "weft_kernels", "weft_bench", "weft_deploy"}
+PACKAGES = {
+    "weft_programs",
+    "weft_run",
+    "weft_gateway",
+    "weft_engine",
+    "weft_kernels",
+    "weft_bench",
+    "weft_deploy",
+}
 NEIGHBOURS = ("-r", ROOT / "requirements/neighbours.txt")
 # This script imports every module of Weft without an engine. It leaves out the examples, which need
 # their frameworks.
@@ -40,7 +48,7 @@ for top in {sorted(PACKAGES)}:
     assert pathlib.Path(package.__file__).is_relative_to(sys.prefix), package.__file__
     names += [module.name for module in pkgutil.walk_packages(package.__path__, top + ".")]
 for name in names:
-    if name.startswith("weft.examples.") or name.endswith(".__main__"):
+    if name.startswith("weft_programs.examples.") or name.endswith(".__main__"):
         continue
     try:
         importlib.import_module(name)
@@ -85,7 +93,7 @@ def test_the_wheel_is_small_and_has_no_results(wheel: Path, names: list[str]) ->
 
 def test_the_wheel_marks_the_client_as_typed(names: list[str]) -> None:
     # The client returns types of the gateway's parsers.
-    assert {"weft/py.typed", "weft_gateway/py.typed"} <= set(names)
+    assert {"weft_programs/py.typed", "weft_gateway/py.typed"} <= set(names)
 
 
 def serve_one_call(environment: Environment, folder: Path) -> None:
@@ -133,7 +141,7 @@ def test_the_image_of_the_gateway_has_neither_an_engine_nor_the_bench(
 ) -> None:
     environment = gateway_environment
     installed = {path.name for path in environment.site.iterdir()}
-    assert {"weft", "weft_gateway"} <= installed
+    assert {"weft_programs", "weft_gateway"} <= installed
     assert not installed & {"torch", "vllm", "transformers", "numpy", "matplotlib", "weft_bench"}
     bench = environment.run("weft", "bench", "list", folder=tmp_path)
     assert (bench.returncode, bench.stdout) == (2, "")
@@ -144,7 +152,7 @@ def test_the_image_of_the_gateway_has_neither_an_engine_nor_the_bench(
 
 
 USAGE = """
-from weft import Hints, Run, Session, Tool, ToolCall, ToolCalls
+from weft_programs import Hints, Run, Session, Tool, ToolCall, ToolCalls
 
 def blocking(session: Session) -> list[ToolCall]:
     hints: Hints = session.hints()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.stack import free_port, until
-from weft.examples import workflows
+from weft_run import examples as workflows
 
 pytestmark = [
     pytest.mark.system,

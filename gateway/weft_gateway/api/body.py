@@ -14,8 +14,9 @@ import msgspec
 import orjson
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from weft_run import yaml_errors
 
-from weft_gateway import errors, marks
+from weft_gateway import errors
 from weft_gateway.api.http import read_body
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine import media
@@ -285,9 +286,9 @@ async def read_model(request: Request, model: type[_Model], max_body_bytes: int)
         return model.model_validate(json_object(raw)[1] if raw else {})
     except ValidationError as error:
         first = error.errors()[0]
-        what, path = marks.reason(first, "an object"), first["loc"]
+        what, path = yaml_errors.reason(first, "an object"), first["loc"]
         if first["type"] == "extra_forbidden" and len(path) == 1:
-            what += marks.nearest(str(path[0]), model.model_fields)
+            what += yaml_errors.nearest(str(path[0]), model.model_fields)
         raise errors.invalid_member(path, what) from None
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from weft_run.urls import replica_name
 
 from weft_gateway import errors
 from weft_gateway.api import schemas
@@ -16,7 +17,6 @@ from weft_gateway.calls.members import Membership, Status
 from weft_gateway.config import Settings
 from weft_gateway.engine.health import HealthLoop
 from weft_gateway.model.member import MemberState
-from weft_gateway.urls import replica_name
 
 _DRAIN_S: Final = 60.0
 _LONGEST_DRAIN_S: Final = 86_400.0

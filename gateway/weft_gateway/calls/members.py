@@ -15,8 +15,8 @@ from time import monotonic, time
 from typing import Final
 
 import httpx
+from weft_run import urls
 
-from weft_gateway import urls
 from weft_gateway.calls.background import BackgroundCalls
 from weft_gateway.engine.described import engine_requests, is_gateway
 from weft_gateway.engine.fetch import EngineClient

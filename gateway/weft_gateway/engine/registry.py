@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
+from weft_run.yaml_errors import nearest
+
 from weft_gateway.engine.circuit import Circuit
 from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.errors import ReplicaError, ShuttingDown
 from weft_gateway.engine.headers import request_head
 from weft_gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
 from weft_gateway.engine.response import Headers
-from weft_gateway.marks import nearest
 from weft_gateway.model import Intake, ReplicaView
 from weft_gateway.policies.costs import EngineCosts
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
@@ -99,7 +100,7 @@ class Registry:
     A removed replica is no member any more, but its calls in flight continue: `registry[name]`
     returns it until `drop_removed`.
 
-    urls: base URLs by name at the start. All gateways use the same names (`weft_gateway.urls`),
+    urls: base URLs by name at the start. All gateways use the same names (`weft_run.urls`),
     since homes and counts in a shared process table refer to them. cache_tokens: prefix cache
     capacity of replicas that do not report one. max_answer_bytes: size limit of an answer that is
     not a stream. prefixes: prompt prefixes sent to each replica; call `forget` on it when a replica

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
+from weft_run.io.retry import model_is_away
+
 from weft_gateway.runs.batch_calls import Answered
-from weft_gateway.runs.retry import model_is_away
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0

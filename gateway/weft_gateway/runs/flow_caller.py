@@ -13,14 +13,15 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from weft_gateway.runs.caller import Answer, encoded, read_answer
-from weft_gateway.runs.errors import CallFailed
+from weft_run.io.caller import Answer, encoded, read_answer
+from weft_run.io.errors import CallFailed
+from weft_run.language.answers import Answers
+from weft_run.language.graph import Workflow
+from weft_run.language.requests import LlmRequest
+from weft_run.plan.commands import NO_USAGE, Failure, RowMajor, Work
+from weft_run.plan.groups import group_number, leading_columns
+
 from weft_gateway.runs.flow_wire import Ask, CallEnded, Drop, FromWorker
-from weft_gateway.workflows.answers import Answers
-from weft_gateway.workflows.commands import NO_USAGE, Failure, RowMajor, Work
-from weft_gateway.workflows.graph import Workflow
-from weft_gateway.workflows.groups import group_number, leading_columns
-from weft_gateway.workflows.requests import LlmRequest
 
 # Bodies of calls that the gateway has and has not answered yet. A longer one is alone.
 _MOST_BYTES: Final = 64 << 20

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft_run.io.job import models_of
+from weft_run.language.check import WorkflowError
+from weft_run.language.graph import Llm, Workflow, bodies
+from weft_run.language.spec import load
+from weft_run.plan.rewrite import Rewritten, rewrite
+
 from weft_gateway.runs.flow_rules import MOST_OPERATORS, Rules, refusals
 from weft_gateway.runs.flow_wire import Check, Checked, Wrong
-from weft_gateway.runs.job import models_of
-from weft_gateway.workflows.check import WorkflowError
-from weft_gateway.workflows.graph import Llm, Workflow, bodies
-from weft_gateway.workflows.rewrite import Rewritten, rewrite
-from weft_gateway.workflows.spec import load
 
 
 def check(asked: Check) -> Checked | Wrong:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-
-from weft_gateway.runs.reach import no_connection, no_host
-from weft_gateway.workflows.graph import Body, Http, Python, Sql, Workflow, bodies
+from weft_run.io.reach import no_connection, no_host
+from weft_run.language.graph import Body, Http, Python, Sql, Workflow, bodies
 
 # They decide which server reads a request, and where it ends.
 _HEADERS: Final = frozenset(

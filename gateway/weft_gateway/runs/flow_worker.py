@@ -19,8 +19,19 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from weft_gateway.runs.budget import Budget
-from weft_gateway.runs.errors import JobError
+from weft_run.io.budget import Budget
+from weft_run.io.errors import JobError
+from weft_run.io.job import Job, Opened
+from weft_run.io.journal import DiskError, Journal, JournalError, JournalLocked
+from weft_run.io.rows import RowsError, write_output
+from weft_run.io.runner import Runner
+from weft_run.io.tools import Tools
+from weft_run.language.check import WorkflowError
+from weft_run.language.graph import Workflow
+from weft_run.plan.commands import ANY, Usage
+from weft_run.plan.dispatch import Counts, Dispatch
+from weft_run.plan.rewrite import rewrite
+
 from weft_gateway.runs.flow_caller import PipeCaller, RunCaller, Send
 from weft_gateway.runs.flow_check import check, load_allowed
 from weft_gateway.runs.flow_wire import (
@@ -42,16 +53,6 @@ from weft_gateway.runs.flow_wire import (
     frame,
     to_worker,
 )
-from weft_gateway.runs.job import Job, Opened
-from weft_gateway.runs.journal import DiskError, Journal, JournalError, JournalLocked
-from weft_gateway.runs.rows import RowsError, write_output
-from weft_gateway.runs.runner import Runner
-from weft_gateway.runs.tools import Tools
-from weft_gateway.workflows.check import WorkflowError
-from weft_gateway.workflows.commands import ANY, Usage
-from weft_gateway.workflows.dispatch import Counts, Dispatch
-from weft_gateway.workflows.graph import Workflow
-from weft_gateway.workflows.rewrite import rewrite
 
 _REPORT_S: Final = 0.2
 _NICENESS: Final = 10

@@ -16,10 +16,12 @@ from time import monotonic, time
 from typing import Final
 from weakref import WeakValueDictionary
 
+from weft_run.io.rows import Input, RowsError
+from weft_run.yaml_errors import nearest
+
 from weft_gateway import errors
 from weft_gateway.engine.registry import Registry
 from weft_gateway.errors import ApiError
-from weft_gateway.marks import nearest
 from weft_gateway.runs.batch_store import BatchStore
 from weft_gateway.runs.batch_store import is_id as is_file_id
 from weft_gateway.runs.batches import Batches, disk_error, unavailable
@@ -36,7 +38,6 @@ from weft_gateway.runs.flow_store import (
     new_id,
 )
 from weft_gateway.runs.flow_wire import INPUT, WORKFLOW, Check, Checked, Wrong
-from weft_gateway.runs.rows import Input, RowsError
 
 _HOUSEKEEPING_S: Final = 60.0
 _FOLLOW_S: Final = 0.2

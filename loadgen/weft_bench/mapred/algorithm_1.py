@@ -21,16 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft_gateway.runs.caller import HttpCaller, Server
-from weft_gateway.runs.job import Job, Opened
-from weft_gateway.runs.local import TOOLS, windows_of
-from weft_gateway.runs.runner import Runner
-from weft_gateway.runs.tools import Tools
-from weft_gateway.workflows.calls import PlannedCall, planned_calls
-from weft_gateway.workflows.commands import ANY, Turn
-from weft_gateway.workflows.dispatch import Dispatch
-from weft_gateway.workflows.rewrite import rewrite
-from weft_gateway.workflows.spec import load
+from weft_run.io.caller import HttpCaller, Server
+from weft_run.io.job import Job, Opened
+from weft_run.io.local import TOOLS, windows_of
+from weft_run.io.runner import Runner
+from weft_run.io.tools import Tools
+from weft_run.language.spec import load
+from weft_run.plan.calls import PlannedCall, planned_calls
+from weft_run.plan.commands import ANY, Turn
+from weft_run.plan.dispatch import Dispatch
+from weft_run.plan.rewrite import rewrite
 
 from weft_bench.planner.orders import Lane
 from weft_bench.planner.schedule import schedule

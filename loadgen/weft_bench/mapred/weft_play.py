@@ -11,15 +11,15 @@ import sys
 import time
 from collections.abc import Sequence
 
-from weft_gateway import cli_runs
-from weft_gateway.runs import (  # noqa: F401  imported by the command
+from weft_run import cli as cli_runs
+from weft_run.io import (  # noqa: F401  imported by the command
     explaining,
     graphs,
     job,
     journal,
     local,
 )
-from weft_gateway.runs.clients import new_client
+from weft_run.io.clients import new_client
 
 
 def main(arguments: Sequence[str]) -> int:

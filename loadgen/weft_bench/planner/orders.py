@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from weft_gateway.workflows.calls import PlannedCall
+from weft_run.plan.calls import PlannedCall
 
 from weft_bench.planner.placing import Share
 from weft_bench.planner.problem import Operation

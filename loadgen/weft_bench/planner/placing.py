@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft_gateway.workflows.costs import Replica, call_seconds
+from weft_run.plan.costs import Replica, call_seconds
 
 from weft_bench.planner.problem import Operation
 

@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 from weft_gateway.policies.batch_window import AHEAD
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.costs import Replica
-from weft_gateway.workflows.prompts import BLOCK_TOKENS
+from weft_run.plan.calls import PlannedCall
+from weft_run.plan.costs import Replica
+from weft_run.plan.prompts import BLOCK_TOKENS
 
 from weft_bench.planner.orders import Lane, Order, lanes, orders
 from weft_bench.planner.placing import Share, eligible, place_rows

@@ -16,7 +16,7 @@ from math import exp, inf
 from statistics import NormalDist
 from typing import Final
 
-from weft_gateway.workflows.costs import Replica
+from weft_run.plan.costs import Replica
 
 from weft_bench.planner.problem import Operation, Rows
 

@@ -11,8 +11,8 @@ from math import ceil, log
 from statistics import NormalDist
 from typing import Final
 
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.prompts import Slot, cut
+from weft_run.plan.calls import PlannedCall
+from weft_run.plan.prompts import Slot, cut
 
 from weft_bench.planner.radix import Node, RadixTree
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.prompts import (
+from weft_run.plan.calls import PlannedCall
+from weft_run.plan.prompts import (
     BLOCK_TOKENS,
     Prompt,
     Slot,

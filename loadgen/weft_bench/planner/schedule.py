@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.prompts import BLOCK_TOKENS
+from weft_run.plan.calls import PlannedCall
+from weft_run.plan.prompts import BLOCK_TOKENS
 
 from weft_bench.planner.radix import Node, build_tree
 from weft_bench.planner.token_steps import Worker, delay, usage

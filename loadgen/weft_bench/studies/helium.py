@@ -52,7 +52,7 @@ NOTES: Final = (
     "lengths of data and answers are assumed, because they are not published; answers vary around "
     "the mean, which planners know exactly",
     "14 experts on MMLU have 7 roles and 8 traders 4 prompts in the authors' code, so equal calls "
-    "occur in each row. helium, weft and weft run make them once (weft_gateway.workflows.rewrite); "
+    "occur in each row. helium, weft and weft run make them once (weft_run.plan.rewrite); "
     "the fundamentals analyst reads what it read on the day before, and they have its answers "
     "(weft run --prompt-cache). random and longest prefix are also shown with these rewrites: the "
     "distance between them and weft run is that of the schedule alone",

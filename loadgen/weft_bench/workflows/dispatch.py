@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from weft_gateway.workflows.prompts import Slot
-from weft_gateway.workflows.windows import Windows
+from weft_run.plan.prompts import Slot
+from weft_run.plan.windows import Windows
 
 from weft_bench.workflows.play import State, Warm
 from weft_bench.workflows.tasks import Batch, Task, first_statics
 from weft_bench.workloads.schema import Part
 
 if TYPE_CHECKING:
-    from weft_gateway.workflows.frames import Unit
+    from weft_run.plan.frames import Unit
 
 
 class Free:

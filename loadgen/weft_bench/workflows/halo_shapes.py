@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from weft_gateway.workflows.prompts import Slot
+from weft_run.plan.prompts import Slot
 
 from weft_bench.workflows.shapes import Builder
 from weft_bench.workflows.tasks import Batch

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from weft_gateway.workflows.costs import relative_speeds
+from weft_run.plan.costs import relative_speeds
 
 from weft_bench.workflows import dispatch
 from weft_bench.workflows.play import Dispatcher

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.prompts import Slot
-from weft_gateway.workflows.rewrite import merge
+from weft_run.plan.calls import PlannedCall
+from weft_run.plan.prompts import Slot
+from weft_run.plan.rewrite import merge
 
 from weft_bench.workflows.running import operator_name, workflow_of
 from weft_bench.workflows.tasks import Batch, renamed
@@ -14,7 +14,7 @@ from weft_bench.workflows.tasks import Batch, renamed
 
 def rewritten(batch: Batch, merging: bool = True, cache: bool = True) -> Batch:
     """Return a batch whose answers are those of the given one, with fewer calls. merging: equal
-    calls of a row are one call, as `weft_gateway.workflows.rewrite` finds them. cache: calls whose
+    calls of a row are one call, as `weft_run.plan.rewrite` finds them. cache: calls whose
     inputs an earlier batch had come from its answers.
     """
     calls: list[PlannedCall] = list(batch.calls)

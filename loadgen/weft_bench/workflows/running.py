@@ -9,12 +9,12 @@ from math import ceil
 
 from weft_engine.emulated.presets import EngineShape
 from weft_gateway.policies.batch_window import AHEAD
-from weft_gateway.workflows.commands import Command, Read, Send
-from weft_gateway.workflows.dispatch import Dispatch
-from weft_gateway.workflows.graph import Workflow
-from weft_gateway.workflows.groups import Grouped
-from weft_gateway.workflows.prompts import Slot
-from weft_gateway.workflows.spec import load
+from weft_run.language.graph import Workflow
+from weft_run.language.spec import load
+from weft_run.plan.commands import Command, Read, Send
+from weft_run.plan.dispatch import Dispatch
+from weft_run.plan.groups import Grouped
+from weft_run.plan.prompts import Slot
 
 from weft_bench.workflows.play import State, Warm
 from weft_bench.workflows.tasks import Batch, Task

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.prompts import Slot
+from weft_run.plan.calls import PlannedCall
+from weft_run.plan.prompts import Slot
 
 from weft_bench.workflows.tasks import Batch
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from weft_engine.emulated.presets import EngineShape, preset
 from weft_gateway.policies.costs import EngineCosts, StepCosts
-from weft_gateway.workflows.costs import Replica, relative_speeds
+from weft_run.plan.costs import Replica, relative_speeds
 
 from weft_bench.planner.orders import Lane
 from weft_bench.planner.plan import Plan, plan

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 from random import Random
 
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.prompts import Prompt, Slot
+from weft_run.plan.calls import PlannedCall
+from weft_run.plan.prompts import Prompt, Slot
 
 from weft_bench.workloads.schema import Part
 from weft_bench.workloads.streams import stream

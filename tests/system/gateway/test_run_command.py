@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from support.runs import ROWS, WINDOW, Answers, Runs
-from weft.examples import workflows
 from weft_bench.mapred.plays import Servers, Task, by_algorithm_1, langgraph, weft_run
 from weft_bench.mapred.workload import workflow
+from weft_run import examples as workflows
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

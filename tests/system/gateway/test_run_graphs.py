@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft import workflow as w
-from weft_gateway.runs.graphs import plain
+from weft_run import workflow as w
+from weft_run.io.graphs import plain
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -18,9 +18,9 @@ from support.workflow_runs import SAY, begin, chat, created, ended, headers_of, 
 from weft_gateway.runs import flow_runner
 from weft_gateway.runs.flow_group import Group
 from weft_gateway.runs.flow_wire import INPUT, OUTPUT, Start, Wrong
-from weft_gateway.runs.job import Job, Opened
-from weft_gateway.runs.journal import RowEnd
-from weft_gateway.workflows.spec import load
+from weft_run.io.job import Job, Opened
+from weft_run.io.journal import RowEnd
+from weft_run.language.spec import load
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -15,9 +15,9 @@ import pytest
 from agents.items import ToolCallOutputItem
 from langchain_core.messages import ToolMessage
 from support.stack import until
-from weft import Session, Tool
-from weft.examples import langgraph_agent, openai_agents, overlap, plain_openai
-from weft.examples.plain_openai import FORCED, WEATHER
+from weft_programs import Session, Tool
+from weft_programs.examples import langgraph_agent, openai_agents, overlap, plain_openai
+from weft_programs.examples.plain_openai import FORCED, WEATHER
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 

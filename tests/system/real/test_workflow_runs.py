@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from weft.examples import workflows
-from weft_gateway.workflows.evaluate import Task, evaluate
-from weft_gateway.workflows.requests import LlmRequest
-from weft_gateway.workflows.spec import load
+from weft_run import examples as workflows
+from weft_run.language.requests import LlmRequest
+from weft_run.language.spec import load
+from weft_run.plan.evaluate import Task, evaluate
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 

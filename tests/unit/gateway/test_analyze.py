@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from weft_gateway.cli_runs import _analyze
-from weft_gateway.workflows.commands import Usage
+from weft_run.cli import _analyze
+from weft_run.plan.commands import Usage
 
 
 def _counts(calls: int) -> Any:

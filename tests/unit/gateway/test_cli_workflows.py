@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from weft.examples import workflows
 from weft_gateway.cli import app
+from weft_run import examples as workflows
 
 runner = CliRunner()
 

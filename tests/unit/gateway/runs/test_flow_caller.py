@@ -6,13 +6,13 @@ import asyncio
 
 import orjson
 import pytest
-from weft_gateway.runs.caller import Answer
-from weft_gateway.runs.errors import CallFailed
 from weft_gateway.runs.flow_caller import PipeCaller, RunCaller
 from weft_gateway.runs.flow_wire import Ask, CallEnded, Drop, FromWorker
-from weft_gateway.workflows.commands import Work
-from weft_gateway.workflows.requests import LlmRequest
-from weft_gateway.workflows.spec import load
+from weft_run.io.caller import Answer
+from weft_run.io.errors import CallFailed
+from weft_run.language.requests import LlmRequest
+from weft_run.language.spec import load
+from weft_run.plan.commands import Work
 
 pytestmark = pytest.mark.anyio
 

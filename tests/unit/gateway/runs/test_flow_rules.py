@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from weft_gateway.runs.flow_check import load_allowed
 from weft_gateway.runs.flow_rules import MOST_OPERATORS, Rules, refusals
-from weft_gateway.workflows.check import WorkflowError
-from weft_gateway.workflows.spec import load
+from weft_run.language.check import WorkflowError
+from weft_run.language.spec import load
 
 RULES = Rules(
     {"shop": "/data/shop.db", "notes": "/data/notes.db"},

@@ -12,7 +12,7 @@ import pytest
 from weft_gateway.runs.flow_rules import Rules
 from weft_gateway.runs.flow_wire import INPUT, OUTPUT, WORKFLOW, FromWorker, Over, Start, Wrong
 from weft_gateway.runs.flow_worker import FlowRun, Shared
-from weft_gateway.runs.journal import Journal
+from weft_run.io.journal import Journal
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +79,7 @@ async def test_a_full_disk_at_the_beginning_leaves_no_journal(
 ) -> None:
     scene = Scene(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("weft_gateway.runs.journal._SCHEMA", "PRAGMA max_page_count = 1;"
+        patched.setattr("weft_run.io.journal._SCHEMA", "PRAGMA max_page_count = 1;"
                         "CREATE TABLE about (name TEXT, value TEXT);")  # fmt: skip
         end = await scene.run()
     assert isinstance(end, Wrong)
@@ -96,7 +96,7 @@ async def test_a_full_disk_at_the_end_keeps_the_rows(
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with monkeypatch.context() as patched:
-        patched.setattr("weft_gateway.runs.rows.os.fsync", full)
+        patched.setattr("weft_run.io.rows.os.fsync", full)
         end = await scene.run()
     assert isinstance(end, Wrong)
     assert end.errno == errno.EDQUOT

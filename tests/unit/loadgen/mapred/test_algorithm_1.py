@@ -6,9 +6,9 @@ import pytest
 from weft_bench.mapred.algorithm_1 import Sliced
 from weft_bench.mapred.spider import workflow as spider
 from weft_bench.mapred.workload import EXPERTS, workflow
-from weft_gateway.workflows.calls import planned_calls
-from weft_gateway.workflows.commands import ANY
-from weft_gateway.workflows.spec import load
+from weft_run.language.spec import load
+from weft_run.plan.calls import planned_calls
+from weft_run.plan.commands import ANY
 
 TWO = {
     "a1": frozenset({"a"}),

@@ -23,8 +23,8 @@ from weft_bench.mapred.workloads import (
     WORKLOADS,
     models_of,
 )
-from weft_gateway.workflows.groups import leading_columns
-from weft_gateway.workflows.spec import load
+from weft_run.language.spec import load
+from weft_run.plan.groups import leading_columns
 
 THEIRS = [name for name in WORKLOADS["tatqa"].systems if name != OURS]
 REAL = WorkflowsOptions("DATA", engines="real").whole()

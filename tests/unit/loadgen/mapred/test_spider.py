@@ -9,8 +9,8 @@ import pytest
 from support.spider import spider_data
 from weft_bench.mapred.spider import QUESTIONS, ROUNDS, create, rounds, rows, schemas, workflow
 from weft_bench.mapred.spider_db import ROWS, SHOWN
-from weft_gateway.workflows.groups import leading_columns
-from weft_gateway.workflows.spec import load
+from weft_run.language.spec import load
+from weft_run.plan.groups import leading_columns
 
 
 @pytest.fixture

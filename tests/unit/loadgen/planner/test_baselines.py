@@ -13,7 +13,7 @@ from weft_bench.planner.problem import Calls, Rows, expand, operations
 from weft_bench.planner.radix import build_tree, dependencies
 from weft_bench.planner.schedule import schedule
 from weft_bench.planner.token_steps import Worker, token_steps
-from weft_gateway.workflows.calls import PlannedCall
+from weft_run.plan.calls import PlannedCall
 
 _WORKER = Worker(8192)
 

@@ -9,8 +9,8 @@ from support.planning import call, chain, replica, static, varies
 from weft_bench.planner.placing import Share, eligible, filled, place_rows, row_seconds
 from weft_bench.planner.problem import operations
 from weft_bench.planner.radix import build_tree
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.costs import Replica
+from weft_run.plan.calls import PlannedCall
+from weft_run.plan.costs import Replica
 
 
 def _placed(

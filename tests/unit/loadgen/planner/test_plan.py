@@ -14,8 +14,8 @@ from weft_bench.planner.predict import predict
 from weft_bench.planner.problem import Rows, expand, operations
 from weft_bench.planner.radix import build_tree, dependencies
 from weft_bench.planner.token_steps import Worker
-from weft_gateway.workflows.calls import PlannedCall
-from weft_gateway.workflows.prompts import Slot
+from weft_run.plan.calls import PlannedCall
+from weft_run.plan.prompts import Slot
 
 _TWO = [replica("a", models=["m"]), replica("b", slow=1.7)]
 

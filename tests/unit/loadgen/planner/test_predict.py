@@ -9,7 +9,7 @@ from support.planning import STEPS, call, chain, replica, static, varies
 from weft_bench.planner.predict import Prediction, predict
 from weft_bench.planner.problem import Rows, operations
 from weft_bench.planner.radix import build_tree
-from weft_gateway.workflows.calls import PlannedCall
+from weft_run.plan.calls import PlannedCall
 
 
 def _played(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.planning import call, chain, static, varies
 from weft_bench.planner.problem import Rows, expand, operations
 from weft_bench.planner.radix import build_tree
-from weft_gateway.workflows.prompts import Slot
+from weft_run.plan.prompts import Slot
 
 
 def test_prompt_is_cut_where_it_begins_to_vary() -> None:

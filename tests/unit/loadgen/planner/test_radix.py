@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_bench.planner.radix import RadixTree, indirect
-from weft_gateway.workflows.prompts import Slot
+from weft_run.plan.prompts import Slot
 
 _RUNS = st.lists(
     st.one_of(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from support.planning import call, chain, static, varies, workflows
 from weft_bench.planner.schedule import depths, schedule
 from weft_bench.planner.token_steps import Worker
-from weft_gateway.workflows.calls import PlannedCall
+from weft_run.plan.calls import PlannedCall
 
 _WORKER = Worker(8192)
 

@@ -15,7 +15,7 @@ from weft_bench.planner.problem import Rows, expand, operations
 from weft_bench.planner.radix import build_tree, dependencies
 from weft_bench.planner.single import Orders, improved, shuffled
 from weft_bench.planner.token_steps import Worker, token_steps
-from weft_gateway.workflows.calls import PlannedCall
+from weft_run.plan.calls import PlannedCall
 
 SINGLE = "single calls"
 

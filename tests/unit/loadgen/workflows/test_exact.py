@@ -18,7 +18,7 @@ from weft_bench.planner.token_steps import Worker, delay, token_steps, usage
 from weft_bench.workflows.exact import solve
 from weft_bench.workflows.shapes import debate, iterative, map_reduce, parallel, reflect
 from weft_bench.workflows.tasks import varied
-from weft_gateway.workflows.calls import PlannedCall
+from weft_run.plan.calls import PlannedCall
 
 _WORKER = Worker(8192)
 

@@ -8,7 +8,7 @@ from weft_bench.workflows.halo_shapes import HALO
 from weft_bench.workflows.running import workflow_of
 from weft_bench.workflows.shapes import SHAPES
 from weft_bench.workflows.systems import SYSTEMS, Scene, engines
-from weft_gateway.workflows.groups import leading_columns
+from weft_run.plan.groups import leading_columns
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The language of workflows: YAML, Python and LangGraph graphs, templates and their checks."""
