@@ -31,7 +31,7 @@ RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM build AS gateway-environment
 COPY --from=wheel /wheels /wheels
-RUN pip --python /opt/weft/bin/python install --no-deps /wheels/weft-*.whl
+RUN pip --python /opt/weft/bin/python install --no-deps /wheels/weft_gateway-*.whl
 
 FROM build AS cpu-environment
 # The locks do not contain torch, because pip would install its CUDA build.
@@ -40,7 +40,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
         --index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" \
     && pip --python /opt/weft/bin/python install --no-deps -r requirements/engine-cpu.txt
 COPY --from=wheel /wheels /wheels
-RUN pip --python /opt/weft/bin/python install --no-deps /wheels/weft-*.whl \
+RUN pip --python /opt/weft/bin/python install --no-deps /wheels/weft_gateway-*.whl \
     && /opt/weft/bin/python -m weft_deploy.local.demo_model --out /opt/weft-demo
 
 # --- the gateway -----------------------------------------------------------------------------
@@ -68,7 +68,7 @@ CMD ["serve"]
 # vLLM's image contains the CUDA libraries, and the compiler that Triton needs at run time.
 FROM vllm/vllm-openai:v${VLLM} AS replica-gpu
 COPY --from=wheel /wheels /wheels
-RUN python3 -m pip install --no-cache-dir --no-deps /wheels/weft-*.whl && rm -r /wheels
+RUN python3 -m pip install --no-cache-dir --no-deps /wheels/weft_gateway-*.whl && rm -r /wheels
 
 FROM python:${PYTHON}-slim-bookworm AS replica-cpu
 # vLLM's CPU kernels link to libnuma.

@@ -7,7 +7,7 @@ UV=${UV:-uv}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 plain=(--universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url
-  --no-emit-package weft --quiet)
+  --no-emit-package weft-gateway --quiet)
 options=("${plain[@]}" --overrides requirements/overrides.txt)
 "$UV" pip compile "${options[@]}" pyproject.toml --extra dev requirements/engine-cpu.in \
   requirements/build.in -o "$work/all.txt" "$@"

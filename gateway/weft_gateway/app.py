@@ -417,7 +417,7 @@ def _fastapi(gateway: Gateway) -> FastAPI:
         redoc_url=None,
         swagger_ui_parameters={"validatorUrl": None},
         title="Weft",
-        version=version("weft"),
+        version=version("weft-gateway"),
         responses=ERRORS,
         generate_unique_id_function=lambda route: route.name,
         lifespan=lambda _: gateway.running(),

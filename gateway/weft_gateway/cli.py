@@ -83,20 +83,19 @@ def load(name: str) -> Any:
             else:
                 command.name = name
                 return command
-    package = f"weft[{extra}]" if extra else "weft"
-    typer.echo(
-        f"weft {name}: not installed: {', '.join(missing)}. Run: pip install '{package}'", err=True
-    )
+    from weft_run.installing import command as install
+
+    typer.echo(f"weft {name}: not installed: {', '.join(missing)}. Run: {install(extra)}", err=True)
     raise typer.Exit(2)
 
 
 def _missing(extra: str) -> list[str]:
-    """The packages of Weft's extra `extra` that are not installed."""
+    """The packages of the extra `extra` that are not installed."""
     from importlib import metadata
 
     missing = []
     try:
-        requirements = metadata.requires("weft") or []
+        requirements = metadata.requires("weft-gateway") or []
     except metadata.PackageNotFoundError:
         requirements = []
     for requirement in requirements:
@@ -123,7 +122,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"weft {version('weft')}")
+        typer.echo(f"weft {version('weft-gateway')}")
         raise typer.Exit
 
 

@@ -5,19 +5,17 @@
     with Session("http://127.0.0.1:8080/v1") as session:
         client = session.openai()
 
-The names in `__all__` are public; import them from `weft`. The client needs httpx, and `openai` for
-`Session.openai` and the methods that use it. It imports only the stream parsers of the server.
+The names in `__all__` are public; import them from `weft_programs`. The package needs httpx and
+openai, and nothing of the server.
 Guide: docs/client.md.
 """
 
 from __future__ import annotations
 
-from weft_gateway.overlap.tool_calls import ToolCall
-
 from weft_programs.agent import Run
 from weft_programs.hints import AsyncHints, Hints, Prefill
 from weft_programs.sessions import Session, SessionError
-from weft_programs.stream import ToolCalls
+from weft_programs.stream import ToolCall, ToolCalls
 from weft_programs.tools import Tool, ToolRun
 
 __all__ = [

@@ -14,13 +14,10 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from weft_gateway.overlap.dispatch import HEADER
-from weft_gateway.overlap.tool_calls import ToolCall
-
 from weft_programs import tools as tools_module
 from weft_programs.hints import AsyncHints, Json, Prefill
 from weft_programs.message import Message
-from weft_programs.stream import ToolCalls
+from weft_programs.stream import ToolCall, ToolCalls
 from weft_programs.tools import Tool, ToolRun
 
 if TYPE_CHECKING:
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 
 # How long a call waits for the handle of its prefill if the tools end before the server answers.
 GRACE_S = 0.1
-DISPATCH_HEADER: Final = HEADER.decode()
+DISPATCH_HEADER: Final = "x-weft-tool-dispatch"
 
 _NO_HINTS: Final = (404, 405, 501)
 # Members that change the prompt, beside messages and tools.

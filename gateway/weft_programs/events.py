@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, Self
 
 import httpx
-from weft_gateway.overlap.dispatch import EVENT, from_json
-from weft_gateway.overlap.events import EventReader
-from weft_gateway.overlap.tool_calls import ToolCall
 
+from weft_programs.stream import ToolCall
+
+# Its fields `choice_index` and `tool_call` are Dynamo's.
+EVENT: Final = "tool_call_dispatch"
 # The server sends nothing while no tool is called.
 _TIMEOUT: Final = httpx.Timeout(10.0, read=None)
 
@@ -52,20 +53,28 @@ class CallbackStream:
 
     async def _read(self, response: httpx.Response) -> Exception | None:
         try:
-            async for call in tool_calls(response.aiter_bytes()):
+            async for call in tool_calls(response.aiter_lines()):
                 self._callback(call)
         except Exception as error:
             return error
         return None
 
 
-async def tool_calls(pieces: AsyncIterator[bytes]) -> AsyncIterator[ToolCall]:
-    """The tool calls of a stream of `tool_call_dispatch` events; other events are ignored."""
-    reader = EventReader()
-    async for piece in pieces:
-        for event in reader.feed(piece):
-            if event.name == EVENT.encode():
-                with contextlib.suppress(ValueError, RecursionError):
-                    call = from_json(json.loads(event.data))
-                    if call is not None:
-                        yield call
+async def tool_calls(lines: AsyncIterator[str]) -> AsyncIterator[ToolCall]:
+    """The tool calls of a stream of `tool_call_dispatch` events, each of one `data:` line. Other
+    events are ignored."""
+    name = ""
+    async for line in lines:
+        if line.startswith("event:"):
+            name = line.removeprefix("event:").strip()
+        elif line.startswith("data:") and name == EVENT:
+            try:
+                data = json.loads(line.removeprefix("data:"))
+                call = data["tool_call"]
+                told = (call["function"]["name"], call["function"]["arguments"])
+                found = ToolCall(call["index"], call["id"], *told, data["choice_index"])
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+            yield found
+        elif not line:
+            name = ""

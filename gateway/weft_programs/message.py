@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft_gateway.overlap.tool_calls import ToolCall
-
 
 class Message:
     """The first choice of one answer. content: the text so far. finish_reason: None until the
@@ -16,7 +14,7 @@ class Message:
         self.content = ""
         self.finish_reason: str | None = None
         self.calls: dict[int, dict[str, Any]] = {}
-        self._complete: dict[int, ToolCall] = {}
+        self._complete: dict[int, dict[str, str]] = {}
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Add a chunk. Chunks of other APIs and of other choices are ignored."""
@@ -31,10 +29,10 @@ class Message:
                     call["name"] = call.get("name") or function.get("name") or ""
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
 
-    def complete(self, call: ToolCall) -> None:
-        """Record that a tool call of the message is complete."""
-        if call.choice == 0 and call.index in self.calls:
-            self._complete[call.index] = call
+    def complete(self, index: int, name: str, arguments: str) -> None:
+        """Record that the tool call `index` is complete."""
+        if index in self.calls:
+            self._complete[index] = {"name": name, "arguments": arguments}
 
     @property
     def incomplete(self) -> list[int]:
@@ -51,7 +49,6 @@ class Message:
         return message
 
     def _call_json(self, index: int) -> dict[str, Any]:
-        head, call = self.calls[index], self._complete.get(index)
-        name, arguments = (call.name, call.arguments) if call else (head.get("name", ""), "{}")
-        function = {"name": name, "arguments": arguments}
+        head = self.calls[index]
+        function = self._complete.get(index) or {"name": head.get("name", ""), "arguments": "{}"}
         return {"id": head["id"], "type": "function", "function": function}

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import AsyncIterable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
-from weft_gateway.overlap.tool_calls import ToolCall
 
 from weft_programs import agent
 from weft_programs.events import CallbackStream
 from weft_programs.hints import AsyncHints, Hints
-from weft_programs.stream import ToolCalls
+from weft_programs.stream import ToolCall, ToolCalls
 from weft_programs.tools import Tool
 
 if TYPE_CHECKING:
@@ -111,11 +110,9 @@ class Session:
         callback: Callable[[ToolCall], object] | None = None,
         *,
         on_chunk: Callable[[Any], object] | None = None,
-        in_text: bool = False,
-        names: Container[str] | None = None,
     ) -> ToolCalls:
         """Iterate a client's stream and yield its tool calls as they complete; see ToolCalls."""
-        return ToolCalls(stream, callback, on_chunk=on_chunk, in_text=in_text, names=names)
+        return ToolCalls(stream, callback, on_chunk=on_chunk)
 
     def register_streaming_callback(self, callback: Callable[[ToolCall], object]) -> CallbackStream:
         """Within `async with`, call `callback` with each complete tool call of the program, also

@@ -13,7 +13,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft_gateway.overlap.tool_calls import ToolCall
+from weft_programs.stream import ToolCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,6 @@ from support.sources import PACKAGES, ROOT, imported, sources
 # Import contracts cannot express "the standard library only".
 STANDARD_LIBRARY_ONLY = [
     *sources("gateway/weft_gateway/model"),
-    # Modules that the Python client shares with the gateway.
-    *(
-        Path("gateway/weft_gateway/overlap") / f"{name}.py"
-        for name in ("allowance", "dispatch", "events", "json_end", "text_calls", "tool_calls")
-    ),
     Path("deploy/weft_deploy/local/install.py"),
 ]
 HEAVY = ("torch", "vllm", "transformers", "numpy", "matplotlib")

@@ -21,10 +21,10 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
-def build_wheel(folder: Path, sources: Collection[str] = ()) -> Path:
-    """Build the wheel from some top-level names of the checkout, or from all, in `folder`. Needs no
+def build_wheel(folder: Path, sources: Collection[str] = (), checkout: Path = ROOT) -> Path:
+    """Build the wheel of a folder with a pyproject.toml, of all its names or of some. Needs no
     network: the build backend is a dependency of the tests."""
-    checkout = folder / "checkout" if sources else ROOT
+    checkout = folder / "checkout" if sources else checkout
     for source in sources:
         checkout.mkdir(exist_ok=True)
         (checkout / source).symlink_to(ROOT / source)
@@ -39,7 +39,7 @@ def build_wheel(folder: Path, sources: Collection[str] = ()) -> Path:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("weft-*.whl")
+    (wheel,) = folder.glob("*.whl")
     return wheel
 
 

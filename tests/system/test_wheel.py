@@ -27,7 +27,6 @@ from weft_bench.stack.processes import free_port, running
 pytestmark = pytest.mark.system
 
 PACKAGES = {
-    "weft_programs",
     "weft_run",
     "weft_gateway",
     "weft_engine",
@@ -36,8 +35,7 @@ PACKAGES = {
     "weft_deploy",
 }
 NEIGHBOURS = ("-r", ROOT / "requirements/neighbours.txt")
-# This script imports every module of Weft without an engine. It leaves out the examples, which need
-# their frameworks.
+# This script imports every module of Weft without an engine.
 IMPORT_ALL = f"""
 import importlib, pathlib, pkgutil, sys
 engine = ("torch", "triton", "vllm")
@@ -48,7 +46,7 @@ for top in {sorted(PACKAGES)}:
     assert pathlib.Path(package.__file__).is_relative_to(sys.prefix), package.__file__
     names += [module.name for module in pkgutil.walk_packages(package.__path__, top + ".")]
 for name in names:
-    if name.startswith("weft_programs.examples.") or name.endswith(".__main__"):
+    if name.endswith(".__main__"):
         continue
     try:
         importlib.import_module(name)
@@ -80,7 +78,7 @@ def names(wheel: Path) -> list[str]:
 
 
 def test_the_wheel_installs_only_the_packages_of_weft(names: list[str]) -> None:
-    assert {name.partition("/")[0] for name in names} == {*PACKAGES, "weft-0.1.0.dist-info"}
+    assert {name.partition("/")[0] for name in names} == {*PACKAGES, "weft_gateway-0.1.0.dist-info"}
 
 
 def test_the_wheel_is_small_and_has_no_results(wheel: Path, names: list[str]) -> None:
@@ -89,11 +87,6 @@ def test_the_wheel_is_small_and_has_no_results(wheel: Path, names: list[str]) ->
     assert kinds.keys() == {".py", ".typed", ".lua", ".txt", ".jinja", ".json", ".jsonl", ".yaml"}
     documents = [name for name in names if name.endswith(".json")]
     assert documents == ["weft_gateway/api/examples.json"]
-
-
-def test_the_wheel_marks_the_client_as_typed(names: list[str]) -> None:
-    # The client returns types of the gateway's parsers.
-    assert {"weft_programs/py.typed", "weft_gateway/py.typed"} <= set(names)
 
 
 def serve_one_call(environment: Environment, folder: Path) -> None:
@@ -141,12 +134,12 @@ def test_the_image_of_the_gateway_has_neither_an_engine_nor_the_bench(
 ) -> None:
     environment = gateway_environment
     installed = {path.name for path in environment.site.iterdir()}
-    assert {"weft_programs", "weft_gateway"} <= installed
+    assert {"weft_run", "weft_gateway"} <= installed
     assert not installed & {"torch", "vllm", "transformers", "numpy", "matplotlib", "weft_bench"}
     bench = environment.run("weft", "bench", "list", folder=tmp_path)
     assert (bench.returncode, bench.stdout) == (2, "")
     assert bench.stderr.count("\n") == 1
-    assert "pip install 'weft[bench]'" in bench.stderr
+    assert "pip install 'weft-gateway[bench]'" in bench.stderr
     assert environment.run("weft", "--help", folder=tmp_path).returncode == 0
     serve_one_call(environment, tmp_path)
 
@@ -157,7 +150,7 @@ from weft_programs import Hints, Run, Session, Tool, ToolCall, ToolCalls
 def blocking(session: Session) -> list[ToolCall]:
     hints: Hints = session.hints()
     hints.set_reuse_priority(1, ttl_s=60)
-    calls = session.tool_calls([], in_text=True)
+    calls = session.tool_calls([])
     assert_type(calls, ToolCalls)
     assert_type([call.arguments for call in calls], list[str])
     return list(calls)
@@ -173,8 +166,26 @@ blocking("no session")
 """
 
 
+@pytest.fixture(scope="module")
+def client_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Install the client's distribution, without its dependencies."""
+    folder = tmp_path_factory.mktemp("client")
+    environment = Environment(folder / "environment")
+    environment.install(build_wheel(folder, checkout=ROOT / "gateway/weft_programs"))
+    return environment
+
+
+def test_the_client_is_light(client_environment: Environment) -> None:
+    (record,) = client_environment.site.glob("weft_programs-*.dist-info")
+    needed = re.findall(r"^Requires-Dist: ([\w-]+)", (record / "METADATA").read_text(), re.M)
+    assert needed == ["httpx", "openai"]
+    installed = {path.name for path in client_environment.site.iterdir()}
+    assert {name for name in installed if "weft" in name} == {"weft_programs", record.name}
+    assert "py.typed" in {path.name for path in (record.parent / "weft_programs").iterdir()}
+
+
 def test_type_checkers_read_the_types_of_the_installed_client(
-    gateway_environment: Environment, tmp_path: Path
+    client_environment: Environment, tmp_path: Path
 ) -> None:
     guide = re.findall(r"```python\n(.+?)```", (ROOT / "docs/client.md").read_text(), re.DOTALL)
     assert len(guide) == 3
@@ -184,8 +195,8 @@ def test_type_checkers_read_the_types_of_the_installed_client(
     usage = tmp_path / "usage.py"
     usage.write_text("from typing import assert_type\n" + USAGE)
     options = ["--strict", "--no-incremental", "--python-executable"]
-    # The gateway's environment has no `openai`.
-    options += [str(gateway_environment.bin / "python"), "--disable-error-code", "import-not-found"]
+    # This environment has no `openai`.
+    options += [str(client_environment.bin / "python"), "--disable-error-code", "import-not-found"]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file", os.devnull, *options, usage, *files],
         cwd=tmp_path,
@@ -218,3 +229,37 @@ def test_the_wheel_works_with_packages_of_hugging_face(
     done = environment.run("python", "-c", IMPORT_ALL + IMPORT_NEIGHBOURS, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     serve_one_call(environment, tmp_path)
+
+
+def other_weft(folder: Path) -> Path:
+    """A wheel of another project that owns the package and the command `weft`, as PyPI's does."""
+    wheel, info = folder / "weft-0.9.118-py3-none-any.whl", "weft-0.9.118.dist-info"
+    files = {
+        "weft/__init__.py": "def main() -> None:\n    print('the other weft')\n",
+        "weft/files.py": "",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: weft\nVersion: 0.9.118\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": "[console_scripts]\nweft = weft:main\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
+    with ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return wheel
+
+
+@pytest.mark.parametrize("other_first", [True, False], ids=["other first", "other last"])
+def test_the_wheel_lives_beside_another_package_called_weft(
+    other_first: bool, wheel: Path, tmp_path: Path
+) -> None:
+    environment = Environment(tmp_path / "environment")
+    client = build_wheel(tmp_path / "client", checkout=ROOT / "gateway/weft_programs")
+    other = other_weft(tmp_path)
+    for one in (other, wheel, client) if other_first else (wheel, client, other):
+        environment.install(one)
+    (environment.site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    code = "import weft.files, weft_programs, weft_run, weft_gateway.app; weft.main()"
+    done = environment.run("python", "-c", code, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "the other weft\n"), done.stderr
+    ours = environment.run("weft-gateway", "--version", folder=tmp_path)
+    assert (ours.returncode, ours.stdout) == (0, "weft 0.1.0\n"), ours.stderr

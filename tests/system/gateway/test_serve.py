@@ -210,7 +210,7 @@ def test_serve_says_where_it_listens_and_what_it_serves(
 
 def test_the_command_has_a_version() -> None:
     done = run([*SERVE[:-1], "--version"])
-    assert (done.returncode, done.stdout) == (0, f"weft {version('weft')}\n")
+    assert (done.returncode, done.stdout) == (0, f"weft {version('weft-gateway')}\n")
 
 
 def test_an_unreachable_redis_is_reported_in_words(port: int) -> None:

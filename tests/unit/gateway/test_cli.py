@@ -57,7 +57,7 @@ def _without_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _without_a_requirement(monkeypatch: pytest.MonkeyPatch) -> str:
-    """`pip install weft` without the extra."""
+    """`pip install weft-gateway` without the extra."""
     version = metadata.version
 
     def found(name: str) -> str:
@@ -84,7 +84,7 @@ def test_missing_bench_is_a_one_line_error(
     (line,) = result.stderr.splitlines()
     assert line.startswith("weft bench: not installed: ")
     assert missing in line
-    assert "pip install 'weft[bench]'" in line
+    assert "make install" in line
 
 
 def test_error_in_a_mounted_command_keeps_its_exit_status(

@@ -7,13 +7,16 @@ import httpx
 import pytest
 from support.scripted_server import scripted
 from weft_gateway.overlap.dispatch import frame
-from weft_gateway.overlap.tool_calls import ToolCall
+from weft_gateway.overlap.tool_calls import ToolCall as Sent
+from weft_programs import ToolCall
 from weft_programs.events import CallbackStream
 
 pytestmark = pytest.mark.anyio
 
 CALLS = [ToolCall(i, f"c{i}", "f", '{"a": 1}') for i in range(3)]
-FRAMES = [frame(call, {"choices": []}) for call in CALLS]
+FRAMES = [
+    frame(Sent(call.index, call.id, call.name, call.arguments), {"choices": []}) for call in CALLS
+]
 
 
 async def test_each_call_is_reported_while_the_stream_is_open():

@@ -1,6 +1,5 @@
 """The assistant message of an answer, for the next request."""
 
-from weft_gateway.overlap.tool_calls import ToolCall
 from weft_programs.message import Message
 
 
@@ -27,8 +26,7 @@ def test_calls_equal_those_of_the_parser():
     message = Message()
     message.add(chunk(tool_calls=[piece(0, "a", "f", ""), piece(1, "b", "g", '{"a":')]))
     message.add(chunk(tool_calls=[piece(0, arguments="{}")]))
-    message.complete(ToolCall(0, "a", "f", "{}"))
-    message.complete(ToolCall(0, "", "text", "{}", choice=1))
+    message.complete(0, "f", "{}")
     assert message.incomplete == [1]
     assert message.as_json() == {
         "role": "assistant",

@@ -48,11 +48,56 @@ async def test_wrong_kind_of_loop_is_an_error():
         await anext(aiter(ToolCalls(CHUNKS)))
 
 
-def test_calls_in_text_are_found_on_request():
-    text = {"choices": [{"index": 0, "delta": {"content": '[{"name": "f", "arguments": {}}]'}}]}
-    assert list(ToolCalls([text])) == []
-    assert [c.name for c in ToolCalls([text], in_text=True)] == ["f"]
-    assert list(ToolCalls([text], in_text=True, names={"g"})) == []
+def read(*chunks):
+    return [(call.index, call.id, call.name, call.arguments) for call in ToolCalls(chunks)]
+
+
+def deltas(*pieces, finish=None):
+    return {
+        "choices": [{"index": 0, "delta": {"tool_calls": list(pieces)}, "finish_reason": finish}]
+    }
+
+
+def piece(index, arguments=None, id=None, name=None):
+    return {"index": index, "id": id, "function": {"name": name, "arguments": arguments}}
+
+
+def test_a_call_ends_with_its_closing_brace():
+    chunks = [
+        deltas(piece(0, "", "a", "f")),
+        deltas(piece(0, '{"a": {"b": "}')),
+        deltas(piece(0, '"}')),
+        deltas(piece(0, "}")),
+    ]
+    assert read(*chunks[:3]) == []
+    assert read(*chunks) == [(0, "a", "f", '{"a": {"b": "}"}}')]
+
+
+@pytest.mark.parametrize(
+    ("finish", "expected"), [("tool_calls", [(0, "a", "f", "{}")]), ("length", [])]
+)
+def test_a_call_without_arguments_ends_with_a_regular_answer(finish, expected):
+    assert read(deltas(piece(0, "", "a", "f")), deltas(finish=finish)) == expected
+
+
+def test_a_call_without_arguments_ends_where_a_later_one_has_some():
+    heads = deltas(piece(0, None, "a", "f"), piece(1, None, "b", "g"))
+    assert read(heads, deltas(piece(1, '{"x"'))) == [(0, "a", "f", "{}")]
+
+
+def test_events_of_messages_and_responses_are_read():
+    def block(kind, **more):
+        return {"type": f"content_block_{kind}", "index": 1, **more}
+
+    tool = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    begun = block("start", content_block=tool)
+    piece = block("delta", delta={"type": "input_json_delta", "partial_json": '{"a": 1}'})
+    ended = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+    assert read(begun, piece) == [(1, "t", "f", '{"a": 1}')]
+    assert read(begun, ended) == [(1, "t", "f", "{}")]
+    item = {"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"}
+    done = {"type": "response.output_item.done", "output_index": 2, "item": item}
+    assert read(done) == [(2, "t", "f", "{}")]
 
 
 def test_stream_of_the_real_client_is_read():

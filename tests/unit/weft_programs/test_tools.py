@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from functools import partial
 
 import pytest
-from weft_gateway.overlap.tool_calls import ToolCall
+from weft_programs.stream import ToolCall
 from weft_programs.tools import Tool, run
 
 pytestmark = pytest.mark.anyio

@@ -81,7 +81,7 @@ def test_a_checkout_that_is_only_on_the_path_is_refused(monkeypatch):
     monkeypatch.setattr(host, "installed_version", lambda: TESTED_VERSION)
     monkeypatch.setattr(host, "find_spec", lambda _: object())
     monkeypatch.setattr(host, "entry_points", lambda **_: ())
-    with pytest.raises(HostError, match=r"weft-\*\.dist-info"):
+    with pytest.raises(HostError, match=r"weft_gateway-\*\.dist-info"):
         check_engine()
     monkeypatch.setattr(host, "find_spec", lambda _: None)
     with pytest.raises(HostError, match="path"):
