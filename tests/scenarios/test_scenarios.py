@@ -8,14 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.scenario import Play, load
+import yaml
+from support.scenario import Play
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-TABLES = sorted(Path(__file__).parent.glob("*.yaml"))
+TABLES = {file.stem: file.read_text() for file in Path(__file__).parent.glob("*.yaml")}
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
-async def test_a_scenario_plays_as_written(table: Path, tmp_path: Path) -> None:
-    async with Play(load(table), tmp_path) as play:
+@pytest.mark.parametrize("name", sorted(TABLES))
+async def test_a_scenario_plays_as_written(name: str, tmp_path: Path) -> None:
+    async with Play(yaml.safe_load(TABLES[name]), tmp_path) as play:
         await play.play()

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import redis
-import yaml
 from support.placeholders import Placeholders
 from support.redis_server import RedisServer
 from support.scripted_engine import Engine, Received, Wire
 from websockets.asyncio.client import ClientConnection, connect
 from weft_bench.stack.processes import free_port
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 COMMAND = (sys.executable, "-m", "weft_gateway.cli")
 
 
@@ -157,7 +156,11 @@ class Play:
         }
         self.texts.known["port gateway"] = str(self.port)
         await self._start("gateway", "serve", **environment)
-        await self.repeats("ready", "GET /health HTTP/1.1", lambda text: '"status":"ok"' in text)
+        errors = self.processes["gateway"].stderr
+        assert errors is not None
+        async with asyncio.timeout(DEADLINE_S):
+            while b"serving http" not in (line := await errors.readline()):
+                assert line, "the gateway has ended"
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -218,11 +221,14 @@ class Play:
             head = "\n".join([f"{request.method} {request.target} HTTP/1.1", *lines])
             self._expect(text, f"{head}\n\n{request.raw.decode()}")
             return
+        self._expect(text, await self._answer(name))
+
+    async def _answer(self, name: str) -> str:
         answers, _ = self.clients[name]
         while await answers.more():
             pass
         found, answers.rest = answers.rest, ""
-        self._expect(text, found)
+        return found
 
     async def sees(self, name: str, text: str) -> None:
         """A client gets the next part of a stream."""
@@ -251,12 +257,8 @@ class Play:
             async with asyncio.timeout(DEADLINE_S / 2):
                 while not good(found):
                     await asyncio.sleep(0.05)
-                    with contextlib.suppress(ConnectionRefusedError):
-                        await self.sends(name, text)
-                        answers, _ = self.clients[name]
-                        while await answers.more():
-                            pass
-                        found, answers.rest = answers.rest, ""
+                    await self.sends(name, text)
+                    found = await self._answer(name)
         except TimeoutError:
             self._expect(expected, found)
 
@@ -408,9 +410,3 @@ class Play:
     def _expect(self, expected: str, found: str) -> None:
         if not self.texts.match(expected, found):
             raise AssertionError(f"expected:\n{expected}\n\nfound:\n{found}")
-
-
-def load(file: Path) -> dict[str, Any]:
-    """Read a table."""
-    parsed: dict[str, Any] = yaml.safe_load(file.read_text())
-    return parsed
