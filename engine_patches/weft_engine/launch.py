@@ -3,7 +3,7 @@
 Most of the start-up time is the import of vLLM, which stock vLLM imports in three processes (API
 server, engine core, worker). On a CPU with one thread per engine, this launcher runs the worker
 inside the engine core and forks the engine core from the API server, so vLLM is imported once. See
-docs/decisions/0002-one-import.md.
+docs/internals/decisions/0002-one-import.md.
 
 `python -m weft_engine.launch --model M --port P ...` starts vLLM without the plugin in the same
 way, as a baseline.

@@ -113,7 +113,7 @@ class Residents:
         """How long a resident may be without a call, seconds; 0 if no prefill was measured.
 
         At least the time of a prefill of the whole cache, which is the break-even of keeping and
-        computing again (docs/orders.md). Up to `resident_factor` times as long if most programs
+        computing again (docs/guides/orders.md). Up to `resident_factor` times as long if most programs
         return by then.
         """
         least, gap_s = self._least_s, self._sets.usual_gap_s()

@@ -17,7 +17,7 @@ from weft_gateway.config_batches import BatchSettings, split
 from weft_gateway.model.options import Admission, Balancer, Tuning
 
 PREFIX: Final = "WEFT_"
-# Read by the engine's plugin (docs/engine.md).
+# Read by the engine's plugin (docs/internals/engine.md).
 _OF_ENGINES: Final = ("WEFT_ENGINE_SETTINGS", "WEFT_ORDER_OPTIONS")
 _REMOVED: Final = {
     "WEFT_TENANTS_FILE": "WEFT_KEYS_FILE replaces it: [tenants.NAME] is [keys.NAME], and "

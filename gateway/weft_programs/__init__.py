@@ -7,7 +7,7 @@
 
 The names in `__all__` are public; import them from `weft_programs`. The package needs httpx and
 openai, and nothing of the server.
-Guide: docs/client.md.
+Guide: docs/guides/python-client.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What to type to install a missing package, in a checkout and elsewhere."""
+"""Commands that install a missing package, in a checkout and elsewhere."""
 
 from __future__ import annotations
 

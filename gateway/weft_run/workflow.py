@@ -11,7 +11,7 @@
 
 Nothing runs before `Graph.run`: the functions return nodes. Texts are Jinja2 templates; the names
 in them are keyword arguments, and stand for an input, a node, or a list of those. Guide:
-docs/guides/batch-workflows.md. Reference of the format: docs/workflows.md.
+docs/guides/batch-workflows.md. Reference of the format: docs/reference/workflows.md.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_make_commands_exist(page: Path) -> None:
 
 
 def test_the_structure_page_lists_every_package() -> None:
-    page = text(Path("docs/structure.md"))
+    page = text(Path("docs/internals/structure.md"))
     packages = {
         init.parent.relative_to(ROOT).as_posix() for init in ROOT.glob("gateway/*/*/__init__.py")
     }
@@ -66,6 +66,6 @@ def test_the_structure_page_lists_every_package() -> None:
 
 
 def test_the_workloads_page_has_a_row_for_each_workload() -> None:
-    page = text(Path("docs/workloads.md"))
+    page = text(Path("docs/results/workloads.md"))
     for name in (*WORKLOADS, *PUBLISHED, *KINDS):
         assert f"| `{name}` |" in page, name

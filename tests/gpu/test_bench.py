@@ -1,4 +1,4 @@
-"""A short run of the GPU bench of docs/gpu.md, with a small model shape."""
+"""A short run of the GPU bench of docs/results/gpu.md, with a small model shape."""
 
 from __future__ import annotations
 

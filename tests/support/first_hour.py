@@ -175,8 +175,8 @@ def readme(hour: Hour) -> str:
 
 def get_started(hour: Hour) -> str:
     """A call and its receipt, as the page says."""
-    (call,) = guides.blocks("docs/get-started.md", hour.url, "2. Send a call")
-    (receipt,) = guides.blocks("docs/get-started.md", hour.url, "3. Ask why")
+    (call,) = guides.blocks("docs/start.md", hour.url, "2. Send a call")
+    (receipt,) = guides.blocks("docs/start.md", hour.url, "3. Ask why")
     answer = hour.shell(f'curl() {{ command curl --silent --fail-with-body "$@"; }}\n{call}')
     (request_id,) = re.findall(r"(?im)^x-request-id: *(\S+)", answer)
     shown = json.loads(hour.shell(receipt.partition("#")[0].replace("REQUEST_ID", request_id)))
@@ -314,7 +314,7 @@ def keys(hour: Hour) -> str:
 
 def emulated(hour: Hour) -> str:
     """Emulated engines, as get started says."""
-    (command,) = guides.blocks("docs/get-started.md", hour.url, "5. Queue as on a GPU")
+    (command,) = guides.blocks("docs/start.md", hour.url, "5. Queue as on a GPU")
     port = free_port()
     options = shlex.split(command)[-1].removeprefix("ARGS=")
     stack = Running(["make", "up", f"ARGS={options} --port {port}"], "Ctrl-C stops")

@@ -11,7 +11,7 @@ _US: Final = 1_000_000
 
 
 class ReplicaMetrics:
-    """See docs/unequal.md."""
+    """See docs/guides/unequal-replicas.md."""
 
     def __init__(self, r: CollectorRegistry) -> None:
         known = "absent while the replica's costs are unknown or unused"

@@ -10,7 +10,7 @@ from weft_gateway.telemetry.aggregates import Counters
 
 
 class TuningMetrics:
-    """See docs/tuning.md."""
+    """See docs/guides/tuning.md."""
 
     def __init__(self, r: CollectorRegistry) -> None:
         self.values = Gauge(

@@ -31,7 +31,7 @@ POOLS: Final[Mapping[str, str]] = {
     "homo": "hexgen-a100",
     # Another model, without a fit.
     "qwen-1": "32b-a100,32b-a100,32b-a6000,32b-a6000",
-    # That of the emulated engines in docs/peers.md.
+    # That of the emulated engines in docs/results/peers.md.
     "8b": "8b-a100,8b-a100,8b-l40,8b-l40",
 }
 _REPLICAS: Final = 4

@@ -11,7 +11,7 @@ from weft_bench.studies.hexgen import FIRST_SEED, OURS, REPRODUCTION, measure
 from weft_bench.studies.hexgen_pools import CODE, NOTES, SEEDS
 from weft_bench.studies.show import Shown, mean, over, table
 
-# The engines and targets of the generated queries in docs/peers.md.
+# The engines and targets of the generated queries in docs/results/peers.md.
 _SCENE: Final[Mapping[str, Setting]] = {
     "trace": "text2sql-3",
     "pool": "8b",

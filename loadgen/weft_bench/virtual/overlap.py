@@ -1,6 +1,6 @@
 """Orchestrator features that overlap tools and engine (Sutradhara 4). Pure.
 
-`docs/prefill.md` describes the gateway's part. `weft_bench.overlap.player` is the same orchestrator
+`docs/guides/prefills.md` describes the gateway's part. `weft_bench.overlap.player` is the same orchestrator
 over HTTP.
 """
 

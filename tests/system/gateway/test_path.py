@@ -1,4 +1,4 @@
-"""The code path of a call: it matches docs/structure.md, and every feature can be removed."""
+"""The code path of a call: it matches docs/internals/structure.md, and every feature can be removed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _module(frame: FrameType) -> str:
 async def test_a_streamed_call_uses_the_functions_that_the_page_lists(
     headers: dict[str, str], engine: Any, weft: Any
 ) -> None:
-    page = (ROOT / "docs/structure.md").read_text()
+    page = (ROOT / "docs/internals/structure.md").read_text()
     listed = LISTED.findall(page)
     assert [int(number) for number, _, _ in listed] == list(range(1, len(listed) + 1))
     assert 10 < len(listed) <= MOST

@@ -1,6 +1,6 @@
 """The figures of 0001: what one call costs through each HTTP client, against one local server.
 
-    python docs/decisions/compare_clients.py
+    python docs/internals/decisions/compare_clients.py
 
 Each client sends plain requests, eight at once over kept connections, from one process and one
 event loop (uvloop) to a server that answers from memory in another process. Prints calls a second
