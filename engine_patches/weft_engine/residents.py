@@ -113,8 +113,8 @@ class Residents:
         """How long a resident may be without a call, seconds; 0 if no prefill was measured.
 
         At least the time of a prefill of the whole cache, which is the break-even of keeping and
-        computing again (docs/guides/orders.md). Up to `resident_factor` times as long if most programs
-        return by then.
+        computing again (docs/guides/orders.md). Up to `resident_factor` times as long if most
+        programs return by then.
         """
         least, gap_s = self._least_s, self._sets.usual_gap_s()
         wanted = self._most_s if gap_s is None else _MARGIN * gap_s

@@ -187,7 +187,8 @@ def test_the_client_is_light(client_environment: Environment) -> None:
 def test_type_checkers_read_the_types_of_the_installed_client(
     client_environment: Environment, tmp_path: Path
 ) -> None:
-    guide = re.findall(r"```python\n(.+?)```", (ROOT / "docs/guides/python-client.md").read_text(), re.DOTALL)
+    page = (ROOT / "docs/guides/python-client.md").read_text()
+    guide = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
     assert len(guide) == 3
     files = [tmp_path / f"guide_{number}.py" for number in range(len(guide))]
     for file, text in zip(files, guide, strict=True):

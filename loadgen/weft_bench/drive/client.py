@@ -1,7 +1,8 @@
 """The HTTP client of all benches: keep-alive connections with little overhead.
 
 The client shares its cores with the measured programs. A call through httpx takes about ten times
-as much processor time (docs/internals/decisions/0001-upstream-client.md), more than the gateway itself.
+as much processor time (docs/internals/decisions/0001-upstream-client.md), more than the gateway
+itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Orchestrator features that overlap tools and engine (Sutradhara 4). Pure.
 
-`docs/guides/prefills.md` describes the gateway's part. `weft_bench.overlap.player` is the same orchestrator
-over HTTP.
+`docs/guides/prefills.md` describes the gateway's part. `weft_bench.overlap.player` is the same
+orchestrator over HTTP.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The code path of a call: it matches docs/internals/structure.md, and every feature can be removed."""
+"""The code path of a call: it matches the structure page, and every feature can be removed."""
 
 from __future__ import annotations
 
