@@ -1,4 +1,4 @@
-"""A short run of the GPU bench of docs/results/gpu.md, with a small model shape."""
+"""`weft bench peers --engines gpu`: a short run with a small model shape, as in docs/results/gpu.md."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from weft_bench.gpu.host import read_gpus
-from weft_engine.emulated.engines import find
+from support.peers import dialogues
+from weft_bench.peers.host import read_gpus
 from weft_engine.version_check import installed_version
 
 pytestmark = [
@@ -19,31 +19,25 @@ pytestmark = [
 ]
 
 
-def test_four_systems_and_a_fit(tmp_path):
-    file, engine = tmp_path / "gpu.json", tmp_path / "engine.json"
+def test_fronts_play_the_same_programs_on_a_gpu(tmp_path):
+    file = tmp_path / "gpu.json"
+    data = dialogues(tmp_path / "data", 40, turns=4)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "weft_gateway.cli", "bench", "gpu", "--shape", "1b"),
-            *("--workloads", "bfcl", "--loads", "1", "--window", "5", "--drain", "30"),
-            *("--calibration", "10", "--slots", "16", "--max-model-len", "8192"),
-            *("--kv-blocks", "2048", "--swap-gib", "1", "--rounds", "3"),
-            *("--fit", str(engine), "--json", str(file), "--logs", str(tmp_path / "logs")),
+            *(sys.executable, "-m", "weft_gateway.cli", "bench", "peers", "--engines", "gpu"),
+            *("--data", str(data), "--shape", "1b", "--workloads", "tau_airline"),
+            *("--programs", "12", "--seeds", "1", "--slots", "4", "--kv-blocks", "2048"),
+            *("--fronts", "weft/round_robin,weft/fcfs,weft/resident", "--json", str(file)),
             *("--", "--enforce-eager"),
         ],
-        capture_output=True, text=True, timeout=1800, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout
     document = json.loads(file.read_text())
-    assert document["host"]["gpu"]["memory"] > 0
-    assert document["versions"]["cuda"]
-    assert len(document["cells"]) == 4
-    programs = {values["programs"] for values in document["cells"].values()}
-    assert len(programs) == 1
-    for key, values in document["cells"].items():
-        assert values["errors"] == 0, key
-        assert values["output_tokens"] > 0
-    assert document["cells"]["bfcl/1/vllm"]["prefix_hit_rate"] == 0
-    cost = find(str(engine)).cost
-    assert cost.step_s > 0
-    # The time of a block on a GPU is longer than the noise.
-    assert cost.swapped_block_s > 0
+    assert document["configuration"]["host"]["gpu"]["memory"] > 0
+    assert document["configuration"]["host"]["versions"]["cuda"]
+    turns = [turn["slices"]["all"] for turn in document["turns"]]
+    assert len(turns) == 3
+    for figures in turns:
+        assert (figures["programs"], figures["errors"], figures["untold"]) == (12, 0, 0)
+    assert len({figures["output_tokens"] for figures in turns}) == 1

@@ -8,19 +8,17 @@ import typer
 
 from weft_bench.cli.aiperf import aiperf
 from weft_bench.cli.experiments import experiments
-from weft_bench.cli.gpu import gpu
-from weft_bench.cli.load import load
 from weft_bench.cli.parts import parts
 from weft_bench.cli.peers import peers
 from weft_bench.cli.simulator import simulator
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False)
-for group in (load, peers, aiperf, experiments, gpu, simulator, parts):
+for group in (peers, aiperf, experiments, simulator, parts):
     bench.add_typer(group)
 
 
 @bench.callback()
 def _bench() -> None:
-    """Measure Weft: replay programs, compare proxies, simulate."""
+    """Measure Weft: compare proxies, repeat studies, time its parts."""
     # SIGTERM ends a bench like SIGINT, so that the processes it started end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -55,23 +55,3 @@ def bench_run(
 
     names = tuple(dict.fromkeys(name))
     raise typer.Exit(run_experiments(ExperimentOptions(names, quick, jobs, fresh, out=out)))
-
-
-@experiments.command("all")
-def bench_all(
-    quick: _QUICK = False, jobs: _JOBS = 0, fresh: _FRESH = False, out: _OUT = ""
-) -> None:
-    """Run all experiments and write docs/results.md and the pages behind it."""
-    from weft_bench.studies.command import ExperimentOptions, run_experiments
-    from weft_bench.studies.registry import EXPERIMENTS
-
-    options = ExperimentOptions(tuple(EXPERIMENTS), quick, jobs, fresh, page=True, out=out)
-    raise typer.Exit(run_experiments(options))
-
-
-@experiments.command("page")
-def bench_page() -> None:
-    """Write docs/results.md and the pages behind it from the files in results."""
-    from weft_bench.studies.command import write_page
-
-    write_page()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
-from weft_deploy.options import exclude, given
+from weft_deploy.options import PassThroughCommand, given
 
 from weft_bench.cli.options import (
     JsonFile,
@@ -15,47 +16,63 @@ from weft_bench.cli.options import (
     Orders,
     choice,
     command,
-    writable,
 )
 
 peers = typer.Typer()
 
 EMULATED: Final = "emulated"
 REAL: Final = "real"
-ENGINES: Final = (EMULATED, REAL)
+GPU: Final = "gpu"
+ENGINES: Final = (EMULATED, REAL, GPU)
+# Without `--replicas`, `--kv-blocks` and `--slots`. 0 blocks: as many as the memory holds.
+_SIZES: Final = {
+    REAL: {"replicas": 2, "kv_blocks": 500},
+    GPU: {"replicas": 1, "kv_blocks": 0, "slots": 256},
+}
 
 
 def _check_peers(context: typer.Context, options: PeersOptions) -> PeersOptions:
-    if options.engines == REAL:
-        only_emulated = ("preset", "dilate", "load", "host_kv_gib", "turn_target_scale")
-        exclude(context, "--engines real", only_emulated, "they apply to emulated engines")
-        options = replace(
-            options,
-            replicas=options.replicas if given(context, ("replicas",)) else 2,
-            kv_blocks=options.kv_blocks if given(context, ("kv_blocks",)) else 500,
-        )
+    options = replace(options, more=tuple(context.args))
+    if options.engines != EMULATED:
+        of_emulated = ("preset", "dilate", "load", "host_kv_gib", "turn_target_scale")
+        _exclude(context, of_emulated, "only with --engines emulated")
+        sizes = _SIZES[options.engines]
+        wanted: dict[str, Any] = {n: s for n, s in sizes.items() if not given(context, (n,))}
+        options = replace(options, **wanted)
     if options.turn_target_scale and options.dilate != 1:
         raise typer.BadParameter(
             "--turn-target-scale needs --dilate 1: the gateway counts deadlines in real seconds"
         )
+    if options.rows:
+        of_programs = ("fronts", "orders", "workloads", "load", "chats", "join", "quick")
+        _exclude(context, of_programs, "not with --rows")
     if options.quick:
-        sets = ("seeds", "workloads", "programs")
-        exclude(context, "--quick", sets, "--quick sets them")
+        _exclude(context, ("seeds", "workloads", "programs"), "--quick sets them")
         long_gaps = options.long_gaps if given(context, ("long_gaps",)) else 0.0
         options = replace(options, seeds=1, long_gaps=long_gaps)
     return options
 
 
-@command(peers, "peers", "weft_bench.peers.command", check=_check_peers)
+def _exclude(context: typer.Context, names: Sequence[str], why: str) -> None:
+    if found := given(context, names):
+        raise typer.BadParameter(f"{', '.join(found)}: {why}")
+
+
+@command(peers, "peers", "weft_bench.peers.command", check=_check_peers, cls=PassThroughCommand)
 @dataclass(frozen=True, slots=True)
 class PeersOptions:
-    """Compare vllm-router, smg, sglang-router, LiteLLM and Weft on the same replicas."""
+    """Compare vllm-router, smg, sglang-router, LiteLLM and Weft on the same replicas.
+
+    Every engine gets the arguments after `--` unchanged."""
 
     data: Annotated[str, Option(help="folder of the recorded workloads")]
     engines: Annotated[
         str,
         choice("weft_bench.cli.peers:ENGINES"),
-        Option(help="emulated, or real: vLLM with the demo model on a CPU"),
+        Option(
+            help="emulated; real: vLLM with the demo model on a CPU; gpu: vLLM on an NVIDIA GPU, "
+            "with the shape of a model and dummy weights"
+        ),
     ] = EMULATED
     fronts: Annotated[
         Names, Option(help="rows, comma-separated, such as weft/plas; default: all")
@@ -85,7 +102,7 @@ class PeersOptions:
         int, Option(min=0, max=100, help="sets of programs and arrivals; 0 plays nothing")
     ] = 3
     first_seed: Annotated[int, Option(min=0, help="the first of them")] = 0
-    replicas: Annotated[int, Option(min=1, max=64, help="replicas; real: 2")] = 3
+    replicas: Annotated[int, Option(min=1, max=64, help="replicas; real: 2; gpu: 1")] = 3
     preset: Annotated[
         str,
         Option(
@@ -101,10 +118,19 @@ class PeersOptions:
             "first engine; 0: none",
         ),
     ] = 0.0
-    slots: Annotated[int, Option(min=1, help="calls that a replica runs at once")] = 4
+    slots: Annotated[
+        int, Option(min=1, help="calls that a replica runs at once; default with gpu: 256")
+    ] = 4
     kv_blocks: Annotated[
-        int, Option(min=64, help="KV blocks of a replica; default with real: 500")
+        int,
+        Option(
+            min=64,
+            help="KV blocks of a replica; default with real: 500, with gpu: what the memory holds",
+        ),
     ] = 3000
+    shape: Annotated[
+        str, choice("weft_bench.peers.shapes:SHAPES"), Option(help="gpu: 8b or 1b")
+    ] = "8b"
     host_kv_gib: Annotated[
         float,
         Option(
@@ -117,8 +143,20 @@ class PeersOptions:
         float, Option(min=0.001, help="emulated: factor on all times of the engines")
     ] = 1.0
     programs: Annotated[
-        int, Option(min=0, help="programs of a workload; 0: the workload's number")
+        int,
+        Option(
+            min=0,
+            help="programs of a workload; with --rows pages of six questions; 0: the workload's "
+            "number",
+        ),
     ] = 0
+    rows: Annotated[
+        bool,
+        Option(
+            "--rows",
+            help="instead of programs, play batch rows of TAT-QA by `weft run` and LangGraph",
+        ),
+    ] = False
     long_gaps: Annotated[
         float, Option(min=0, max=1, help="share of programs whose tools are slow")
     ] = 0.1
@@ -135,4 +173,5 @@ class PeersOptions:
     ] = ()
     install: Annotated[bool, Option("--install/--no-install", help="install missing peers")] = True
     json_file: JsonFile = ""
-    plot: Annotated[str, Option(callback=writable, help="write an SVG here")] = ""
+    # Arguments of every engine, as given after `--`.
+    more: tuple[str, ...] = ()

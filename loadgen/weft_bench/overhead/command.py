@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress
 
-from weft_bench.cli.load import OverheadOptions
+from weft_bench.cli.parts import OverheadOptions
 from weft_bench.report.figures import finish, refuse
 from weft_bench.report.rows import Column, Rows, figures, show
 from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from weft_bench.cli.load import OverlapOptions
+from weft_bench.cli.parts import OverlapOptions
 from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import OrderError, kept_order, set_order
 from weft_bench.overlap.player import ROWS, OverlapPlayer, Plan, Result, Row, slowdown

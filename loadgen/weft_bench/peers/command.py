@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import tempfile
@@ -16,8 +15,9 @@ from typing import Any, Final, TypeVar
 import httpx
 from rich.progress import Progress
 
-from weft_bench.cli.peers import EMULATED, REAL, PeersOptions
+from weft_bench.cli.peers import EMULATED, GPU, REAL, PeersOptions
 from weft_bench.peers.fronts import SESSION_HEADERS, STOCK, WEFT, Front, fronts
+from weft_bench.peers.host import HostError, look
 from weft_bench.peers.joining import Joined, joined
 from weft_bench.peers.plays import play
 from weft_bench.peers.replicas import Replicas, replicas
@@ -30,6 +30,7 @@ from weft_bench.peers.scenes import (
     Scene,
     cast,
 )
+from weft_bench.peers.shapes import SHAPES
 from weft_bench.report import page, turn_targets
 from weft_bench.report import peers as report
 from weft_bench.report.figures import machine, refuse, write_json
@@ -46,20 +47,21 @@ _NOT_QUICK: Final = (
     "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
 )  # fmt: skip
 # Limit of long gaps, seconds of the engines, so that a run ends.
-_LONGEST_S: Final = {EMULATED: 15.0, REAL: 5.0}
+_LONGEST_S: Final = {EMULATED: 15.0, REAL: 5.0, GPU: 15.0}
 
 
 @dataclass(slots=True)
 class _Found:
     """Completed plays, the reasons for absent fronts, and all rows.
 
-    earlier: plays of the files to join.
+    earlier: plays of the files to join. host: the GPU and the versions, empty without a GPU.
     """
 
     earlier: Joined
     turns: list[Turn] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    host: dict[str, Any] = field(default_factory=dict)
 
 
 def run(options: PeersOptions) -> int:
@@ -70,15 +72,21 @@ def run(options: PeersOptions) -> int:
     """
     found, status = _Found(Joined()), 0
     try:
+        if options.engines == GPU:
+            found.host = look(SHAPES[options.shape].weight_bytes * options.replicas)
+        if options.rows:
+            # Its imports need the extra `bench`.
+            from weft_bench.rows import command as of_rows
+
+            return of_rows.run(options)
         scenes = _scenes(options)
-        _can_be_written(options)
         found.earlier = earlier = joined(options)
         found.turns, found.rows = list(earlier.turns), dict(earlier.rows)
         if earlier.late:
             print(f"{earlier.late} plays are left out because their engines were late")
         if options.seeds:
             _start(options, scenes, found)
-    except (TraceError, ValueError, ImportError, StackError, OSError, httpx.HTTPError) as error:
+    except (HostError, TraceError, ValueError, StackError, OSError, httpx.HTTPError) as error:
         return refuse("peers", error)
     except NotReady as error:
         print(f"weft bench peers: Weft did not start\n{error}", file=sys.stderr)
@@ -126,8 +134,8 @@ def _scenes(options: PeersOptions) -> list[Scene]:
 def command_of(options: PeersOptions) -> str:
     """Return the command line that repeats this run, with DATA for the data folder."""
     words = ["weft bench peers --data DATA --engines", options.engines]
-    unlike = {"data", "engines", "install", "json_file", "plot"}
-    unlike |= {"preset", "dilate"} if options.engines == REAL else set()
+    unlike = {"data", "engines", "install", "json_file", "more"}
+    unlike |= {"preset", "dilate"} if options.engines != EMULATED else {"shape"}
     for one in fields(options):
         value = getattr(options, one.name)
         if one.name in unlike or value == one.default:
@@ -137,13 +145,7 @@ def command_of(options: PeersOptions) -> str:
             words.append(",".join(value))
         elif value is not True:
             words.append(f"{value:g}" if isinstance(value, float) else str(value))
-    return " ".join(words)
-
-
-def _can_be_written(options: PeersOptions) -> None:
-    """Check that the plot can be drawn before the run. Raises ImportError."""
-    if options.plot:
-        importlib.import_module("matplotlib")
+    return " ".join([*words, *(("--", *options.more) if options.more else ())])
 
 
 def _schedulers(options: PeersOptions) -> list[str]:
@@ -250,9 +252,7 @@ def _report(options: PeersOptions, found: _Found) -> None:
     document = _document(options, found)
     page.show(document)
     _write(options, found)
-    print(machine())
-    if options.plot:
-        report.draw(Path(options.plot), _sorted(found), f"{options.engines} replicas")
+    print(found.host.get("gpu", {}).get("name", "no GPU"), machine(), sep="; ")
 
 
 def _sorted(found: _Found) -> list[Turn]:
@@ -270,8 +270,6 @@ def _document(options: PeersOptions, found: _Found) -> dict[str, Any]:
     document = {
         "title": f"Comparison with other proxies, {options.engines} replicas",
         "kind": options.engines,
-        "source": "the data sets of the workloads, in [workloads](workloads.md)",
-        "published": "",
         "tables": report.tables(turns),
         "findings": [*report.findings(turns), *_notes(turns), *missing],
     }
@@ -291,7 +289,8 @@ def _write(options: PeersOptions, found: _Found) -> None:
     turns = _sorted(found)
     means, widths = report.figures(turns)
     configuration: dict[str, Any] = {
-        **asdict(replace(options, data="DATA", json_file="", plot="")),
+        **asdict(replace(options, data="DATA", json_file="")),
+        **({"host": found.host} if found.host else {}),
         **found.earlier.configuration,
         "absent": found.absent,
         "session_headers": SESSION_HEADERS,

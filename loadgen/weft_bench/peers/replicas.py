@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 from weft_engine.emulated.engines import shapes
 from weft_engine.emulated.presets import EngineShape
 
-from weft_bench.cli.peers import EMULATED, PeersOptions
+from weft_bench.cli.peers import EMULATED, GPU, PeersOptions
 from weft_bench.peers import call_log
+from weft_bench.peers import shapes as models
 from weft_bench.peers.fronts import STOCK, WEFT, Place
 from weft_bench.peers.outcome import Answer
 from weft_bench.stack.local import StackError, local_stack
@@ -29,6 +33,10 @@ STOCK_VARIABLES: Final = {"VLLM_SERVER_DEV_MODE": "1"}
 _PATIENCE_S: Final = 60.0
 # vLLM on a CPU, as `weft replica` starts it.
 _REAL_BLOCK_TOKENS: Final = 32
+# Longest call on a GPU, tokens.
+_GPU_CONTEXT: Final = 32_768
+_GPU_MODEL: Final = "weft-bench"
+_CACHE: Final = re.compile(r'vllm:cache_config_info\{.*block_size="(\d+)".*num_gpu_blocks="(\d+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,8 @@ class Replicas:
     """Engines that a front can use.
 
     place: properties for the fronts. scheduler: STOCK for vLLM without the plugin. context: longest
-    call, tokens. shapes: of emulated engines, one for each, none for real ones.
+    call, tokens. shapes: of emulated engines, one for each, none for real ones. gateway: base URL
+    of the gateway that was started with them.
     """
 
     urls: tuple[str, ...]
@@ -45,6 +54,7 @@ class Replicas:
     context: int
     block_tokens: int
     shapes: tuple[EngineShape, ...] = ()
+    gateway: str = ""
 
     def reset(self, order: str) -> None:
         """Prepare for the next front: set the order, empty the caches and the call logs.
@@ -92,43 +102,66 @@ def replicas(
     emulated = options.engines == EMULATED
     with ExitStack() as stack:
         found = {}
+        folder = ""
+        if options.engines == GPU:
+            model = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
+            models.write(model, options.shape, _GPU_CONTEXT)
+            folder = str(model)
         for scheduler in schedulers if emulated else (WEFT,):
             variables = {"WEFT_ENGINE_SECRET": secret}
             if scheduler == STOCK:
                 variables |= STOCK_VARIABLES
-            line = command_line(options, scheduler)
+            line = command_line(options, scheduler, folder)
             base = stack.enter_context(local_stack(line, variables))
             found[scheduler] = _at(base, options, scheduler, secret)
         yield found if emulated else dict.fromkeys(schedulers, found[WEFT])
 
 
-def command_line(options: PeersOptions, scheduler: str) -> list[str]:
-    """Return the options of `weft up`."""
+def command_line(options: PeersOptions, scheduler: str, model: str = "") -> list[str]:
+    """Return the options of `weft up`. model: folder of the model on a GPU."""
     line = ["--replicas", str(options.replicas)]
     if options.engines == EMULATED:
         line += ["--emulated", "--preset", options.preset, "--dilate", f"{options.dilate:g}"]
         line += ["--scheduler", scheduler]
+    if model:
+        line += ["--model", model]
     line += ["--", "--max-num-seqs", str(options.slots)]
+    if model:
+        line += ["--load-format", "dummy", "--served-model-name", _GPU_MODEL]
+        line += ["--max-model-len", str(_GPU_CONTEXT)]
     if options.host_kv_gib:
         line += ["--kv-offloading-size", f"{options.host_kv_gib:g}"]
-    return [*line, "--num-gpu-blocks-override", str(options.kv_blocks), *ARGUMENTS]
+    if options.kv_blocks:
+        line += ["--num-gpu-blocks-override", str(options.kv_blocks)]
+    return [*line, *ARGUMENTS, *options.more]
 
 
 def _at(base: str, options: PeersOptions, scheduler: str, secret: str) -> Replicas:
     """Return the engines of the stack at `base`."""
     found: tuple[EngineShape, ...] = ()
-    block_tokens = _REAL_BLOCK_TOKENS
+    card = _ask("GET", f"{base}/v1/models")["data"][0]
+    urls = tuple(replica["url"] for replica in _ask("GET", f"{base}/health")["replicas"])
+    block_tokens, blocks = _REAL_BLOCK_TOKENS, options.kv_blocks
     if options.engines == EMULATED:
         found = tuple(shapes(options.preset, options.replicas, options.slots, options.kv_blocks))
         block_tokens = found[0].block_tokens
-    tokens = options.kv_blocks * block_tokens
-    card = _ask("GET", f"{base}/v1/models")["data"][0]
-    urls = tuple(replica["url"] for replica in _ask("GET", f"{base}/health")["replicas"])
+    elif options.engines == GPU:
+        block_tokens, blocks = _cache(urls[0])
+    tokens = blocks * block_tokens
     # vllm-router knows one cost model: that of the first engine.
     cost = found[0].cost if found else None
     place = Place(str(card["id"]), tokens, options.dilate, cost, secret)
     context = min(int(card["max_model_len"]), tokens)
-    return Replicas(urls, place, scheduler, context, block_tokens, found)
+    return Replicas(urls, place, scheduler, context, block_tokens, found, base)
+
+
+def _cache(url: str) -> tuple[int, int]:
+    """Return the tokens of a KV block of an engine, and its blocks. Raises StackError."""
+    answer = httpx.get(f"{url}/metrics", timeout=_PATIENCE_S, trust_env=False)
+    found = _CACHE.search(answer.text)
+    if found is None:
+        raise StackError(f"the /metrics of {url} do not say how many KV blocks it has")
+    return int(found[1]), int(found[2])
 
 
 def _empty_cache(url: str) -> None:

@@ -252,109 +252,10 @@ def dynamic(job: Job, workers: int, most: float = 0.9, penalty: float = 0.0) -> 
     return tuple(stage for epoch in epochs for stage in epoch)
 
 
-def weft(job: Job, workers: int, width: int = 64) -> Places:
-    """Beam search on the real finish time: waiting for inputs counts, and each ready operator may
-    use one worker or any group of them.
-
-    The beam is ordered by a lower bound on the end: the longest path from the operators that are
-    placed, and the work that is left, divided over the workers. Of states that differ only in the
-    numbers of the workers, one is kept.
-    """
-    tails = _tails(job, workers)
-    groups = [
-        group for size in range(1, workers + 1) for group in combinations(range(workers), size)
-    ]
-    beams: list[tuple[float, Places, State]] = [(0.0, (), State.start(workers))]
-    for _ in job.nodes:
-        grown: dict[object, tuple[float, Places, State]] = {}
-        for _, places, state in beams:
-            done = {number for number, _ in places}
-            for number, node in enumerate(job.nodes):
-                if number in done or not done.issuperset(node.needs):
-                    continue
-                for group in groups:
-                    after = state.after(job, number, group)
-                    bound = _bound(job, workers, after, tails)
-                    made = (bound, (*places, (number, group)), after)
-                    key = _alike(after)
-                    if key not in grown or made[:2] < grown[key][:2]:
-                        grown[key] = made
-        beams = sorted(grown.values(), key=lambda one: (one[0], one[1]))[:width]
-    return min(beams, key=lambda one: (max(one[2].free_s), one[1]))[1]
-
-
-def _alike(state: State) -> object:
-    """Return a key that states have in common which differ only in the workers' numbers."""
-    return (tuple(sorted(zip(state.free_s, state.model, state.last, strict=True))), state.done_s)
-
-
-def _tails(job: Job, workers: int) -> list[float]:
-    """Return the least seconds from the start of each operator to the end of its longest path."""
-    tails = [0.0] * len(job.nodes)
-    least = [node.seconds * min(1.0, node.reuse) / workers**job.beta for node in job.nodes]
-    for number in range(len(job.nodes) - 1, -1, -1):
-        tails[number] += least[number]
-        for need in job.nodes[number].needs:
-            tails[need] = max(tails[need], tails[number])
-    return tails
-
-
-def _bound(job: Job, workers: int, state: State, tails: Sequence[float]) -> float:
-    """Return a lower bound on the end of all operators."""
-    done = dict(state.done_s)
-    bound, left = max(state.free_s), sum(state.free_s)
-    for number, node in enumerate(job.nodes):
-        if number in done:
-            continue
-        ready = max((done.get(need, 0.0) for need in node.needs), default=0.0)
-        bound = max(bound, max(ready, min(state.free_s)) + tails[number])
-        # A group of k workers spends k^(1 - beta) times the seconds, at least as much as one.
-        left += node.seconds * min(1.0, node.reuse)
-    return max(bound, left / workers)
-
-
-def exact(job: Job, workers: int, limit: int = 200_000) -> tuple[Places, bool]:
-    """Return a placement with the least finish time, and whether that is proven.
-
-    Branch and bound over all stages, with `weft` as the first solution. limit: states to visit.
-    """
-    best_places = weft(job, workers)
-    best_s = finish_s(job, workers, best_places)
-    tails = _tails(job, workers)
-    groups = [
-        group for size in range(1, workers + 1) for group in combinations(range(workers), size)
-    ]
-    seen: set[object] = set()
-    stack: list[tuple[Places, State]] = [((), State.start(workers))]
-    visited = 0
-    while stack and visited < limit:
-        places, state = stack.pop()
-        visited += 1
-        if len(places) == len(job.nodes):
-            if max(state.free_s) < best_s - 1e-9:
-                best_s, best_places = max(state.free_s), places
-            continue
-        done = {number for number, _ in places}
-        grown = []
-        for number, node in enumerate(job.nodes):
-            if number in done or not done.issuperset(node.needs):
-                continue
-            for group in groups:
-                after = state.after(job, number, group)
-                bound, key = _bound(job, workers, after, tails), _alike(after)
-                if bound < best_s - 1e-9 and key not in seen:
-                    seen.add(key)
-                    grown.append((bound, (*places, (number, group)), after))
-        grown.sort(key=lambda one: -one[0])
-        stack += [(made, after) for _, made, after in grown]
-    return best_places, not stack
-
-
 PLACERS: Final[Mapping[str, Placer]] = {
     "round robin": round_robin,
     "co-located": co_locate,
     "data parallel": data_parallel,
     "beam": beam,
     "dynamic": dynamic,
-    "weft": weft,
 }

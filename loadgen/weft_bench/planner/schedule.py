@@ -14,16 +14,41 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+from weft_gateway.model.record import record
 from weft_run.plan.calls import PlannedCall
-from weft_run.plan.prompts import BLOCK_TOKENS
 
 from weft_bench.planner.radix import Node, build_tree
-from weft_bench.planner.token_steps import Worker, delay, usage
 
 # Per worker: sequences of calls. Each sequence runs row by row.
 Nested = tuple[tuple[str, ...], ...]
 # Calls that an engine batches, as vLLM does by default.
 _BATCH: Final = 256
+
+
+def usage(prefill: float, answer: float, alpha: float) -> float:
+    """Return u, the token steps of a call: the tokens that it occupies, summed over its steps.
+
+    prefill: u_p, its prompt tokens. alpha: 1 / KV tokens of the worker.
+    """
+    return alpha * (answer * prefill + answer * (answer + 1) / 2)
+
+
+def delay(answer: float, alpha: float, kv_tokens: float) -> float:
+    """Return d, the token steps between the end of a call and the start of one that needs it."""
+    return alpha * kv_tokens * answer
+
+
+@record
+class Worker:
+    """A worker of the token-step model. kv_tokens: M. alpha: 0 for 1 / M."""
+
+    kv_tokens: float
+    alpha: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """The normalization constant, alpha."""
+        return self.alpha or 1 / self.kv_tokens
 
 
 @dataclass(slots=True, eq=False)
@@ -53,20 +78,18 @@ def schedule(
     workers: Mapping[str, Worker],
     assigned: Mapping[str, str] | None = None,
     rows: Mapping[str, int] | None = None,
-    block: int = BLOCK_TOKENS,
 ) -> dict[str, Nested]:
     """Return the nested sequences of each worker.
 
     assigned: the worker of each call. Without it, Helium slices the rows evenly and replicates each
     operator on all workers; then all workers have the same sequences. rows: rows of a call on its
-    worker. Raises ValueError for unknown workers and for dependencies that
-    are not in topological order.
+    worker. Raises ValueError for unknown workers.
     """
     if assigned is None:
         first = next(iter(workers))
-        found = schedule(calls, workers, {call.name: first for call in calls}, rows, block)
+        found = schedule(calls, workers, {call.name: first for call in calls}, rows)
         return dict.fromkeys(workers, found[first])
-    return _Scheduling(calls, workers, assigned, rows or {}, block).run()
+    return _Scheduling(calls, workers, assigned, rows or {}).run()
 
 
 class _Scheduling:
@@ -76,7 +99,6 @@ class _Scheduling:
         workers: Mapping[str, Worker],
         assigned: Mapping[str, str],
         rows: Mapping[str, int],
-        block: int,
     ) -> None:
         unknown = sorted(set(assigned.values()) - workers.keys())
         if unknown:
@@ -90,7 +112,7 @@ class _Scheduling:
         self._released: dict[str, list[tuple[str, ...]]] = {name: [] for name in workers}
         self._emitted: list[tuple[str, str]] = []
         self._base = self._passed = 0.0
-        tree = build_tree(calls, block=block, workers=assigned)
+        tree = build_tree(calls, workers=assigned)
         self._needs = {call.name: set(call.needs) for call in calls}
         names = {one: assigned[one] for one in self._needs}
         self._root = self._build(tree.root, names)

@@ -1,18 +1,15 @@
-"""Output of the comparison with the peers: tables, intervals, findings and a plot."""
+"""Output of the comparison with the peers: tables, intervals and findings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import ceil, log
-from pathlib import Path
+from math import log
 from typing import Any, Final
 
-from weft_bench.report import plots
 from weft_bench.report.figures import Figure
-from weft_bench.studies.cells import Cell, Estimate, Measured, estimate, geometric
-from weft_bench.studies.experiment import Table
-from weft_bench.studies.show import Shown, each, mean, table
+from weft_bench.report.tables import Shown, Table, each, mean, percent, table
+from weft_bench.studies.cells import Cell, Estimate, Measured, geometric
 
 OURS: Final = "weft/"
 # The default order. A table has its ratios to the other fronts.
@@ -72,19 +69,15 @@ def measured(turns: Sequence[Turn]) -> Measured:
     )
 
 
-def _percent(figure: str) -> Shown:
-    return lambda one, group: estimate([100 * value for value in one.series(figure).values()])
-
-
 def _sum(figure: str) -> Shown:
     return lambda one, group: f"{sum(one.series(figure).values()):.0f}"
 
 
 _COLUMNS: Final[Mapping[str, Shown]] = {
     "mean, s": mean("mean"), "p50, s": mean("p50"), "p95, s": mean("p95"), "p99, s": mean("p99"),
-    "slowdown": mean("slowdown"), "Jain": mean("jain"), "migrated, %": _percent("migrated"),
-    "computed again, %": _percent("recomputed"), "hit rate, %": _percent("hit_rate"),
-    "calls/s": mean("calls_per_s"), "front, ms": mean("front_ms"), "late, %": _percent("late"),
+    "slowdown": mean("slowdown"), "Jain": mean("jain"), "migrated, %": percent("migrated"),
+    "computed again, %": percent("recomputed"), "hit rate, %": percent("hit_rate"),
+    "calls/s": mean("calls_per_s"), "front, ms": mean("front_ms"), "late, %": percent("late"),
     "errors": _sum("errors"),
 }  # fmt: skip
 _OF_SLICES: Final[Mapping[str, Shown]] = {
@@ -100,7 +93,8 @@ def tables(turns: Sequence[Turn], ours: str = DEFAULT) -> list[dict[str, Any]]:
     for the workload's slices, if it has these.
     """
     found = []
-    for workload, at in each(measured(turns), "workload"):
+    for at in each(measured(turns), "workload"):
+        workload = at.only("workload")
         whole = at.where(slice=ALL)
         programs = next(iter(whole.values.values()))
         seeds = ", ".join(str(seed) for seed in sorted({cell.seed for cell in whole.values}))
@@ -112,7 +106,7 @@ def tables(turns: Sequence[Turn], ours: str = DEFAULT) -> list[dict[str, Any]]:
             columns["mean / round robin"] = lambda one, group: faultless(one).ratio(
                 "mean", faultless(group.where(front=BASELINE))
             )
-        found.append(table(whole, f"{title}seeds {seeds}", {"front": "front"}, columns))
+        found.append(table(whole, f"{title}seeds {seeds}", ("front",), columns))
         ratios = _ratios(faultless(whole), ours)
         if ratios:
             about = f"{workload}, {ours} over the others, on the same programs"
@@ -120,7 +114,7 @@ def tables(turns: Sequence[Turn], ours: str = DEFAULT) -> list[dict[str, Any]]:
         sliced = table(
             at,
             f"{workload}, programs with long gaps and the rest",
-            {"front": "front", "slice": "slice"},
+            ("front", "slice"),
             _OF_SLICES,
             lambda one: one.only("slice") != ALL,
         )
@@ -173,7 +167,7 @@ def figures(turns: Sequence[Turn]) -> tuple[list[Figure], dict[str, float]]:
     intervals.
     """
     found, widths = [], {}
-    for _, one in each(measured(turns), "workload", "front", "slice"):
+    for one in each(measured(turns), "workload", "front", "slice"):
         at = "/".join(str(one.only(name)) for name in ("workload", "front", "slice"))
         for name in next(iter(one.values.values())):
             value = one.estimate(name)
@@ -191,8 +185,9 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     if len({turn.seed for turn in turns}) < 2:
         return ["one seed has no intervals, so there are no findings"]
     found = []
-    for workload, at in each(faultless(measured(turns).where(slice=ALL)), "workload"):
-        rows = dict(each(at, "front"))
+    for at in each(faultless(measured(turns).where(slice=ALL)), "workload"):
+        workload = at.only("workload")
+        rows = {str(one.only("front")): one for one in each(at, "front")}
         peers = [name for name in rows if not name.startswith(OURS)]
         ours = [name for name in rows if name not in peers and name != BASELINE]
         for worse, word in ((True, "worse"), (False, "better")):
@@ -227,36 +222,3 @@ def _beside(one: Measured, peer: Measured, worse: bool) -> str:
         if ratio.above(1) if less is worse else ratio.below(1):
             told.append((name, ratio))
     return ", ".join(f"{name} {ratio}" for name, ratio in told)
-
-
-def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
-    """Draw completion times of every front, one panel for each workload, into one file.
-
-    Raises ImportError without matplotlib.
-    """
-    found = measured(turns).where(slice=ALL)
-    names = [str(name) for name in found.levels("front")]
-    workloads = list(each(found, "workload"))
-    columns = min(3, len(workloads))
-    rows = ceil(len(workloads) / columns)
-    size = (2.5 + 4.2 * columns, (1.2 + 0.36 * len(names)) * rows + 0.3)
-    picture, axes = plots.figure(rows, columns, size, sharey=True)
-    places = [axis for row in axes for axis in row]
-    for axis in places[len(workloads) :]:
-        axis.axis("off")
-    for axis, (workload, at) in zip(places, workloads, strict=False):
-        for mark, name in zip("o^s", ("p50", "p95", "p99"), strict=True):
-            of = [at.where(front=front).estimate(name) for front in names]
-            axis.errorbar(
-                [one.middle for one in of],
-                range(len(names)),
-                xerr=[one.half_width for one in of],
-                fmt=mark,
-                capsize=2,
-                label=name,
-            )
-        axis.set(title=workload, xlabel="program completion, s", xlim=(0, None))
-    places[0].set_yticks(range(len(names)), names)
-    places[0].invert_yaxis()
-    places[columns - 1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    plots.save(picture, path, title)

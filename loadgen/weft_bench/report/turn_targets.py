@@ -1,15 +1,14 @@
-"""Attainment of the targets of turns beside other proxies: tables, findings and comparisons."""
+"""Attainment of the targets of turns beside other proxies: tables and findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from weft_bench.report.peers import ALL, OURS, Turn, faultless, measured, over_best
-from weft_bench.studies.cells import Estimate, Measured, estimate, geometric
-from weft_bench.studies.experiment import Score, Table, less, more
-from weft_bench.studies.show import Shown, each, mean, table
+from weft_bench.report.tables import Shown, Table, each, mean, percent, table
+from weft_bench.studies.cells import Estimate, Measured, geometric
 
 # Weft with an SLO file, the balancer `soonest` and the order for deadlines.
 SLACK: Final = "weft/slack"
@@ -38,21 +37,22 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     fronts.
     """
     columns: dict[str, Shown] = {
-        "attained, %": _percent("attained"),
+        "attained, %": percent("attained"),
         "mean, s": mean("turn_mean"),
         "p50, s": mean("turn_p50"),
         "p95, s": mean("turn_p95"),
-        **{f"within {m} x alone, %": _percent(f"within_{m}") for m in _MULTIPLES},
-        "late, %": _percent("late"),
+        **{f"within {m} x alone, %": percent(f"within_{m}") for m in _MULTIPLES},
+        "late, %": percent("late"),
     }
     found = []
-    for workload, at in each(measured(turns).where(slice=ALL), "workload"):
+    for at in each(measured(turns).where(slice=ALL), "workload"):
+        workload = at.only("workload")
         seeds = ", ".join(str(seed) for seed in sorted({cell.seed for cell in at.values}))
         counts = "/".join(
             str(int(count)) for count in dict.fromkeys(v["turns"] for v in at.values.values())
         )
         about = f"{workload}, {counts} turns, seeds {seeds}"
-        found.append(table(at, about, {"front": "front"}, columns))
+        found.append(table(at, about, ("front",), columns))
         rows = [
             (rival, *(str(_ratio(at, names, figure)) for figure in _FIGURES))
             for rival, names in _rivals(at).items()
@@ -67,7 +67,8 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     than the best peer. Without peers, the other orders are the rivals, and there is no goal.
     """
     found = []
-    for workload, at in each(measured(turns).where(slice=ALL), "workload"):
+    for at in each(measured(turns).where(slice=ALL), "workload"):
+        workload = at.only("workload")
         rivals = _rivals(at)
         peers = rivals.get(_BEST)
         names, whose = (peers, "best peer") if peers else (list(rivals), "best other order")
@@ -87,19 +88,6 @@ def findings(turns: Sequence[Turn]) -> list[str]:
     return found
 
 
-def scores(turns: Sequence[Turn]) -> Iterator[tuple[Score, tuple[int, ...]]]:
-    """Yield the ratios of `SLACK` to the best peer of each seed, with the seeds."""
-    for workload, at in each(measured(turns).where(slice=ALL), "workload"):
-        names = _rivals(at).get(_BEST, [])
-        if not names:
-            continue
-        seeds = tuple(sorted({cell.seed for cell in at.where(front=SLACK).values}))
-        for figure, label in _FIGURES.items():
-            ratio = _ratio(at, names, figure)
-            score = more if figure == "attained" else less
-            yield score(f"{workload}, {label}", ratio), seeds
-
-
 def _rivals(at: Measured) -> dict[str, list[str]]:
     """Return the fronts that each row compares `SLACK` with."""
     others = [str(name) for name in at.levels("front") if name != SLACK]
@@ -114,7 +102,3 @@ def _ratio(at: Measured, names: Sequence[str], figure: str) -> Estimate:
     good = faultless(at)
     ours = good.where(front=SLACK)
     return geometric(over_best(ours, good, names, figure, most=figure == "attained"))
-
-
-def _percent(figure: str) -> Shown:
-    return lambda one, group: estimate([100 * value for value in one.series(figure).values()])

@@ -11,10 +11,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from weft_bench.peers.fronts import Place, fronts
-from weft_bench.report import page as report
-from weft_bench.report.peers import OURS
-from weft_bench.report.results.site import draw_experiment, write_site
+from weft_bench.studies import documents as report
 from weft_bench.studies.experiment import Experiment
 from weft_bench.studies.registry import EXPERIMENTS
 from weft_bench.studies.runner import Run, default_jobs, run
@@ -22,15 +19,13 @@ from weft_bench.studies.store import ROOT, Store
 
 RESULTS: Final = ROOT / "results" / "experiments"
 _QUICK: Final = ROOT / ".weft" / "quick"
-DOCS: Final = ROOT / "docs"
-IMAGES: Final = DOCS / "images" / "results"
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOptions:
     """Options of the commands; see their --help.
 
-    jobs: 0 for one a core. page: also write the pages of results. out: empty for the project's
+    jobs: 0 for one a core. out: empty for the project's
     results folder; the quick form never writes there.
     """
 
@@ -38,7 +33,6 @@ class ExperimentOptions:
     quick: bool = False
     jobs: int = 0
     fresh: bool = False
-    page: bool = False
     out: str = ""
 
 
@@ -101,9 +95,6 @@ def _run_all(options: ExperimentOptions, console: Console) -> int:
             print(f"weft bench: {name}: {error}", file=sys.stderr)
             return 1
         _keep(experiment, found, options, console)
-    if options.page and not options.quick and not options.out:
-        for page in write_page():
-            console.print(f"written: {page}", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -134,19 +125,4 @@ def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, consol
     folder = Path(options.out) if options.out else _QUICK if options.quick else RESULTS
     file = folder / f"{experiment.name}.json"
     report.write(file, document)
-    try:
-        draw_experiment(
-            IMAGES if folder == RESULTS else folder, experiment.name, experiment, found.measured
-        )
-    except ImportError:
-        console.print("no plot: matplotlib is missing (pip install 'weft[bench]')")
     console.print(f"written: {file}", highlight=False, soft_wrap=True)
-
-
-def write_page() -> list[Path]:
-    """Write `docs/results.md` and the pages behind it from the measured figures in `results`.
-
-    Returns the written pages.
-    """
-    peers = [name for name in fronts(Place("", 1), ()) if not name.startswith(OURS)]
-    return write_site(DOCS, RESULTS.parent, EXPERIMENTS, peers)

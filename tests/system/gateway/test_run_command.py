@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from support.runs import ROWS, WINDOW, Answers, Runs
-from weft_bench.mapred.plays import Servers, Task, by_algorithm_1, langgraph, weft_run
-from weft_bench.mapred.workload import workflow
+from weft_bench.rows.plays import Servers, Task, langgraph, weft_run
+from weft_bench.rows.workload import workflow
 from weft_run import examples as workflows
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -198,10 +198,10 @@ async def test_rows_that_begin_alike_run_on_one_replica(engine, weft, tmp_path):
 
 async def test_all_systems_of_the_bench_have_the_same_answers(engine, weft, tmp_path):
     async with engine(script=Answers()) as stub, weft(stub) as gateway:
-        servers = Servers(gateway.url, {stub.url: ("tiny",)}, ("tiny",))
+        servers = Servers(gateway.url, (stub.url,), "tiny")
         rows = [{"context": f"c{n // 3}", "question": f"q{n}"} for n in range(9)]
-        task = Task("tatqa", workflow("tiny", 8), ("tiny",), 8, rows, {}, 32_000)
-        systems = (weft_run, by_algorithm_1, langgraph(direct=False), langgraph(direct=True))
+        task = Task(workflow("tiny", 8), 8, rows)
+        systems = (weft_run, langgraph(direct=False), langgraph(direct=True))
         found = [(await asyncio.to_thread(one, servers, task, tmp_path))[1] for one in systems]
         assert all(answers == found[0] for answers in found)
         assert len(set(found[0])) == 9

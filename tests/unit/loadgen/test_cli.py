@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer.main
 from support.recorder import Recorder
 from typer.testing import CliRunner
 from weft_bench.cli import bench
@@ -12,49 +13,75 @@ from weft_bench.cli import bench
 runner = CliRunner()
 
 
-@pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
-def test_replay_receives_its_options(recorder: Recorder) -> None:
-    arguments = ["replay", "--policy", "fcfs, plas,", "--json", "f", "--seed", "3"]
-    assert runner.invoke(bench, arguments).exit_code == 7
-    (options,) = recorder.calls
-    assert options.policies == ("fcfs", "plas")
-    assert (options.json_file, options.seed) == ("f", 3)
+def test_the_bench_has_these_commands() -> None:
+    command = typer.main.get_command(bench)
+    assert set(command.commands) >= {  # type: ignore[attr-defined]
+        "peers", "overhead", "scheduler", "swap", "lineage", "overlap", "workload", "fit"
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
+@pytest.mark.parametrize("recorder", ["weft_bench.peers.command"], indirect=True)
 @pytest.mark.parametrize(
     ("policy", "message"),
     [("zzz", "zzz"), ("plas,zzz", "zzz"), ("", "the list is empty"), (" , ", "the list is empty")],
 )
-def test_a_replay_of_unknown_orders_starts_nothing(
-    policy: str, message: str, recorder: Recorder
-) -> None:
-    result = runner.invoke(bench, ["replay", "--policy", policy])
+def test_unknown_orders_start_nothing(policy: str, message: str, recorder: Recorder) -> None:
+    result = runner.invoke(bench, ["peers", "--data", "x", "--orders", policy])
     assert (result.exit_code, recorder.calls) == (2, [])
     assert message in result.output
-    assert "--policy" in result.output
+    assert "--orders" in result.output
 
 
-@pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
+@pytest.mark.parametrize("recorder", ["weft_bench.overlap.command"], indirect=True)
 @pytest.mark.parametrize(
     "more",
-    [
-        ["--replicas", "2"],
-        ["--slots", "4"],
-        ["--kv-blocks", "1"],
-        ["--max-model-len", "1"],
-        ["--swap-gib", "0"],
-        ["--first-quantum", "0.1"],
-    ],
+    [["--replicas", "2"], ["--kv-blocks", "1"], ["--max-model-len", "8192"]],
     ids=lambda more: str(more[0]),
 )
-def test_a_replay_on_a_running_gateway_refuses_what_only_new_engines_can_take(
+def test_a_running_gateway_excludes_the_options_of_new_engines(
     more: list[str], recorder: Recorder
 ) -> None:
-    result = runner.invoke(bench, ["replay", "--base-url", "http://h", *more])
+    result = runner.invoke(bench, ["overlap", "--base-url", "http://h", *more])
     assert (result.exit_code, recorder.calls) == (2, [])
     assert more[0] in result.output
     assert "--base-url" in result.output
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.peers.command"], indirect=True)
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (["--engines", "real"], {"replicas": 2, "kv_blocks": 500, "slots": 4}),
+        (
+            ["--engines", "gpu", "--slots", "8", "--", "--enforce-eager"],
+            {"replicas": 1, "kv_blocks": 0, "slots": 8, "more": ("--enforce-eager",)},
+        ),
+        (["--rows"], {"rows": True, "replicas": 3}),
+    ],
+)
+def test_peers_has_sizes_for_its_engines(
+    line: list[str], expected: dict[str, object], recorder: Recorder
+) -> None:
+    assert runner.invoke(bench, ["peers", "--data", "x", *line]).exit_code == 7
+    (options,) = recorder.calls
+    assert {name: getattr(options, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.peers.command"], indirect=True)
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        (["--engines", "gpu", "--dilate", "2"], "--dilate"),
+        (["--rows", "--orders", "fcfs"], "--orders"),
+        (["--quick", "--seeds", "2"], "--seeds"),
+    ],
+)
+def test_peers_refuses_options_without_an_effect(
+    line: list[str], option: str, recorder: Recorder
+) -> None:
+    result = runner.invoke(bench, ["peers", "--data", "x", *line])
+    assert (result.exit_code, recorder.calls) == (2, [])
+    assert option in result.output
 
 
 @pytest.mark.parametrize("recorder", ["weft_bench.overhead.command"], indirect=True)
@@ -66,8 +93,6 @@ def test_overhead_requires_numbers_of_calls(value: str, recorder: Recorder) -> N
 
 
 BENCHES = [
-    ("weft_bench.replay.command", "replay", "--json"),
-    ("weft_bench.replay.command", "replay", "--plot"),
     ("weft_bench.overhead.command", "overhead", "--json"),
     ("weft_bench.micro.swap.command", "swap", "--json"),
     ("weft_bench.micro.scheduler.command", "scheduler", "--json"),
@@ -79,7 +104,6 @@ BENCHES = [
 @pytest.mark.parametrize(
     ("recorder", "command", "kind"),
     [
-        ("weft_bench.replay.command", "replay", "weekly"),
         ("weft_bench.workloads.command", "workload", "weekly"),
         ("weft_bench.workloads.command", "workload", "recorded"),
     ],
@@ -137,7 +161,7 @@ def test_overhead_can_be_measured_without_peers(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["replay", "--rate", "0"], ["overhead", "--requests", "1"], ["fly"]],
+    [["overlap", "--rate", "-1"], ["overhead", "--requests", "1"], ["fly"]],
     ids=" ".join,
 )
 def test_wrong_options_are_refused(arguments: list[str]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
-from weft_bench.cli.load import OverlapOptions
+from weft_bench.cli.parts import OverlapOptions
 from weft_bench.overlap.command import run, setup
 from weft_bench.stack.local import configuration
 

@@ -91,12 +91,6 @@ def test_weft_that_does_not_start_fails_the_bench_and_earlier_plays_are_shown(be
     assert played[-1][0] == "weft/plas"
 
 
-def test_plot_is_drawn(bench, tmp_path):
-    go, _, _ = bench
-    assert go(plot=str(tmp_path / "p.svg")) == 0
-    assert "smg/manual" in (tmp_path / "p.svg").read_text()
-
-
 def test_errors_fail_the_bench_for_weft_but_not_for_peers(bench):
     go, acts, _ = bench
     acts["smg/manual"] = {"errors": 3.0}

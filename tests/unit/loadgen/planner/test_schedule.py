@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from support.planning import call, chain, static, varies, workflows
-from weft_bench.planner.schedule import depths, schedule
-from weft_bench.planner.token_steps import Worker
+from weft_bench.planner.schedule import Worker, delay, depths, schedule, usage
 from weft_run.plan.calls import PlannedCall
 
 _WORKER = Worker(8192)
@@ -65,3 +64,9 @@ def test_every_call_is_scheduled_once_after_its_inputs(calls: tuple[PlannedCall,
     assert sorted(order) == sorted(one.name for one in calls)
     place = {name: at for at, name in enumerate(order)}
     assert all(place[need] < place[one.name] for one in calls for need in one.needs)
+
+
+def test_usage_is_that_of_the_paper() -> None:
+    # a (o u_p + o (o + 1) / 2) with a = 1 / M
+    assert usage(100, 4, 1 / 1000) == pytest.approx(0.41)
+    assert delay(4, 1 / 1000, 1000) == pytest.approx(4)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from weft_bench.peers.outcome import summarise
-from weft_bench.report.peers import Turn, draw, figures, findings, tables
+from weft_bench.report.peers import Turn, figures, findings, tables
 
 NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "late": 0.0}
 
@@ -87,12 +87,6 @@ def test_each_workload_has_a_table_with_slices_and_total_errors():
         for front in ("weft/round_robin", "peer", "failing")
         for part in ("rest", "long gaps")
     ]
-
-
-def test_a_plot_is_an_svg(tmp_path):
-    file = tmp_path / "p.svg"
-    draw(file, turns("peer", [1.0, 2.0]) + turns("weft/plas", [1.0, 2.0]), "emulated replicas")
-    assert "<svg" in file.read_text()
 
 
 def test_default_order_is_compared_with_each_front_and_with_the_best_of_each_seed():

@@ -1,1 +1,0 @@
-"""Accuracy of the gateway's tags on the engine's tokens: `weft bench tags`."""

@@ -1,1 +1,0 @@
-"""Plays programs over HTTP against a gateway: `weft bench replay`."""

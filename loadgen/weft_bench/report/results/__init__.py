@@ -1,1 +1,0 @@
-"""The results page: one short page with pictures, and the long tables on pages behind it."""

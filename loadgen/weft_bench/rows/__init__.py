@@ -1,0 +1,1 @@
+"""Batch rows, for `weft bench peers --rows`: `weft run` beside LangGraph on the same engines."""

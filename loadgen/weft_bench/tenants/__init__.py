@@ -1,1 +1,0 @@
-"""Measures how far one tenant can slow another down: `weft bench tenants`."""
