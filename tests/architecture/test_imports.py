@@ -14,7 +14,7 @@ STANDARD_LIBRARY_ONLY = [
     *sources("gateway/weft_gateway/model"),
     Path("deploy/weft_deploy/local/install.py"),
 ]
-HEAVY = ("torch", "vllm", "transformers", "numpy", "matplotlib")
+HEAVY = ("torch", "vllm", "transformers", "numpy")
 
 
 def run(*command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""`weft bench peers --engines gpu`: a short run with a small model shape, as in docs/results/gpu.md."""
+"""`weft bench peers --engines gpu`: a short run with a small model shape."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_the_image_of_the_gateway_has_neither_an_engine_nor_the_bench(
     environment = gateway_environment
     installed = {path.name for path in environment.site.iterdir()}
     assert {"weft_run", "weft_gateway"} <= installed
-    assert not installed & {"torch", "vllm", "transformers", "numpy", "matplotlib", "weft_bench"}
+    assert not installed & {"torch", "vllm", "transformers", "numpy", "weft_bench"}
     bench = environment.run("weft", "bench", "list", folder=tmp_path)
     assert (bench.returncode, bench.stdout) == (2, "")
     assert bench.stderr.count("\n") == 1

@@ -61,12 +61,12 @@ def _without_a_requirement(monkeypatch: pytest.MonkeyPatch) -> str:
     version = metadata.version
 
     def found(name: str) -> str:
-        if name == "matplotlib":
+        if name == "scipy":
             raise metadata.PackageNotFoundError(name)
         return version(name)
 
     monkeypatch.setattr(metadata, "version", found)
-    return "matplotlib"
+    return "scipy"
 
 
 @pytest.mark.parametrize(
