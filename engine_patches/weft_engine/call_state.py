@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from weft_engine.orders import CallView, QueueState
+from weft_engine.call_view import CallView, QueueState
 from weft_engine.wire import CallContext, CallReport
 
 # A call's queue or place, its rank in the engine's order, and its tie breaker. The lowest is first.
@@ -21,8 +21,8 @@ Rank = tuple[int, float, int]
 class CallState:
     """The totals of a call so far. Instants are seconds on one monotonic clock.
 
-    rank: the sort key. level: of its program, under an order with residents. late: it missed its
-    latest start. served_step: the number of the last step that was charged to it. memory_wait_s,
+    rank: the sort key. level: of its program, under an order with residents. late: its latest start
+    has passed. served_step: the number of the last step that was charged to it. memory_wait_s,
     memory_tokens, programs_ahead: as in CallReport. deferred_since: when the current wait for
     memory began.
     """
@@ -108,8 +108,8 @@ class CallState:
         """Record the outcomes of hints; equal outcomes of several sequences once."""
         self.hints.extend(hint for hint in hints if hint not in self.hints)
 
-    def view(self, now: float, program_tokens: float = 0.0) -> CallView:
-        """The call as an order sees it. program_tokens: weighted tokens of its program."""
+    def view(self, now: float) -> CallView:
+        """The call as an order sees it."""
         pending = 0.0 if self.waiting_since is None else max(0.0, now - self.waiting_since)
         context = self.context
         return CallView(
@@ -117,7 +117,6 @@ class CallState:
             program_waiting_s=context.waiting_s,
             critical_path_s=context.critical_path_s,
             program_arrival_s=context.arrival_s,
-            program_tokens=program_tokens,
             queue=self.queue,
             quantum_left_s=self.quantum_left_s,
             call_service_s=self.call_service_s,
@@ -126,7 +125,6 @@ class CallState:
             queued_s=now - pending - self.waiting_s,
             budget_s=context.budget_s,
             cost_s=context.cost_s,
-            remaining_s=context.remaining_s,
             left_s=context.left_s,
             path_s=context.path_s,
             deadline_s=context.deadline_s,

@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from weft_engine.call_layers import CallLayer, build_layer
 from weft_engine.call_state import CallState, Rank
-from weft_engine.orders import CallView, Order, QueueState
-from weft_engine.orders.token_counters import TokenCounters
+from weft_engine.call_view import QueueState
+from weft_engine.orders import Order
+from weft_engine.reorder import ReorderRule
 from weft_engine.tenant_shares import TenantShares
 from weft_engine.wire import CallContext
 
@@ -34,13 +34,13 @@ class CallTable:
     """All calls in one engine, under one order.
 
     moved: sequences whose rank or queue has changed; the code that sorts the queues clears it.
-    promotions, demotions: counts. shares: the fair shares of the tenants. layer: of the order, None
+    promotions, demotions: counts. shares: the fair shares of the tenants. rule: of the order, None
     if it has none.
     """
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.layer: CallLayer | None = build_layer(order, self)
+        self.rule = self._new_rule()
         self.promotions = 0
         self.demotions = 0
         self.moved: set[str] = set()
@@ -48,13 +48,9 @@ class CallTable:
         self._calls: dict[str, CallState] = {}
         self._finished: OrderedDict[str, CallState] = OrderedDict()
         self._of: dict[str, CallState] = {}
-        self._of_program: dict[str, list[CallState]] = {}
         self._entries = 0
         self._step = 0
         self._starving: list[tuple[float, int, CallState]] = []
-        self._counters = TokenCounters()
-        # Programs that were served since the last refresh, if service changes ranks.
-        self._served: set[str] = set()
 
     # -- events ------------------------------------------------------------------------------
 
@@ -63,21 +59,14 @@ class CallTable:
         self.shares.arrive(sequence, context.tenant, context.weight)
         call = self._calls.get(context.call) or self._finished.pop(context.call, None)
         if call is None:
-            if self.order.counts_tokens:
-                # Counters are compared among the programs of one tenant only.
-                calls = (a.context for a in self._calls.values())
-                active = {c.program for c in calls if c.tenant == context.tenant}
-                self._counters.arrive(context.program, active)
             call = CallState(context=context, policy=self.order.name)
             call.hints.extend(f"{name}=ignored: malformed" for name in context.ignored)
             call.enqueue(sequence, now)
-            self._stand(call, self.order.enter(self._view(call, now)), now)
+            self._stand(call, self.order.enter(call.view(now)), now)
         else:
             call.enqueue(sequence, now)
             self._watch(call, now)
             self.moved.add(sequence)
-        if context.call not in self._calls:
-            self._of_program.setdefault(call.context.program, []).append(call)
         self._calls[context.call] = call
         self._of[sequence] = call
         self._note(call, now)
@@ -119,7 +108,6 @@ class CallTable:
         self.shares.advance(duration_s, prefill)
         self._step += 1
         step = self._step
-        programs: set[str] | None = self._served if self.order.rank_changes else None
         spent: list[CallState] = []
         # This loop runs once per running sequence and step.
         for call in map(self._of.get, tokens):
@@ -132,17 +120,10 @@ class CallTable:
             call.quantum_left_s -= duration_s
             if call.quantum_left_s <= 0:
                 spent.append(call)
-            if programs is not None:
-                programs.add(call.context.program)
         for call in spent:
             self._review(call, now)
-        if self.order.counts_tokens:
-            for sequence, count in tokens.items():
-                call = self._of.get(sequence)
-                if call is not None:
-                    # A step of one token is a decode; a longer one is prefill.
-                    read, written = (count, 0) if count > 1 else (0, 1)
-                    self._counters.serve(call.context.program, read, written)
+        if self.rule is not None:
+            self.rule.served(tokens)
 
     def leave(self, sequence: str, now: float) -> CallState | None:
         """A sequence finished or was aborted. Returns the call if this was its last sequence."""
@@ -157,11 +138,6 @@ class CallTable:
             self._watch(call, now)
             return None
         del self._calls[call.context.call]
-        program = call.context.program
-        self._of_program[program].remove(call)
-        if not self._of_program[program]:
-            del self._of_program[program]
-            self._served.discard(program)
         self._finished[call.context.call] = call
         while len(self._finished) > _REMEMBERED_CALLS:
             self._finished.popitem(last=False)
@@ -178,28 +154,12 @@ class CallTable:
         """Switch to another order: all calls enter it anew."""
         self.order = order
         self._starving.clear()
-        self._served.clear()
-        self.layer = build_layer(order, self)
+        self.rule = self._new_rule()
         for call in self._calls.values():
             call.policy, call.level, call.late = order.name, 0, False
             call.resume(now)
-            self._stand(call, order.enter(self._view(call, now)), now)
+            self._stand(call, order.enter(call.view(now)), now)
             self._note(call, now)
-
-    def refresh(self, now: float, running: bool = True) -> None:
-        """Update the ranks of calls whose programs were served, if service changes ranks. running:
-        False leaves the ranks of calls that do not wait for a later refresh."""
-        if not self.order.rank_changes:
-            return
-        for program in self._served:
-            calls = self._of_program[program]
-            # Most programs have one call, which runs.
-            if running or len(calls) > 1:
-                for call in calls:
-                    if running or call.waiting:
-                        self.rerank(call, now)
-        if running:
-            self._served.clear()
 
     def hold(self, sequence: str, held: bool, now: float, tokens: int = 0, ahead: int = 0) -> None:
         """Put a waiting sequence's call behind all others, or back into its place. tokens, ahead:
@@ -224,12 +184,12 @@ class CallTable:
     def rerank(self, call: CallState, now: float) -> None:
         """Ask the order for a call's rank again. All sequences of the call share it."""
         place, _, entry = call.rank
-        self._set_rank(call, (place, self.order.rank(self._view(call, now)), entry))
+        self._set_rank(call, (place, self.order.rank(call.view(now)), entry))
 
     def max_hold_s(self, sequence: str, keep_s: float, now: float) -> float:
         """Seconds for which a sequence's call may be deferred from now on."""
         call = self._of.get(sequence)
-        return 0.0 if call is None else self.order.max_hold_s(self._view(call, now), keep_s)
+        return 0.0 if call is None else self.order.max_hold_s(call.view(now), keep_s)
 
     # -- questions ---------------------------------------------------------------------------
 
@@ -270,18 +230,18 @@ class CallTable:
                 found.append(f"call {name} has no sequence and was not removed")
             if min(call.service_s, call.waiting_s) < 0:
                 found.append(f"call {name} has a negative time")
-        return found if self.layer is None else found + self.layer.violations()
+        return found if self.rule is None else found + self.rule.violations()
 
     # -- standings ---------------------------------------------------------------------------
 
-    def _view(self, call: CallState, now: float) -> CallView:
-        return call.view(now, self._counters.of(call.context.program))
+    def _new_rule(self) -> ReorderRule | None:
+        return None if self.order.rule is None else self.order.rule(self)
 
     def _review(self, call: CallState, now: float) -> bool:
         """Whether the order moved the call."""
         # At most twice: a demoted call may starve in its new queue at once.
         for changes in range(2):
-            standing = self.order.review(self._view(call, now))
+            standing = self.order.review(call.view(now))
             if standing is None:
                 return changes > 0
             if standing.promoted:
@@ -295,7 +255,7 @@ class CallTable:
     def _stand(self, call: CallState, standing: QueueState, now: float) -> None:
         self._entries += 1
         call.stand(standing)
-        call.rank = (self._place(call), self.order.rank(self._view(call, now)), self._entries)
+        call.rank = (self._place(call), self.order.rank(call.view(now)), self._entries)
         self._move(call)
         self._watch(call, now)
 
@@ -308,8 +268,8 @@ class CallTable:
         return call.queue + call.level
 
     def _note(self, call: CallState, now: float) -> None:
-        if self.layer is not None:
-            self.layer.note(call, now)
+        if self.rule is not None:
+            self.rule.note(call, now)
 
     def _move(self, call: CallState) -> None:
         self.moved |= call.waiting
@@ -319,7 +279,7 @@ class CallTable:
         """Schedule a review for when the wait is long enough for a promotion."""
         if call.waiting_since is None:
             return
-        wait = self.order.starves_in(self._view(call, now))
+        wait = self.order.starves_in(call.view(now))
         if math.isfinite(wait):
             self._entries += 1
             # Later than now: a wait of zero length promotes no call.

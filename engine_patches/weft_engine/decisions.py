@@ -52,8 +52,6 @@ class Decisions:
         """Reorder the queues and preempt running sequences."""
         calls, hooks = self._calls, self._hooks
         calls.promote(now)
-        # The ranks of running calls matter for preemption only.
-        calls.refresh(now, calls.order.preempts or hooks.blocks_lacking() > 0)
         contended = calls.shares.contended
         if contended != self._contended:
             self._contended = contended
@@ -61,7 +59,7 @@ class Decisions:
             hooks.make_reorderable(contended)
             # The waiting queue was not sorted before.
             calls.moved.update(calls.sequences())
-        self._refresh_layer(now)
+        self._reorder(now)
         if self.residents is not None:
             self.residents.refresh(now)
         self.sort()
@@ -99,17 +97,13 @@ class Decisions:
             self._tenant_queues.invalidate(self._calls.moved)
             yield from self._tenant_queues.next(_SEEN_FIRST, self._hooks.readiness())
 
-    def slots(self) -> int:
-        """All slots of the engine."""
-        return int(self._hooks.slots())
-
-    def _refresh_layer(self, now: float) -> None:
-        layer = self._calls.layer
+    def _reorder(self, now: float) -> None:
+        rule = self._calls.rule
         # Without a reason for a refresh, this must not change what the order decides.
-        if layer is None or now < layer.next_at:
+        if rule is None or now < rule.next_at:
             return
         self.sort()
-        if layer.refresh(now, self):
+        if rule.refresh(now, self._hooks):
             if self.residents is not None:
                 self.residents.freed()
             self.sort()

@@ -1,4 +1,4 @@
-"""Late calls: the layer of the order `slack`, which ranks programs by their targets. Pure.
+"""Late calls: the rule of the order `slack`, which ranks programs by their targets. Pure.
 
 A call is late when its target passes before the predicted path from this call on can end. Then the
 order ranks it as if it had no target, or by its target if that is later. So a late call precedes a
@@ -8,23 +8,20 @@ call that can be on time only if it would do so without its target, and being la
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from weft_engine.call_state import CallState
 from weft_engine.deadlines import Deadlines
-
-if TYPE_CHECKING:
-    from weft_engine.call_layers import Room
-    from weft_engine.call_table import CallTable
+from weft_engine.reorder import Places, SchedulerView
 
 
 class LateCalls:
-    """Knows when the waiting calls of one engine become late. next_at: see CallLayer. An event
+    """Knows when the waiting calls of one engine become late. next_at: see ReorderRule. An event
     costs O(log calls)."""
 
-    def __init__(self, table: CallTable) -> None:
+    def __init__(self, places: Places) -> None:
         self.next_at = math.inf
-        self._table = table
+        self._places = places
         self._waiting: dict[str, CallState] = {}
         self._coming = Deadlines()
 
@@ -42,13 +39,16 @@ class LateCalls:
             self._coming.set(name, math.nextafter(latest, math.inf))
         self.next_at = self._coming.first
 
-    def refresh(self, now: float, room: Room) -> bool:
+    def served(self, tokens: Mapping[str, int]) -> None:
+        """Service makes no waiting call late."""
+
+    def refresh(self, now: float, scheduler: SchedulerView) -> bool:
         """Rank the calls that have become late as such. Returns whether a call has moved."""
         moved = False
         for name in self._coming.due(now):
             call = self._waiting.pop(name)
             rank, call.late = call.rank, True
-            self._table.rerank(call, now)
+            self._places.rerank(call, now)
             moved |= call.rank != rank
         self.next_at = self._coming.first
         return moved

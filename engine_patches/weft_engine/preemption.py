@@ -191,7 +191,6 @@ class Preemption:
                 free_blocks=spare,
                 max_displacements=self._most,
                 most=most,
-                margin=self._calls.order.margin,
                 blocks_of=blocks_of,
             )
 
@@ -210,8 +209,8 @@ class Preemption:
     def _rank(self, request: Any) -> Rank:
         return self._calls.rank(request.request_id)
 
-    def _place(self, request: Any) -> tuple[int, float]:
-        return self._rank(request)[:2]
+    def _place(self, request: Any) -> int:
+        return self._rank(request)[0]
 
     def _candidate(self, request: Any) -> Candidate:
         computed = int(request.num_computed_tokens)
@@ -284,13 +283,13 @@ class _Plan:
     def inside(self, tenant: str, claims: list[str] | None = None) -> None:
         """Inside a tenant, let waiting sequences preempt running ones of worse rank, as if the
         tenant were alone. claims: the only sequences considered; None: the tenant's best ones."""
-        rank, margin = self._calls.rank, self._calls.order.margin
+        rank = self._calls.rank
         running = self._calls.shares.running_of(tenant)
         best = next(self._owner._tenant_queues.of(tenant), None)
         # For most decisions, these two comparisons suffice.
         if best is None or not running:
             return
-        if not outranks(rank(best), max(map(rank, running)), margin):
+        if not outranks(rank(best), max(map(rank, running))):
             return
         taken = set(self.victims)
         giving = (r for r in self._owner._giving(tenant, limit=True) if r.request_id not in taken)
@@ -304,7 +303,7 @@ class _Plan:
         for name in claims:
             if name in self.coming:
                 continue
-            if not outranks(rank(name), worst, margin):
+            if not outranks(rank(name), worst):
                 break
             if self._ready(name):
                 better.append(self._hooks.requests[name])

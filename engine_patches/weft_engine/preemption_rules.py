@@ -2,9 +2,8 @@
 
 vLLM never preempts a running request because `max_num_seqs` is reached or a waiting request lacks
 blocks. Algorithm 1 does both, because it fills its batch from the best queue down. Only a strictly
-better queue preempts, or for orders by rank, a rank better by a margin. So two calls of one queue
-never alternate: a preempted call resumes only after a running call ends or falls below it, which
-takes a whole quantum of service.
+better queue preempts. So two calls of one queue never alternate: a preempted call resumes only
+after a running call ends or falls below it, which takes a whole quantum of service.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ def meet_claims(
     free_blocks: int,
     max_displacements: int,
     most: int | None = None,
-    margin: float | None = None,
     blocks_of: Callable[[Candidate], int] = attrgetter("blocks"),
 ) -> list[tuple[str, list[str]]]:
     """Return the met claims, best first, each with its victims, worst first: worst queue, then
@@ -63,8 +61,8 @@ def meet_claims(
     """
 
     def worst_first(candidate: Candidate) -> tuple[float, ...]:
-        queue, rank, entry = candidate.rank
-        return -queue, 0.0 if margin is None else -rank, candidate.waste, -entry
+        queue, _, entry = candidate.rank
+        return -queue, candidate.waste, -entry
 
     movable = [c for c in running if c.preemptions < max_displacements]
     movable.sort(key=worst_first)
@@ -84,7 +82,7 @@ def meet_claims(
             if (slots >= 1 and blocks >= claim.blocks) or reach == len(movable):
                 break
             victim = movable[reach]
-            if not outranks(claim.rank, victim.rank, margin):
+            if not outranks(claim.rank, victim.rank):
                 break
             slots += 1
             owed.append(victim)
@@ -96,8 +94,6 @@ def meet_claims(
     return met
 
 
-def outranks(claim: Rank, victim: Rank, margin: float | None) -> bool:
+def outranks(claim: Rank, victim: Rank) -> bool:
     """Whether a claim of this rank preempts a victim of that rank."""
-    if claim[0] != victim[0]:
-        return claim[0] < victim[0]
-    return margin is not None and claim[1] + margin < victim[1]
+    return claim[0] < victim[0]

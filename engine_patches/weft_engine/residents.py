@@ -152,7 +152,6 @@ class Residents:
                 context.tenant,
                 context.weight,
                 context.service_s,
-                context.remaining_s if self._calls.order.knows_remaining else None,
             )
         if self._is_short(sequence, context):
             self._short.queued(sequence)
@@ -263,7 +262,7 @@ class Residents:
         program = self._program(sequence)
         if program in self._sets.residents:
             return self._sets.level(program)
-        return _GUEST + (self._sets.level(program) if self._calls.order.knows_remaining else 0)
+        return _GUEST
 
     def _held_by_guests(self) -> int:
         residents = self._sets.residents

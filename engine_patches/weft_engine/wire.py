@@ -35,7 +35,6 @@ XARG_ARRIVAL: Final = "weft_arrival"
 XARG_CRITICAL_PATH: Final = "weft_critical_path"
 XARG_BUDGET: Final = "weft_budget"
 XARG_COST: Final = "weft_cost"
-XARG_REMAINING: Final = "weft_remaining"
 XARG_LEFT: Final = "weft_left"
 XARG_PATH: Final = "weft_path"
 XARG_DEADLINE: Final = "weft_deadline"
@@ -44,10 +43,9 @@ XARG_RETAIN: Final = "weft_retain"
 XARG_RETAIN_TOKENS: Final = "weft_retain_tokens"
 XARG_PRIORITY: Final = "weft_priority"
 
-# The names of the engine's orders; the registry has one entry for each.
+# The names of the plugin's orders; the registry has one entry for each.
 ORDER_NAMES: Final = (
-    "fcfs", "program_fifo", "resident", "slack", "mlfq", "plas", "atlas", "urgency", "qlm", "llf",
-    "vtc", "srpt", "resident_srpt",
+    "fcfs", "program_fifo", "resident", "slack", "mlfq", "plas", "atlas", "urgency",
 )  # fmt: skip
 
 # Larger values are invalid: thirty thousand years as a duration, and no plausible Unix time.
@@ -68,11 +66,11 @@ class CallContext:
     tenants. service_s, waiting_s: service and waiting time of the program's finished calls,
     seconds. critical_path_s: the longest chain of finished calls seen in the program, seconds.
     arrival_s: Unix time at which the program arrived, seconds. budget_s, cost_s: the call's part of
-    its program's deadline and its expected cost, seconds. remaining_s: the remaining service of the
-    program including this call, for experiments. left_s: until the target of its program or turn at
-    sending, negative after it; path_s: the predicted service of this call and of the later ones on
-    the path; deadline_s: from the arrival of the program to the target, seconds. tags: tags
-    of the prompt's tokens, a flat list of ends and tags (`weft_engine.tags`). retain_s: pin the
+    its program's deadline and its expected cost, seconds. left_s: until the target of its program
+    or turn at sending, negative after it; path_s: the predicted service of this call and of the
+    later ones on the path; deadline_s: from the arrival of the program to the target, seconds.
+    tags: tags of the prompt's tokens, a flat list of ends and tags (`weft_engine.tags`). retain_s:
+    pin the
     call's blocks for this many seconds; retain_tokens: only those of the first tokens of the
     prompt, up to this number. priority: raise or lower its tags by this many tiers. None: not
     given. ignored: names of entries with invalid values, which count as absent. tenant: a digest of
@@ -88,7 +86,6 @@ class CallContext:
     critical_path_s: Annotated[_Instant, Field(alias=XARG_CRITICAL_PATH)] = 0.0
     budget_s: Annotated[_Instant | None, Field(alias=XARG_BUDGET)] = None
     cost_s: Annotated[_Instant | None, Field(alias=XARG_COST)] = None
-    remaining_s: Annotated[_Instant | None, Field(alias=XARG_REMAINING)] = None
     tags: Annotated[tuple[_Integer, ...] | None, Field(alias=XARG_TAGS, fail_fast=True)] = None
     retain_s: Annotated[_Instant | None, Field(alias=XARG_RETAIN)] = None
     priority: Annotated[_Integer | None, Field(alias=XARG_PRIORITY)] = None

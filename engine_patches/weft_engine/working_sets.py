@@ -26,8 +26,6 @@ _RETURNING: Final = 0.5
 _GROWTH: Final = 0.5
 # Programs that are tried after the first one that does not fit.
 _TRIED: Final = 16
-# Seconds of known remaining service in a level.
-_KNOWN_S: Final = 0.1
 # Above this number, this many programs without a call are forgotten.
 _MOST_PROGRAMS: Final = 4096
 _FORGOTTEN: Final = 512
@@ -39,8 +37,7 @@ class WorkingSet:
     largest context so far. calls: its calls in the engine. idle_since: when its last call ended.
     made: its calls so far. reserved: its predicted size while it is resident, otherwise 0.
     away: its gap outlasted the limit, or its first gap has begun and few
-    programs return, so it is no candidate until its next call. service_s: attained so far.
-    remaining_s: if it is known."""
+    programs return, so it is no candidate until its next call. service_s: attained so far."""
 
     arrival_s: float
     tenant: str
@@ -53,7 +50,6 @@ class WorkingSet:
     reserved: int = 0
     away: bool = False
     service_s: float = 0.0
-    remaining_s: float | None = None
 
 
 class WorkingSets:
@@ -93,11 +89,9 @@ class WorkingSets:
         tenant: str = "",
         weight: float = 1.0,
         service_s: float = 0.0,
-        remaining_s: float | None = None,
     ) -> None:
         """A call of a program has arrived. blocks: of its context. arrival_s: of the program.
-        service_s: what its ended calls have received. remaining_s: service that it still needs,
-        which orders it instead of the forecast."""
+        service_s: what its ended calls have received."""
         known = self._sets.get(program)
         if known is None:
             known = WorkingSet(arrival_s, tenant, weight, blocks, blocks)
@@ -114,7 +108,6 @@ class WorkingSets:
                 self._add(program, known)
         known.calls += 1
         known.made += 1
-        known.remaining_s = remaining_s
         self._attain(known, service_s)
         self._grow(known, blocks)
 
@@ -157,8 +150,6 @@ class WorkingSets:
         known = self._sets.get(program)
         if known is None:
             return self.forecast.level(0.0)
-        if known.remaining_s is not None:
-            return int(known.remaining_s / _KNOWN_S)
         setup_s = 0.0 if program in self.residents else known.largest * self.block_s
         return self.forecast.level(known.service_s, setup_s)
 

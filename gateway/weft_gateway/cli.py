@@ -148,7 +148,7 @@ def serve(
     balancer: Annotated[
         str | None,
         typer.Option(
-            help="routing policy: locality, round_robin, least_used, power_of_two, work or soonest "
+            help="how to select a replica: locality, round_robin, least_used, work or soonest "
             "(WEFT_BALANCER)"
         ),
     ] = None,

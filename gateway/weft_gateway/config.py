@@ -14,7 +14,8 @@ from weft_run import urls
 
 from weft_gateway import slo, tenants
 from weft_gateway.config_batches import BatchSettings, split
-from weft_gateway.model.options import Admission, Balancer, Tuning
+from weft_gateway.model.options import Admission, Tuning
+from weft_gateway.policies.route import registry as balancers
 
 PREFIX: Final = "WEFT_"
 # Read by the engine's plugin (docs/internals/engine.md).
@@ -68,7 +69,11 @@ class Settings(BatchSettings):
     call_lease_s: float = Field(
         120.0, ge=1, description="call lease; unrenewed calls are closed, seconds"
     )
-    balancer: Balancer = Field(Balancer.LOCALITY, description="how the gateway selects a replica")
+    balancer: Annotated[str, AfterValidator(balancers.known)] = Field(
+        "locality",
+        description="how the gateway selects a replica: locality, round_robin, least_used, work, "
+        "soonest, or one that another package registers",
+    )
     balancer_alpha: float = Field(0.0, ge=0, le=1, description="alpha of the balancer `work`")
     tuning: Tuning = Field(Tuning.OFF, description="when to tune alpha of the balancer `work`")
     locality_threshold_tokens: int = Field(

@@ -6,11 +6,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from weft_engine.orders import ORDERS
+from weft_engine.orders import order_names
 
 pytestmark = pytest.mark.engine
 
-OPTIONS = {"first_quantum_s": 2.0, "growth": 2.0, "queues": 4, "beta": 8.0, "experiments": True}
+OPTIONS = {"first_quantum_s": 2.0, "growth": 2.0, "queues": 4, "beta": 8.0}
 
 
 def served(engine: Any) -> list[str]:
@@ -52,49 +52,6 @@ def test_urgency_serves_the_call_with_the_least_slack_first(engine):
     e.add("tight", extra={"weft_budget": 50.0, "weft_cost": 45.0})
     e.run()
     assert served(e) == ["tight", "loose", "untold"]
-
-
-def test_llf_serves_the_call_of_the_program_with_the_least_laxity_first(engine):
-    e = engine(policy="llf", max_num_seqs=1)
-    e.add("untold")
-    e.add("loose", extra={"weft_left": 50.0, "weft_path": 1.0, "weft_budget": 1.0})
-    e.add("tight", extra={"weft_left": 50.0, "weft_path": 45.0})
-    e.add("passed", extra={"weft_left": -1.0, "weft_path": 1.0})
-    e.run()
-    assert served(e) == ["passed", "tight", "loose", "untold"]
-
-
-def test_qlm_reorders_groups_only_if_the_wait_violates_a_target(engine):
-    played = {}
-    for cost in (0.1, 20.0):
-        e = engine(policy="qlm", max_num_seqs=1)
-        for number in range(2):
-            extra = {"weft_left": 100.0, "weft_deadline": 100.0, "weft_cost": cost}
-            e.add(f"loose{number}", extra=extra)
-        e.add("tight", extra={"weft_left": 20.0, "weft_deadline": 20.0, "weft_cost": cost})
-        e.run()
-        played[cost] = served(e)
-    assert played[0.1] == ["loose0", "loose1", "tight"]
-    assert played[20.0] == ["tight", "loose0", "loose1"]
-
-
-def test_vtc_alternates_between_programs(engine):
-    e = engine(policy="vtc", max_num_seqs=1)
-    for number in range(3):
-        e.add(f"a{number}", program="a", tokens=4)
-    e.add("b0", program="b", tokens=4)
-    e.run()
-    assert served(e)[:2] == ["a0", "b0"]
-
-
-def test_srpt_preempts_the_program_with_more_left(engine):
-    e = engine(policy="srpt", options=OPTIONS, max_num_seqs=1)
-    e.add("long", tokens=12, extra={"weft_remaining": 100.0})
-    e.step()
-    e.add("short", tokens=2, extra={"weft_remaining": 2.0})
-    e.run()
-    assert [r.call for r in e.reports] == ["short", "long"]
-    assert {r.call: r.preemptions for r in e.reports} == {"short": 0, "long": 1}
 
 
 def test_a_better_call_preempts_when_only_blocks_run_out(engine):
@@ -173,7 +130,7 @@ def test_no_call_starves_whatever_attributes_it_claims(engine):
     assert len(e.tokens["victim"]) == 3
 
 
-@pytest.mark.parametrize("policy", sorted(ORDERS))
+@pytest.mark.parametrize("policy", order_names())
 def test_any_order_under_pressure_ends_every_call_with_its_tokens(engine, policy):
     e = engine(policy=policy, options=OPTIONS, max_num_seqs=3, blocks=24)
     random = Random(policy)
@@ -188,8 +145,7 @@ def test_any_order_under_pressure_ends_every_call_with_its_tokens(engine, policy
             extra={
                 name: random.uniform(1, 90)
                 for name in (
-                    "weft_remaining", "weft_budget", "weft_cost", "weft_left", "weft_path",
-                    "weft_deadline",
+                    "weft_budget", "weft_cost", "weft_left", "weft_path", "weft_deadline",
                 )
             },
         )  # fmt: skip

@@ -202,7 +202,7 @@ def test_without_a_prefix_cache_it_is_program_fifo(engine, monkeypatch):
     assert [r.call for r in e.reports] == ["old", "young"]
 
 
-@pytest.mark.parametrize("policy", ["plas", "resident", "slack", "qlm"])
+@pytest.mark.parametrize("policy", ["plas", "resident", "slack"])
 def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(
     engine, monkeypatch, policy
 ):

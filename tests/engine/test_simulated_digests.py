@@ -20,7 +20,7 @@ from weft_bench.workloads.streams import stream
 
 pytestmark = pytest.mark.engine
 
-OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}
+OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0}
 AHEAD = Overlap(split=True, dispatch=True, retain_s=4.0)
 # Order, replicas, events beside calls, and the digest of all records.
 CASES = {
@@ -30,7 +30,6 @@ CASES = {
     "fcfs, three replicas, ahead": ("fcfs", 3, AHEAD, {}, "1bb5685af2e369af"),
     "mlfq, swap": ("mlfq", 1, Overlap(), {"swap_gib": 0.25}, "e5447df6bcfe1e25"),
     "atlas, no tags": ("atlas", 2, Overlap(), {"tags": False}, "b0041d12a8559ddc"),
-    "srpt, no cache": ("srpt", 1, Overlap(), {"prefix_cache": False}, "a6c77b96a157a51d"),
 }
 
 

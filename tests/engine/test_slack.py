@@ -158,6 +158,6 @@ def test_any_targets_end_every_call_with_its_tokens(engine, seed):
             e.abort(gone := random.choice(sorted(e.scheduler.requests) or [name]))
             wanted.pop(gone, None)
         if random.random() < 0.03:
-            e.scheduler.obey(Command(policy=random.choice(["slack", "slack", "qlm", "resident"])))
+            e.scheduler.obey(Command(policy=random.choice(["slack", "slack", "plas", "resident"])))
     e.run()
     assert {name: len(e.tokens[name]) for name in wanted} == wanted

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from weft_engine.emulated.launch import check as check_engine
-from weft_engine.orders import ORDERS
+from weft_engine.orders import order_names
 from weft_gateway.config import Settings as Settings
 from weft_gateway.config import SettingsError, exposed, load, unread
 
@@ -84,10 +84,9 @@ def check(options: UpOptions) -> Settings:
     """Return the gateway's settings, from the options and the environment. Raise OptionError if the
     options are invalid.
     """
-    if options.policy not in ORDERS:
-        raise OptionError(
-            f"--policy {options.policy} is unknown; use one of {', '.join(sorted(ORDERS))}"
-        )
+    known = order_names()
+    if options.policy not in known:
+        raise OptionError(f"--policy {options.policy} is unknown; use one of {', '.join(known)}")
     if options.emulated is not None:
         _check_emulated(options.emulated)
     # The gateway would refuse invalid settings too, but only after the engines have started.

@@ -16,8 +16,7 @@ class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_in
     time.
 
     queues, first_quantum_s, growth: see QueueLadder. beta, resident_factor: see Order.
-    default_budget_s: of calls without a budget. margin_s: see `srpt`. experiments: allows orders
-    that need knowledge which no service has.
+    default_budget_s: of calls without a budget.
     """
 
     queues: Annotated[int, Field(ge=1)] = 8
@@ -26,8 +25,6 @@ class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_in
     beta: Annotated[float, Field(gt=0)] = 10.0
     resident_factor: Annotated[float, Field(ge=0)] = 2.0
     default_budget_s: Annotated[float, Field(gt=0)] = 60.0
-    margin_s: Annotated[float, Field(ge=0)] = 0.0
-    experiments: bool = False
 
     @property
     def ladder(self) -> QueueLadder:

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.metadata import entry_points
 from operator import attrgetter
 from typing import Any, Final
 
-from weft_engine.orders.base import CallView, Order
+from weft_engine.call_view import CallView
+from weft_engine.late_calls import LateCalls
+from weft_engine.orders.base import Order
 from weft_engine.orders.options import OrderOptions
 
+# Entry points of further orders. Each names a function like those of ORDERS.
+GROUP: Final = "weft.orders"
 _PROGRAM_SERVICE: Final = attrgetter("program_service_s")
 _PROGRAM_WAITING: Final = attrgetter("program_waiting_s")
 
 
 def build_order(name: str, options: OrderOptions | Mapping[str, Any]) -> Order:
-    """The order with this name. Options of other orders are ignored. ValueError names an unknown
-    order or option, or a wrong value."""
-    if name not in ORDERS:
-        raise ValueError(f"unknown policy {name!r}; known: {', '.join(sorted(ORDERS))}")
-    return ORDERS[name](OrderOptions.model_validate(options))
+    """The order with this name: one of the plugin, or one that another package registers. Options
+    of other orders are ignored. ValueError names an unknown order or option, or a wrong value."""
+    factory = ORDERS.get(name)
+    if factory is None:
+        found = entry_points(group=GROUP, name=name)
+        if not found:
+            raise ValueError(f"unknown policy {name!r}; known: {', '.join(order_names())}")
+        factory = next(iter(found)).load()
+    return factory(OrderOptions.model_validate(options))
+
+
+def order_names() -> list[str]:
+    """The names of all orders, those of other packages included."""
+    return sorted({*ORDERS, *entry_points(group=GROUP).names})
 
 
 def mlfq(options: OrderOptions) -> Order:
@@ -69,43 +82,6 @@ def urgency(options: OrderOptions) -> Order:
     return Order("urgency", rank=latest_start)
 
 
-def llf(options: OrderOptions) -> Order:
-    """The call of the program with the least laxity first: the time until the program's target
-    minus the predicted service of this call and of the later ones on its path, without a budget for
-    each call (the baseline LLF of HexGen-Flow 5.1).
-
-    Both shrink alike while a call runs, and only the time left shrinks while it waits, so the
-    laxity at sending, from the time of queueing, gives the order. Calls without a target use
-    default_budget_s.
-    """
-
-    def laxity_s(view: CallView) -> float:
-        left_s = options.default_budget_s if view.left_s is None else view.left_s
-        return view.queued_s + left_s - (view.path_s or view.cost_s or 0.0)
-
-    return Order("llf", rank=laxity_s)
-
-
-def qlm(options: OrderOptions) -> Order:
-    """Groups of calls with similar deadlines, first come, first served; if the predicted wait
-    violates the target of a group, the group with the least remaining time first (the baseline QLM
-    of HexGen-Flow 5.1). See slo_groups.py."""
-    return Order("qlm", default_left_s=options.default_budget_s, groups=True)
-
-
-def srpt(options: OrderOptions) -> Order:
-    """The program with the least remaining work first: the limit that other orders are measured
-    against (Agentix Figure 20). The workload must state the true remaining work, so the order needs
-    the option `experiments`. Calls that do not state it come last. A running call only gets
-    shorter, so two calls never preempt each other in turn."""
-    _only_in_experiments("srpt", options)
-
-    def remaining(view: CallView) -> float:
-        return math.inf if view.remaining_s is None else view.remaining_s - view.total_service_s
-
-    return Order("srpt", rank=remaining, margin=options.margin_s, rank_changes=True)
-
-
 def resident(options: OrderOptions) -> Order:
     """The oldest program first, with admission of programs to the cache (see residents.py)."""
     return Order(
@@ -136,22 +112,7 @@ def slack(options: OrderOptions) -> Order:
             deadline_s = max(deadline_s, options.default_budget_s)
         return view.program_arrival_s + deadline_s
 
-    return replace(resident(options), name="slack", rank=target, targets=True)
-
-
-def resident_srpt(options: OrderOptions) -> Order:
-    """`resident` with the true remaining work in place of the learned one: its limit, for
-    experiments as `srpt`."""
-    _only_in_experiments("resident_srpt", options)
-    return replace(resident(options), name="resident_srpt", knows_remaining=True)
-
-
-def _only_in_experiments(name: str, options: OrderOptions) -> None:
-    if not options.experiments:
-        raise ValueError(
-            f"order {name} needs every program's true remaining work, which no service knows; for "
-            "experiments set the option 'experiments': true"
-        )
+    return replace(resident(options), name="slack", rank=target, rule=LateCalls)
 
 
 ORDERS: Final[dict[str, Callable[[OrderOptions], Order]]] = {
@@ -165,12 +126,4 @@ ORDERS: Final[dict[str, Callable[[OrderOptions], Order]]] = {
     "plas": plas,
     "atlas": atlas,
     "urgency": urgency,
-    "qlm": qlm,
-    "llf": llf,
-    # The program that received the fewest weighted tokens (see token_counters).
-    "vtc": lambda options: Order(
-        "vtc", rank=attrgetter("program_tokens"), rank_changes=True, counts_tokens=True
-    ),
-    "srpt": srpt,
-    "resident_srpt": resident_srpt,
 }

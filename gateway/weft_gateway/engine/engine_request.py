@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 import orjson
-from weft_engine.wire import XARG_REMAINING, CallContext
+from weft_engine.wire import CallContext
 
 from weft_gateway.engine import media
 from weft_gateway.engine.endpoints import Endpoint
@@ -145,10 +145,9 @@ def must_be_written(body: Mapping[str, Any]) -> bool:
 
 def _passes(name: str) -> bool:
     """Whether an entry of a client's `vllm_xargs` is forwarded. Only the gateway may set the
-    `weft_...` entries, except for a program's remaining work: engines accept it from clients, for
-    experiments only.
+    `weft_...` entries.
     """
-    return name not in _NOT_PASSED and (not name.startswith(_OURS) or name == XARG_REMAINING)
+    return name not in _NOT_PASSED and not name.startswith(_OURS)
 
 
 def _rebuilt(

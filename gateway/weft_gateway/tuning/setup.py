@@ -71,7 +71,7 @@ def build_tuning(
         return TuningParts(values, None, metrics)
     rule = RULES[settings.tuning]
     balancing = Balancing(
-        settings.balancer.value, settings.locality_threshold_tokens, settings.balancer_alpha
+        settings.balancer, settings.locality_threshold_tokens, settings.balancer_alpha
     )
     journal = Journal(costs, rule.window_s)
     engines = Engines(registry, client)

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from weft_engine.emulated.presets import EngineShape
 
 from weft_bench.agreement.compare import Played
-from weft_bench.agreement.scenes import ORDER_OPTIONS, Case, Scene
+from weft_bench.agreement.scenes import Case, Scene
 from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import served, set_order
 from weft_bench.drive.player import Gaps, Player
@@ -39,11 +39,7 @@ def start(case: Case, preset: str, dilate: float) -> AbstractContextManager[str]
     line += ["--", "--max-num-seqs", str(case.slots)]
     line += ["--num-gpu-blocks-override", str(case.kv_blocks)]
     settings = {"swap_gib": case.swap_gib}
-    variables = {
-        "WEFT_ORDER_OPTIONS": json.dumps(ORDER_OPTIONS),
-        "WEFT_ENGINE_SETTINGS": json.dumps(settings),
-    }
-    return local_stack(line, variables)
+    return local_stack(line, {"WEFT_ENGINE_SETTINGS": json.dumps(settings)})
 
 
 @dataclass(frozen=True, slots=True)

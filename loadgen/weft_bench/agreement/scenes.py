@@ -14,8 +14,6 @@ from weft_bench.workloads.cutting import ReadyProgram, fit
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
-# Of all engines.
-ORDER_OPTIONS: Final = {"experiments": True}
 _CONTEXT: Final = 4096
 _SYSTEM: Final = Part("system", 256, "system")
 # Every fifth program sends this many calls in parallel, this many times. The others are short

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft_engine.emulated.presets import EngineShape
 
 from weft_bench.agreement.compare import Played
-from weft_bench.agreement.scenes import ORDER_OPTIONS, Scene
+from weft_bench.agreement.scenes import Scene
 from weft_bench.stats import mean
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.world import Setup, simulate
@@ -18,7 +18,7 @@ def play(
 
     delay_s: mean time of a call outside of the engine. number: of the play; each has other delays.
     """
-    settings = EngineSettings(order, ORDER_OPTIONS, swap_gib=swap_gib, asynchronous=True)
+    settings = EngineSettings(order, swap_gib=swap_gib, asynchronous=True)
     setup = Setup([shape], settings, seed=number, delay_s=delay_s)
     found = simulate(scene.programs, scene.arrivals, setup)
     calls = found.calls

@@ -135,7 +135,6 @@ class AgreementOptions:
         "plas",
         "mlfq",
         "resident",
-        "vtc",
     )
     preset: Annotated[
         str, Option(help="costs: a preset such as 8b-a100, or a file of `weft bench fit`")

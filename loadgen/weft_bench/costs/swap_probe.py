@@ -1,10 +1,10 @@
 """Measures how long a running engine takes to move a KV block to the host and back, over HTTP.
 
-The engine has one slot, KV blocks for one longest context, swap, and the order `srpt`. `srpt`
-receives each call's remaining cost, so the preempted call is certain. A call with a large cost
-runs. A short call preempts it and is delayed by the copies out. A call of a whole context then
-overwrites the first call's blocks, and the first call's next token is delayed by the copies in. Two
-lengths of the first call separate the copies from all other delays.
+The engine has one slot, KV blocks for one longest context, swap, and the order `plas`. `plas`
+receives the attained service of each call's program, so the preempted call is certain. A call of a
+program with much service runs. A short call preempts it and is delayed by the copies out. A call of
+a whole context then overwrites the first call's blocks, and the first call's next token is delayed
+by the copies in. Two lengths of the first call separate the copies from all other delays.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from math import inf
 from time import perf_counter
 from typing import Any, Final
 
-from weft_engine.wire import XARG_REMAINING
+from weft_engine.wire import XARG_SERVICE
 
 from weft_bench.costs.step_probe import COMPLETIONS, ProbeError, random_prompts
 from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import served
 from weft_bench.stats import percentile
 
-ORDER: Final = "srpt"
+ORDER: Final = "plas"
 # Lengths of the preempted call, as shares of the context.
 _SHARES: Final = (1 / 8, 3 / 4)
 # More tokens than are generated before the preemption; the rest is not awaited.
@@ -35,7 +35,7 @@ _SHORT: Final = 8
 # Reserve for the generated token and the one before it.
 _RESERVE: Final = 8
 _CALL_S: Final = 600.0
-_LONG_WORK_S: Final = 1e6
+_SERVED_S: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class _Probe:
         """Preempt one call twice, once to measure the copies out and once the copies in."""
         before = await self._swaps()
         length = min(int(share * self.context), self.context - _TOKENS - _RESERVE)
-        long = self._body(length, _TOKENS, _LONG_WORK_S, stream=True)
+        long = self._body(length, _TOKENS, _SERVED_S, stream=True)
         short, whole = (self._body(n, 1, 0.0) for n in (_SHORT, self.context - _RESERVE))
         times: asyncio.Queue[float] = asyncio.Queue()
         first = asyncio.create_task(self._stream(long, times))
@@ -165,9 +165,9 @@ class _Probe:
         finally:
             times.put_nowait(inf)
 
-    def _body(self, length: int, tokens: int, work_s: float, *, stream: bool = False) -> bytes:
+    def _body(self, length: int, tokens: int, served_s: float, *, stream: bool = False) -> bytes:
         """Return a call's body, prepared in advance, because encoding a long prompt takes time."""
         body = random_prompts(self.model, 1, length, tokens)
         body |= {"prompt": body["prompt"][0], "stream": stream}
-        body["vllm_xargs"][XARG_REMAINING] = work_s
+        body["vllm_xargs"][XARG_SERVICE] = served_s
         return json.dumps(body).encode()

@@ -6,9 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from weft_engine.emulated.cost_model import CostModel
+from typing import Any
 
 from weft_bench.drive.client import Client, Refused
 from weft_bench.drive.gateway import EngineCounters, read_counters, session
@@ -16,11 +14,6 @@ from weft_bench.drive.loop import at_arrivals, closed_loop
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.parts import tag_spans, token_ids
 from weft_bench.workloads.schema import TAGS
-
-# Costs of the demo model on a CPU with a few calls in the batch, for the order `srpt`. An order
-# depends only on the ratios of costs and on how fast a running call's cost falls. On a faster
-# engine all costs are too large by the same factor.
-COST: Final = CostModel(step_s=0.002, prefill_token_s=0.002 / 128)
 
 
 @dataclass(slots=True)
@@ -77,9 +70,8 @@ class Gaps:
 class Player:
     """Plays a workload once.
 
-    run_id: separates the programs of different plays. tell_work: send the remaining cost of the
-    program with each call, for the order `srpt`. tell_tags: send the tags of prompts that the trace
-    has; otherwise the gateway is asked not to derive them from messages.
+    run_id: separates the programs of different plays. tell_tags: send the tags of prompts that the
+    trace has; otherwise the gateway is asked not to derive them from messages.
     """
 
     def __init__(
@@ -89,14 +81,12 @@ class Player:
         run_id: str,
         gaps: Gaps,
         *,
-        tell_work: bool = False,
         tell_tags: bool = True,
     ) -> None:
         self._client = client
         self._model = model
         self._run = run_id
         self._gaps = gaps
-        self._tell_work = tell_work
         self._tell_tags = tell_tags
 
     async def play(
@@ -163,12 +153,9 @@ class Player:
         on_call: Callable[[], None],
     ) -> None:
         """Play the calls. After an error no call starts."""
-        unfinished = dict(enumerate(program.costs(COST)))
 
         async def ask(number: int) -> bool:
-            work_s = sum(unfinished.values()) if self._tell_work else None
-            await self._call(name, program.calls[number], result, work_s)
-            del unfinished[number]
+            await self._call(name, program.calls[number], result)
             result.finish_s = time.monotonic() - begun
             on_call()
             return not result.errors
@@ -178,9 +165,7 @@ class Player:
 
         await closed_loop(program, begun, gap_s, ask)
 
-    async def _call(
-        self, program: str, call: ReadyCall, result: ProgramResult, work_s: float | None
-    ) -> None:
+    async def _call(self, program: str, call: ReadyCall, result: ProgramResult) -> None:
         body: dict[str, Any] = {
             "model": self._model,
             "max_tokens": call.max_tokens,
@@ -188,8 +173,6 @@ class Player:
             # Generate exactly the recorded length, whatever the model answers.
             "ignore_eos": True,
         }
-        if work_s is not None:
-            body["vllm_xargs"] = {"weft_remaining": round(work_s, 6)}
         if not self._tell_tags:
             body["weft"] = {"tags": []}
         elif tags := call.call.tags or tag_spans(call.call.parts):

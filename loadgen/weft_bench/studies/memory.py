@@ -37,7 +37,6 @@ ORDERS: Final[Mapping[str, System]] = {
     "program_fifo": System("program_fifo", tags=True),
     "mlfq": System("mlfq", tags=True, swap=True),
     "plas": System("plas", tags=True, swap=True),
-    "vtc": System("vtc", tags=True),
     _OURS: System(_OURS, tags=True),
 }
 # Mean tokens of the last context of a program.

@@ -159,7 +159,7 @@ def play_programs(
 
     settings = EngineSettings(
         policy=system.order,
-        options={"experiments": True, **system.options},
+        options=system.options,
         tags=system.tags,
         swap_gib=SWAP_GIB if system.swap else 0.0,
         prefix_cache=system.prefix_cache,

@@ -160,7 +160,7 @@ def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
     from weft_bench.virtual.world import Setup, simulate
 
     engines = shapes(options.preset, options.replicas, options.slots, options.kv_blocks)
-    orders: dict[str, Any] = {"experiments": True}
+    orders: dict[str, Any] = {}
     if options.first_quantum_s:
         orders["first_quantum_s"] = options.first_quantum_s
     found: dict[tuple[str, str], list[Simulation]] = {}

@@ -129,7 +129,6 @@ class Front:
         *,
         parts: Sequence[Part] = (),
         tags: Sequence[int] | None = None,
-        remaining_s: float | None = None,
         retain_s: float | None = None,
         prefilled: str = "",
         known: Known | None = None,
@@ -204,7 +203,6 @@ class Front:
             row.waiting_s,
             row.arrival_s,
             row.critical_path_s,
-            remaining_s=remaining_s,
             tags=None if tags is None else tuple(tags),
             retain_s=retain_s,
         )

@@ -243,16 +243,16 @@ class SimScheduler(WeftScheduler, Parking):
         """
         none = (0, 0.0, 0.0)
         order = self.calls.order
-        if self.naive or not self.quiet or self.calls.moved or order.rank_changes:
+        if self.naive or not self.quiet or self.calls.moved:
             return none
         if self.calls.shares.contended:
             # The tenant whose turn it is depends on the charge for each step.
             return none
         if self.settings.decide_every != 1 or (self._eviction and len(self._eviction.policy.pins)):
             return none
-        layer = self.calls.layer
+        rule = self.calls.rule
         due = min(self.calls.starves_at, self._residents.due if self._residents else math.inf)
-        due = min(due, math.inf if layer is None else layer.next_at)
+        due = min(due, math.inf if rule is None else rule.next_at)
         if due <= now:
             return none
         first = self.first_waiting()

@@ -11,8 +11,6 @@ from operator import eq
 from struct import pack
 from typing import Any, Final, NamedTuple
 
-from weft_engine.emulated.cost_model import CostModel
-
 from weft_bench.virtual.records import CallRecord
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram, message_bytes
 from weft_bench.workloads.schema import Part
@@ -94,16 +92,14 @@ def _of_messages(
 class Program:
     """A program that is being played.
 
-    parts: each call's prompt. costs: seconds that each call takes alone, 0 once answered. needs:
-    the calls that each call still waits for. followers: the calls that wait for each call. due: the
-    earliest known start of each call. records: those of calls that arrived. unanswered: number of
-    calls without an answer.
+    parts: each call's prompt. needs: the calls that each call still waits for. followers: the calls
+    that wait for each call. due: the earliest known start of each call. records: those of calls
+    that arrived. unanswered: number of calls without an answer.
     """
 
     ready: ReadyProgram
     arrival_s: float
     parts: list[tuple[Part, ...]]
-    costs: list[float]
     needs: list[set[int]]
     followers: list[list[int]]
     due: list[float]
@@ -145,12 +141,11 @@ def _path_after(
 def begin_program(
     ready: ReadyProgram,
     arrival_s: float,
-    cost: CostModel,
     bytes_per_token: float,
 ) -> Program:
     """Return a program at its start.
 
-    cost: of the engine's steps. bytes_per_token: see `parts_of`.
+    bytes_per_token: see `parts_of`.
     """
     needs = [set(call.call.needs(number)) for number, call in enumerate(ready.calls)]
     followers: list[list[int]] = [[] for _ in ready.calls]
@@ -162,7 +157,6 @@ def begin_program(
         ready=ready,
         arrival_s=arrival_s,
         parts=[parts_of(call, seen, bytes_per_token) for call in ready.calls],
-        costs=ready.costs(cost),
         needs=needs,
         followers=followers,
         due=[arrival_s] * len(ready.calls),

@@ -51,8 +51,6 @@ _BEGINS: Final = 4
 _OVER: Final = 5
 # The balancer of `weft_bench.virtual.prefix_tree`, which production does not have.
 PREFIX_TREE: Final = "prefix_tree"
-# The orders that need the remaining work of a program.
-_TOLD: Final = ("srpt", "resident_srpt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +104,10 @@ class _World:
             for i, shape in enumerate(setup.shapes)
         }
         self._front = _front(self._replicas, setup)
-        self._tells = setup.engine.policy in _TOLD
         # Other engines ignore it, and it would interrupt their steps.
         self._tells_ends = setup.overlap.forget and setup.engine.tags
-        cost = setup.shapes[0].cost
         self._programs = {
-            ready.id: begin_program(ready, on_tick(arrival), cost, setup.bytes_per_token)
+            ready.id: begin_program(ready, on_tick(arrival), setup.bytes_per_token)
             for ready, arrival in zip(programs, arrivals, strict=True)
         }
         if len(self._programs) != len(programs):
@@ -187,7 +183,6 @@ class _World:
         overlap, ready = self._setup.overlap, program.ready.calls[number]
         parts = program.parts[number]
         call = f"{id_}/{number}"
-        told = sum(program.costs) if self._tells else None
         tags = tags_of(parts) if self._setup.engine.tags and overlap.tell_tags else None
         tools = ready.call.tool_s
         ready_costs = self._costs(program) if self._setup.known else ()
@@ -199,7 +194,6 @@ class _World:
             now,
             parts=parts,
             tags=tags,
-            remaining_s=told,
             retain_s=overlap.retain_s or None if tools else None,
             prefilled=prefilled,
             known=known(program, number, ready_costs) if ready_costs else None,
@@ -241,10 +235,7 @@ class _World:
         if not parts:
             return
         call, tokens = name_of(id_, number), sum(part.tokens for part in parts)
-        told = sum(program.costs) if self._tells else None
-        name, context = self._front.place(
-            id_, THREAD, call, tokens, now, tags=PREFILL_TAGS, remaining_s=told
-        )
+        name, context = self._front.place(id_, THREAD, call, tokens, now, tags=PREFILL_TAGS)
         replica = self._replicas[name]
         ends = replica.add(context, replica.prompt(id_, parts), place(f"answer/{call}"), 1, now)
         self._prefills.begin(call, PrefillRecord(id_, number, name, now, tokens))
@@ -323,7 +314,6 @@ class _World:
         record.blocks_swapped_out = report.blocks_swapped_out
         record.blocks_swapped_in = report.blocks_swapped_in
         program.unanswered -= 1
-        program.costs[number] = 0.0
         if not program.unanswered:
             self._push(answered, _OVER, program.ready.id, 0)
         gap_s = self._gap_s(number, program, record)

@@ -46,10 +46,7 @@ def engines() -> Iterator[tuple[Stack, EmulatedEngine, EmulatedEngine]]:
     for engine in others:
         engine.start()
     try:
-        monkeypatch = pytest.MonkeyPatch()
-        with monkeypatch.context() as patch:
-            patch.setenv("WEFT_ORDER_OPTIONS", '{"experiments": true}')
-            stack = Stack("--replicas", "1", "--emulated", *preset, "2", "--", *ENGINE)
+        stack = Stack("--replicas", "1", "--emulated", *preset, "2", "--", *ENGINE)
         try:
             for engine in others:
                 engine.wait()

@@ -145,7 +145,7 @@ def test_replicas_start_with_existing_options(stack: dict[str, Any]) -> None:
         assert context.params["model"]
         assert context.params["host"] == "0.0.0.0"
         assert context.params["port"] in listens(stack, name)
-        assert context.params["policy"] in plan.ORDERS
+        assert context.params["policy"] in plan.order_names()
         flags = stock_arguments(context.params["model"], "h", 1, True, context.args)
         # Without it, vLLM answers 400 to the calls of agents.
         assert "--enable-auto-tool-choice" in flags

@@ -59,12 +59,9 @@ ORDERS = [
     "mlfq",
     "plas",
     "atlas",
-    "vtc",
-    "srpt",
-    "resident_srpt",
     "urgency",
 ]
-OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0, "beta": 2.0, "experiments": True}
+OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0, "beta": 2.0}
 
 
 def courses(seed: int) -> Iterator[tuple[str, int, float, bool]]:

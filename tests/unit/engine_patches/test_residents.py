@@ -20,7 +20,7 @@ class Engine:
     """An engine with a cache of 100 blocks, 90 of them for residents. A full prefill takes 16 s."""
 
     def __init__(self, order: str = "resident") -> None:
-        self.calls = CallTable(build_order(order, {"experiments": True}))
+        self.calls = CallTable(build_order(order, {}))
         self.waiting: list[str] = []
         self.running: list[str] = []
         self.sizes: dict[str, int] = {}
@@ -352,14 +352,6 @@ def test_calls_behind_many_deferred_ones_are_considered_next():
         assert admitted or engine.residents.due <= engine.now + 1e-9
         engine.now = engine.residents.due
     assert admitted == ["small"]
-
-
-def test_known_remaining_work_orders_programs_only_in_the_clairvoyant_order():
-    for order, oldest_first in (("resident", True), ("resident_srpt", False)):
-        engine = Engine(order)
-        older = engine.come("older", 10, 1.0, remaining_s=9.0)
-        short = engine.come("short", 10, 2.0, remaining_s=1.0)
-        assert engine.admit() == ([older, short] if oldest_first else [short, older]), order
 
 
 def test_no_call_waits_for_memory_while_evicted_contexts_are_loaded_quickly():

@@ -27,7 +27,7 @@ def test_invalid_contexts_are_none(xargs):
 
 NUMBERS = [
     "weft_service", "weft_waiting", "weft_arrival", "weft_critical_path", "weft_budget",
-    "weft_cost", "weft_remaining", "weft_path", "weft_deadline",
+    "weft_cost", "weft_path", "weft_deadline",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from weft_gateway.config import Balancer, Settings, SettingsError, exposed, load, unread
+from weft_gateway.config import Settings, SettingsError, exposed, load, unread
 
 ROOT = Path(__file__).parents[3]
 # Settings that a test's variables change.
@@ -25,7 +25,7 @@ def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_defaults_are_valid() -> None:
     settings = load()
     assert settings.replicas == ()
-    assert settings.balancer is Balancer.LOCALITY
+    assert settings.balancer == "locality"
     assert settings.locality_threshold_tokens == 2048
 
 

@@ -20,10 +20,3 @@ def in_turn(totals: Mapping[str, float], ordinal: int, rng: Random) -> str:
     """Return the next replica in turn."""
     names = sorted(totals)
     return names[ordinal % len(names)]
-
-
-def better_of_two(totals: Mapping[str, float], ordinal: int, rng: Random) -> str:
-    """Return the one with the higher total of two random replicas."""
-    names = list(totals)
-    two = rng.sample(names, min(2, len(names)))
-    return max(two, key=totals.__getitem__)

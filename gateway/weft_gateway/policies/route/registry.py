@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Final
 
 from weft_gateway.policies.route.by_cost import leaves_home, soonest, why, work
 from weft_gateway.policies.route.filters import FILTERS
-from weft_gateway.policies.route.pickers import better_of_two, in_turn, max_score
+from weft_gateway.policies.route.pickers import in_turn, max_score
 from weft_gateway.policies.route.router import LAST, Router
 from weft_gateway.policies.route.scorers import home, last_replica, least_used, shared_prefix
 
+# Entry points of further balancers. Each names a function like those of ROUTERS.
+GROUP: Final = "weft.balancers"
 # A home outweighs all other scores.
 _HOME_WEIGHT: Final = 10_000.0
 # The score of a shared prefix already includes the load: for a prompt of 100,000 tokens, a
@@ -58,7 +61,6 @@ ROUTERS: Final[dict[str, Callable[[int, float], Router]]] = {
     "round_robin": lambda *_: Router("round_robin", FILTERS, {}, in_turn),
     "work": lambda _, alpha: Router("work", FILTERS, {"work": (work(alpha), 1.0)}, max_score),
     "soonest": lambda threshold, _: _soonest(threshold),
-    "power_of_two": lambda *_: Router("power_of_two", FILTERS, _LEAST_USED, better_of_two),
 }
 # Balancers that need `RouteRequest.costs`.
 BY_COST: Final = frozenset({"work", "soonest"})
@@ -66,6 +68,21 @@ BY_COST: Final = frozenset({"work", "soonest"})
 
 def build(name: str, threshold_tokens: int, alpha: float = ALPHA) -> Router:
     """Return the router of that name. alpha: of `work`. Raises ValueError with the known names."""
-    if name not in ROUTERS:
-        raise ValueError(f"unknown balancer {name!r}; known: {', '.join(sorted(ROUTERS))}")
-    return ROUTERS[name](threshold_tokens, alpha)
+    return _factory(name)(threshold_tokens, alpha)
+
+
+def known(name: str) -> str:
+    """Return the name of a balancer. Raises ValueError with the known names."""
+    _factory(name)
+    return name
+
+
+def _factory(name: str) -> Callable[[int, float], Router]:
+    """Return what builds a balancer: one of the gateway, or one that another package registers."""
+    if name in ROUTERS:
+        return ROUTERS[name]
+    for found in entry_points(group=GROUP, name=name):
+        factory: Callable[[int, float], Router] = found.load()
+        return factory
+    names = sorted({*ROUTERS, *entry_points(group=GROUP).names})
+    raise ValueError(f"unknown balancer {name!r}; known: {', '.join(names)}")

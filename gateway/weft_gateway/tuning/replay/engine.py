@@ -67,9 +67,8 @@ class EngineModel:
         self.table = CallTable(self.order)
         self._waiting = RankIndex(self.table.rank)
         self._costs = StepCosts(*self.shape.steps)
-        order = self.order
         # Otherwise no rank depends on the service of calls that run.
-        self._charges = bool(order.ladder or order.rank_changes or order.counts_tokens)
+        self._charges = bool(self.order.ladder)
 
     def add(self, job: Job, context: CallContext, now: float) -> float | None:
         """A call arrives. Returns the new end of the running leap, None if it is unchanged."""
@@ -106,10 +105,8 @@ class EngineModel:
                 + context * costs.context_token_s
             )
         self._leap = self._decoding[0][0] - self._done_steps
-        layer = self.table.layer
-        until = (
-            self.table.starves_at if layer is None else min(layer.next_at, self.table.starves_at)
-        )
+        rule = self.table.rule
+        until = self.table.starves_at if rule is None else min(rule.next_at, self.table.starves_at)
         if until < inf and len(self._waiting) and self._may_admit():
             self._leap = min(self._leap, self._steps_until(until - now))
         return now + self._leap_s(self._leap)
@@ -146,8 +143,12 @@ class EngineModel:
         return ended
 
     def slots(self) -> int:
-        """See weft_engine.call_layers.Room."""
+        """See weft_engine.reorder.SchedulerView."""
         return self.shape.slots
+
+    def blocks_lacking(self) -> int:
+        """See weft_engine.reorder.SchedulerView."""
+        return 0
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -155,12 +156,11 @@ class EngineModel:
         table = self.table
         if table.starves_at <= now:
             table.promote(now)
-        table.refresh(now)
-        if table.layer is not None:
+        if table.rule is not None:
             if table.moved:
                 self._waiting.invalidate(table.moved)
                 table.moved.clear()
-            table.layer.refresh(now, self)
+            table.rule.refresh(now, self)
         if table.moved:
             self._waiting.invalidate(table.moved)
             table.moved.clear()

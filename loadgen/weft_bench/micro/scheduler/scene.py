@@ -229,7 +229,7 @@ def replicas(load: Load, policy: str) -> dict[str, Replica]:
     shape = EngineShape(
         CostModel(load.step_s), load.slots, STEP_TOKENS, load.blocks, BLOCK, context=load.max_length
     )
-    weft = {"weft": {"policy": policy, "options": {"experiments": True}}}
+    weft = {"weft": {"policy": policy}}
     stock_config = vllm_config(shape, load.asynchronous, scheduling_policy="priority")
     ours_config = vllm_config(shape, load.asynchronous, additional_config=weft)
     stock_kind = stock_config.scheduler_config.get_scheduler_cls()

@@ -162,10 +162,10 @@ def test_only_a_changed_body_can_be_too_deep() -> None:
 @pytest.mark.parametrize("kind", [ReplicaKind.WEFT, ReplicaKind.VLLM])
 def test_client_cannot_set_the_gateways_xargs(kind: ReplicaKind) -> None:
     forged = {"weft_service": 0, "weft_retain": 1e9, "weft_tags": [9, 5], "weft_priority": 4}
-    raw = json.dumps({"vllm_xargs": {**forged, "weft_remaining": 3.0, "mine": 1}}).encode()
+    raw = json.dumps({"vllm_xargs": {**forged, "mine": 1}}).encode()
     sent, _ = lowered(raw, kind)
     ours = CONTEXT.to_xargs() if kind is ReplicaKind.WEFT else {}
-    assert sent["vllm_xargs"] == {**ours, "weft_remaining": 3.0, "mine": 1}
+    assert sent["vllm_xargs"] == {**ours, "mine": 1}
 
 
 @pytest.mark.parametrize("kind", list(ReplicaKind))

@@ -23,11 +23,11 @@ class Engine:
     context overwrites its blocks. The clock advances by the duration of each operation.
     """
 
-    def __init__(self, swap=True, experiments=True):
+    def __init__(self, swap=True, orders=True):
         self.now = 0.0
         self.swap = {"swapped_out": 0, "swapped_in": 0} if swap else None
-        self.experiments = experiments
-        self.policy = "plas"
+        self.orders = orders
+        self.policy = "resident"
         self.policies: list[str] = []
         self.blocks = 0
         self.saved = self.lost = False
@@ -44,8 +44,8 @@ class Engine:
             return httpx.Response(200, json={"engines": [engine]})
         body = json.loads(request.content)
         if path == "/weft/policy":
-            if body["policy"] == "srpt" and not self.experiments:
-                return httpx.Response(400, text="experiments")
+            if body["policy"] == "plas" and not self.orders:
+                return httpx.Response(400, text="unknown policy")
             self.policy = body["policy"]
             self.policies.append(self.policy)
             return httpx.Response(200, json={"engines": []})
@@ -55,7 +55,7 @@ class Engine:
             self.blocks, self.saved, self.lost = len(body["prompt"]) // BLOCK, False, False
             self.resume.clear()
             return httpx.Response(200, content=self.answer())
-        assert body["vllm_xargs"]["weft_remaining"] == 0.0
+        assert body["vllm_xargs"]["weft_service"] == 0.0
         if not self.saved:
             self.saved = True
             self.swap["swapped_out"] += self.blocks
@@ -96,13 +96,13 @@ def test_time_of_a_block_is_separated_from_other_costs():
     engine = Engine()
     assert measure(engine) == pytest.approx(BLOCK_S, rel=0.01)
     # The previous order is restored.
-    assert engine.policies == ["srpt", "plas"]
+    assert engine.policies == ["plas", "resident"]
     assert max(engine.lengths) < CONTEXT
 
 
 @pytest.mark.parametrize(
     ("engine", "why"),
-    [(Engine(swap=False), "without swap"), (Engine(experiments=False), "experiments")],
+    [(Engine(swap=False), "without swap"), (Engine(orders=False), "unknown policy")],
 )
 def test_engine_that_cannot_be_measured_is_reported(engine, why):
     with pytest.raises(ProbeError, match=why):
@@ -120,7 +120,7 @@ def test_call_that_ends_too_early_is_an_error_without_a_wait(monkeypatch, tokens
     monkeypatch.setattr(engine, "answer", short)
     with pytest.raises(ProbeError, match="ended"):
         measure(engine)
-    assert engine.policy == "plas"
+    assert engine.policy == "resident"
 
 
 def test_too_small_context_is_refused(monkeypatch):

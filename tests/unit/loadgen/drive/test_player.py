@@ -8,7 +8,7 @@ import json
 import httpx
 import pytest
 from support.serving import client_of
-from weft_bench.drive.player import COST, Gaps, Player, spans
+from weft_bench.drive.player import Gaps, Player, spans
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.parts import token_ids
 from weft_bench.workloads.schema import Part, TraceCall
@@ -103,19 +103,6 @@ async def test_no_call_begins_after_an_error_and_the_session_ends():
     assert set(gateway.bodies) == {0, 1}
     assert counted == 2
     assert gateway.deleted
-
-
-@pytest.mark.anyio
-async def test_remaining_work_is_sent_only_on_request():
-    gateway = Gateway(sides=[2, 2, 1, 1])
-    ready = program(DIAMOND)
-    await play(gateway, ready, tell_work=True)
-    left = [gateway.bodies[n]["vllm_xargs"]["weft_remaining"] for n in range(4)]
-    each = ready.costs(COST)
-    assert left == pytest.approx([sum(each), sum(each), each[2] + each[3], each[3]], abs=1e-6)
-    silent = Gateway(sides=[2, 2, 1, 1])
-    await play(silent, ready)
-    assert not any("vllm_xargs" in body for body in silent.bodies.values())
 
 
 @pytest.mark.anyio

@@ -51,7 +51,7 @@ def test_every_order_without_deadlines_is_played_in_every_world() -> None:
     assert len(found) == 3 * len(ORDERS) + 1
     # Program ends have no effect on a cache that holds everything or nothing.
     assert (UNTOLD, SHORT) in found
-    assert {"fcfs", "plas", "mlfq", "srpt"} <= set(ORDERS)
+    assert {"fcfs", "plas", "mlfq"} <= set(ORDERS)
     assert "urgency" not in ORDERS
 
 

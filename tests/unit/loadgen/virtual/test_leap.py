@@ -18,7 +18,7 @@ from weft_engine.wire import CallContext
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 # A quantum that many calls exceed, and a beta at which calls starve.
-OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}
+OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0}
 CASES = {
     "room": ([engine(kv_blocks=4000)], "plas", {}),
     "short of slots": ([engine(slots=3)], "plas", {}),
@@ -28,7 +28,6 @@ CASES = {
     "no cache": ([engine(slots=6, kv_blocks=160)], "atlas", {"prefix_cache": False}),
     "no tags": ([engine(slots=6, kv_blocks=160)], "plas", {"tags": False}),
     "chunks": ([engine(slots=6, step_tokens=64)], "plas", {}),
-    "moving": ([engine(slots=4, kv_blocks=160)], "srpt", {}),
     "fair": ([engine(slots=4, kv_blocks=160)], "vtc", {}),
     "residents": ([engine(slots=6, kv_blocks=160)], "resident", {}),
     "residents and short of slots": ([engine(slots=3)], "resident", {}),

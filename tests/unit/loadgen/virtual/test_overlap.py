@@ -127,7 +127,7 @@ def scene(workload, overlap, *, naive=False, policy="program_fifo", seed=3, kv_b
     shape = engine(slots=8, kv_blocks=kv_blocks, step_tokens=512)
     programs = load(workload, seed, 8, (kv_blocks - 100) * 16)
     arrivals = poisson_arrivals(stream(seed, "arrivals"), 0.3, len(programs))
-    options = {"experiments": True, "first_quantum_s": 0.25}
+    options = {"first_quantum_s": 0.25}
     settings_ = EngineSettings(policy, options, naive=naive)
     setup = Setup([shape, replace(shape, slots=2)], settings_, overlap=overlap, seed=seed)
     return programs, simulate(programs, arrivals, setup)
@@ -146,7 +146,7 @@ def test_merged_steps_decide_like_single_steps(mode):
 @given(
     seed=st.integers(0, 50),
     mode=st.sampled_from(sorted(MODES)),
-    policy=st.sampled_from(["program_fifo", "plas", "srpt"]),
+    policy=st.sampled_from(["program_fifo", "plas"]),
 )
 def test_causes_precede_effects_and_every_call_ends_once(seed, mode, policy):
     programs, found = scene("production", MODES[mode], policy=policy, seed=seed)

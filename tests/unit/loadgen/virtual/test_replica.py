@@ -108,7 +108,7 @@ def test_slot_becomes_free_one_step_later():
 def test_every_call_ends_once_with_all_its_tokens(shape, changes):
     programs = chats(5, 30, wide=True)
     arrivals = poisson_arrivals(stream(5, "arrivals"), 12.0, len(programs))
-    options = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}
+    options = {"first_quantum_s": 0.25, "beta": 2.0}
     settings = EngineSettings(**{"policy": "plas", "options": options, **changes})
     settings = replace(settings, asynchronous=True)
     played = simulate(programs, arrivals, Setup([shape], settings))

@@ -115,12 +115,6 @@ def test_without_predictions_the_least_used_replica_is_chosen(name):
     assert route(name, None, calls={"a": 2, "b": 1, "c": 2}).replica == "b"
 
 
-def test_power_of_two_takes_the_less_used_of_two():
-    calls = {"a": 3, "b": 2, "c": 1}
-    chosen = {route("power_of_two", None, calls=calls, seed=seed).replica for seed in range(40)}
-    assert chosen == {"b", "c"}
-
-
 @given(
     name=st.sampled_from(sorted(ROUTERS)),
     costs=st.fixed_dictionaries(

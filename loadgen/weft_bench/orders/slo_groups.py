@@ -1,4 +1,4 @@
-"""Groups of calls with similar deadlines: the layer of the order `qlm`. Pure.
+"""Groups of calls with similar deadlines: the rule of the order `qlm`. Pure.
 
 HexGen-Flow 5.1 describes QLM (Patke et al., "Queue Management for SLO-Oriented Large Language Model
 Serving", 2024): requests are grouped by their SLOs, first come, first served inside a group. If the
@@ -11,15 +11,13 @@ is the order of arrival. The wait is the predicted service of all waiting calls 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from weft_engine.call_state import CallState
 from weft_engine.deadlines import Deadlines
-
-if TYPE_CHECKING:
-    from weft_engine.call_layers import Room
-    from weft_engine.call_table import CallTable
+from weft_engine.reorder import Places, SchedulerView
 
 # Predicted service is added up in whole microseconds, so that sums do not drift.
 _SECOND: Final = 1_000_000
@@ -38,12 +36,12 @@ class _Group:
 
 class SloGroups:
     """The groups of one engine. default_left_s: the time left of calls without a target. next_at:
-    see CallLayer. An event costs O(log calls); a new order of groups costs O(calls that move)."""
+    see ReorderRule. An event costs O(log calls); a new order of groups costs O(calls that move)."""
 
-    def __init__(self, default_left_s: float, table: CallTable) -> None:
+    def __init__(self, default_left_s: float, places: Places) -> None:
         self.next_at = math.inf
         self._default_left_s = default_left_s
-        self._table = table
+        self._places = places
         self._groups: dict[int, _Group] = {}
         # Waiting calls: the group, and the predicted service in microseconds.
         self._waiting: dict[str, tuple[int, int]] = {}
@@ -71,12 +69,15 @@ class SloGroups:
             self._put(call, group.level)
         self.next_at = now
 
-    def refresh(self, now: float, room: Room) -> bool:
+    def served(self, tokens: Mapping[str, int]) -> None:
+        """Service moves no group."""
+
+    def refresh(self, now: float, scheduler: SchedulerView) -> bool:
         """Reorder the groups. Returns whether a call has moved."""
         if now < self.next_at:
             return False
         targets = {key: group.targets.first for key, group in self._groups.items()}
-        wait_s = sum(group.work for group in self._groups.values()) / _SECOND / room.slots()
+        wait_s = sum(group.work for group in self._groups.values()) / _SECOND / scheduler.slots()
         spare_s = min(targets.values(), default=math.inf) - now - wait_s
         levels = dict.fromkeys(targets, 0)
         if spare_s < 0:
@@ -100,7 +101,7 @@ class SloGroups:
 
     def _put(self, call: CallState, level: int) -> None:
         for sequence in call.waiting:
-            self._table.put_at(sequence, level)
+            self._places.put_at(sequence, level)
 
 
 def _key(call: CallState) -> int:

@@ -7,9 +7,10 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weft_engine.call_layers import CallLayer
+from weft_bench.orders.rivals import qlm
 from weft_engine.call_table import CallTable
-from weft_engine.orders import build_order
+from weft_engine.orders import OrderOptions
+from weft_engine.reorder import ReorderRule
 from weft_engine.wire import CallContext
 
 
@@ -17,16 +18,19 @@ class Engine:
     """Waiting calls of an engine with two slots."""
 
     def __init__(self) -> None:
-        self.calls = CallTable(build_order("qlm", {"default_budget_s": 60.0}))
+        self.calls = CallTable(qlm(OrderOptions(default_budget_s=60.0)))
         self.waiting: list[str] = []
 
     @property
-    def layer(self) -> CallLayer:
-        assert self.calls.layer is not None
-        return self.calls.layer
+    def rule(self) -> ReorderRule:
+        assert self.calls.rule is not None
+        return self.calls.rule
 
     def slots(self) -> int:
         return 2
+
+    def blocks_lacking(self) -> int:
+        return 0
 
     def come(
         self, name: str, now: float = 0.0, left: float | None = None, cost: float | None = None,
@@ -42,7 +46,7 @@ class Engine:
 
     def queue(self, now: float = 0.0) -> list[str]:
         """The waiting calls in order."""
-        self.layer.refresh(now, self)
+        self.rule.refresh(now, self)
         assert self.calls.violations([*self.calls.sequences()]) == []
         return sorted(self.waiting, key=self.calls.rank)
 
@@ -54,7 +58,7 @@ def test_without_a_violation_calls_come_by_arrival():
     e.come("c", left=90.0, cost=5.0, deadline=100.0)
     assert e.queue() == ["a", "b", "c"]
     # The wait is 7.5 s.
-    assert e.layer.next_at == math.nextafter(12.5, math.inf)
+    assert e.rule.next_at == math.nextafter(12.5, math.inf)
 
 
 def test_a_violation_puts_the_group_with_the_least_time_left_first():
@@ -120,4 +124,4 @@ def test_any_course_keeps_the_calls_of_a_group_in_their_order(seed):
         e.calls.leave(name, now)
     e.waiting.clear()
     e.queue(now)
-    assert e.layer.next_at == math.inf
+    assert e.rule.next_at == math.inf
