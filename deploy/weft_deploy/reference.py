@@ -18,8 +18,9 @@ from typer import Context
 from typer.cli import get_docs_for_click
 from typer.main import get_command
 from weft_engine.metrics import EngineMetrics
+from weft_gateway.api.journal import JournalLine
 from weft_gateway.app import Gateway
-from weft_gateway.cli import MOUNTED, OWN, load
+from weft_gateway.cli import OWN, load
 from weft_gateway.cli import app as commands
 from weft_gateway.config import Settings
 from weft_gateway.programs.aliases import BODY, HEADERS, TRACEPARENT, Name, Where
@@ -56,7 +57,7 @@ def settings() -> str:
 def cli() -> str:
     """Return the page of the commands and options of `weft`."""
     command: Any = get_command(commands)
-    command.commands.update({name: load(name) for name in (*OWN, *MOUNTED)})
+    command.commands.update({name: load(name) for name in OWN})
     text = get_docs_for_click(obj=command, ctx=Context(command), name="weft", title="weft")
     return _page("Command line", "", text.partition("\n")[2].strip())
 
@@ -148,6 +149,21 @@ def api_forms() -> str:
     )
 
 
+def journal() -> str:
+    """Return the page of the journal's lines."""
+    rows = []
+    for name, about in JournalLine.model_json_schema()["properties"].items():
+        types = [one["type"] for one in about.get("anyOf", [about])]
+        rows.append((f"`{name}`", " or ".join(types), about.get("description", "")))
+    return _page(
+        "Journal",
+        "`GET /weft/journal` of a gateway returns one JSON object a line for each call that has "
+        "ended, the oldest first, without text ([route](http-api.md#get-weftjournal)). Names that "
+        "clients chose are digests, except `model`.",
+        _table(("Member", "Type", "Meaning"), rows),
+    )
+
+
 def workflow_schema() -> str:
     """Return the JSON schema of the YAML format of workflows."""
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema()}
@@ -159,6 +175,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "cli.md": cli,
     "http-api.md": http_api,
     "metrics.md": metrics,
+    "journal.md": journal,
     "names.md": names,
     "api-forms.md": api_forms,
     "workflow.schema.json": workflow_schema,

@@ -19,13 +19,13 @@ from weft_gateway.api import (
     admin,
     failures,
     hints,
+    journal,
     models,
     replicas,
     sessions,
     status,
     stories,
 )
-from weft_gateway.api import tuning as tuning_api
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
@@ -49,6 +49,7 @@ from weft_gateway.calls.features.background import BackgroundObserver
 from weft_gateway.calls.features.costs import CostObserver
 from weft_gateway.calls.features.feasible import FeasibleObserver
 from weft_gateway.calls.features.foreground import ForegroundObserver
+from weft_gateway.calls.features.journal import JournalObserver
 from weft_gateway.calls.features.learning import TokenLearning
 from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
@@ -77,24 +78,25 @@ from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model import Program
-from weft_gateway.model.options import Admission, Tuning
+from weft_gateway.model.options import Admission
 from weft_gateway.model.slo import Late
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.retry_budget import RetryBudget
 from weft_gateway.policies.route import registry as routers
+from weft_gateway.programs.alpha import SharedAlpha
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.runs.patient import PatientObserver
 from weft_gateway.runs.sender import Sender
 from weft_gateway.stores import make_stores, make_table, make_tenants
+from weft_gateway.telemetry.journal import Journal
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
 from weft_gateway.telemetry.slo_tally import SloTally
 from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
 from weft_gateway.tenants import TenantsError
-from weft_gateway.tuning.setup import build_tuning
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +147,7 @@ class Gateway:
             stores.members, registry, table, engine_client, background, s.replica_urls, self._gone
         )
         budget, count_retry = RetryBudget(s.retry_budget), metrics.retry
-        receipts = Receipts(s.receipts, s.receipts_age_s)
+        receipts, calls_journal = Receipts(s.receipts, s.receipts_age_s), Journal()
         self.listeners = listeners = Listeners(
             s.listeners_per_session, s.listeners_per_tenant, s.listeners, s.heartbeat_s or None
         )
@@ -162,9 +164,8 @@ class Gateway:
         counter = PromptCounter(tokens, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         budgets = self.budgets = Budgets()
-        # Costs are predicted for balancers that use them, for targets, and for tuning.
-        tunes = s.tuning is not Tuning.OFF
-        predicts = s.balancer in routers.BY_COST or bool(slos.classes) or tunes
+        # Costs are predicted for balancers that use them, and for targets.
+        predicts = s.balancer in routers.BY_COST or bool(slos.classes)
         outlook = Outlook(budgets, table, s.balancer == "soonest") if predicts else None
         health.costs = budgets.costs.set_engine if predicts else None
         placement = Placement(router, registry, table, counter, s.retry_after_s, outlook)
@@ -172,9 +173,7 @@ class Gateway:
         def set_alpha(alpha: float) -> None:
             placement.router = routers.build(s.balancer, s.locality_threshold_tokens, alpha)
 
-        self.tuning = tuning = build_tuning(
-            s, stores.tuning, budgets.costs, registry, engine_client, metrics.tuning, set_alpha
-        )
+        self.alpha = alpha = SharedAlpha(stores.alpha, s.balancer_alpha, set_alpha)
         tally = SloTally(slos, metrics, tenants.weight, tenants.name)
         self.slo = SloObserver(slos, table, budgets, tally)
         engines = Engines(
@@ -227,7 +226,7 @@ class Gateway:
         add(AutoPrefill(next_turns, prefills, spawner) if s.auto_prefill else None)
         add(TokenLearning(counter))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
-        add(tuning.observer)
+        add(JournalObserver(calls_journal))
         add(MetricsObserver(metrics))
         self.foreground = foreground = ForegroundObserver()
         add(foreground)
@@ -275,15 +274,12 @@ class Gateway:
                 metrics,
                 self.tasks,
                 s,
-                tuning.show,
                 budgets.costs if predicts else None,
             ),
             models.router(auth, registry),
             sessions.router(auth, table, lifecycle, receipts, turns, slos, s),
-            admin.router(
-                auth, table, registry, engine_client, gates, self.slo.tally, tuning.values, s
-            ),
-            tuning_api.router(auth, tuning.values, tuning.tuner, s.balancer_alpha, s),
+            admin.router(auth, table, registry, engine_client, gates, self.slo.tally, alpha, s),
+            journal.router(auth, calls_journal, s),
             replicas.router(auth, members, health, s),
             stories.router(auth, table, receipts, listeners, turns),
             *offline.routers(auth, listeners, turns, bodies, s),
@@ -328,7 +324,6 @@ class Gateway:
             "members": self.members.run,
             "calls_in_flight": self._follow,
             "background_calls": self.background.run,
-            **self.tuning.tasks,
             **self.offline.tasks,
         }
         self.offline.start()
@@ -346,7 +341,6 @@ class Gateway:
             await self.stores.limiter.aclose()
             await self.stores.gateways.leave()
             await self.stores.members.leave()
-            await self.stores.tuning.resign()
             await table.aclose()
 
     def reload_keys(self) -> None:
@@ -365,7 +359,6 @@ class Gateway:
         """Handle the end of a program by its handle or its last call."""
         self.gates.program_ended(program.key)
         self.slo.program_ended(program)
-        self.tuning.program_ended(program.key)
 
     def _gone(self, replica: str) -> None:
         """Forget a replica that was removed."""
@@ -376,11 +369,14 @@ class Gateway:
         self.health.forget(replica)
 
     async def _follow(self) -> None:
-        """Follow the calls that other gateways open and close: placements use the last counts."""
+        """Follow the calls that other gateways open and close, and a change of alpha: placements
+        use the last ones.
+        """
         while True:
             await asyncio.sleep(_FOLLOW_S)
             with contextlib.suppress(TableUnavailable):
                 await self.table.count()
+                await self.alpha.sync()
 
     async def _sweep(self) -> None:
         """Release expired prefills, and memory."""
@@ -401,7 +397,6 @@ class Gateway:
                 for each in gone:
                     self.gates.program_ended(each.key)
                     self.slo.program_ended(each.program, idle=True)
-                    self.tuning.program_ended(each.key)
                 await self.stores.chains.flush()
                 await self.stores.limiter.refresh()
                 await self.stores.gateways.refresh()

@@ -1,7 +1,7 @@
 """The `weft` command: `weft serve`, `weft replicas`, and the commands that other packages mount.
 
 A package mounts its command through the entry-point group `weft.commands`. The command is imported
-when it runs: `weft --help` is fast, and the gateway imports no other package of Weft.
+when it runs or when `weft --help` lists it: the gateway imports no other package of Weft.
 """
 
 from __future__ import annotations
@@ -14,14 +14,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 GROUP: Final = "weft.commands"
-# The mounted commands: summary for `weft --help`, and the extra that the command needs.
-MOUNTED: Final = {
-    "up": ("Start engines and the gateway on this machine, and print the base URL.", ""),
-    "replica": ("Run one vLLM engine with Weft's plugin.", ""),
-    "bench": ("Measure: replay programs, compare proxies, simulate.", "bench"),
-}
-
-
 # The gateway's own commands that are imported when they run: summary and module.
 OWN: Final = {
     "explain": (
@@ -41,13 +33,22 @@ OWN: Final = {
 }
 
 
-class MountedCommand(TyperCommand):
-    """A command of another package or module. Parsing its arguments imports it."""
+class OwnCommand(TyperCommand):
+    """A command of another module. Parsing its arguments imports it."""
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **more: Any) -> Any:
         """Parse the arguments with the real command."""
         assert self.name is not None
         return load(self.name).make_context(info_name, args, parent, **more)
+
+
+class MissingCommand(TyperCommand):
+    """A mounted command whose packages are not installed."""
+
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **more: Any) -> Any:
+        """Print what to install, and exit."""
+        typer.echo(f"weft {self.name}: {self.help}", err=True)
+        raise typer.Exit(2)
 
 
 class Commands(TyperGroup):
@@ -56,26 +57,32 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, (summary, _) in OWN.items():
-            self.add_command(MountedCommand(name, help=summary))
-        for name, (summary, _) in MOUNTED.items():
-            self.add_command(MountedCommand(name, help=summary))
+            self.add_command(OwnCommand(name, help=summary))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        from importlib import metadata
+
+        mounted = sorted({entry.name for entry in metadata.entry_points(group=GROUP)})
+        return [*super().list_commands(ctx), *mounted]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, None for an unknown name."""
+        return super().get_command(ctx, cmd_name) or load(cmd_name)
 
 
 def load(name: str) -> Any:
-    """Import the command that is mounted as `name`. If it is missing, print what to install and
-    exit.
-    """
+    """Import a command of another module or package. None if there is none of this name."""
     from importlib import import_module, metadata
 
     if name in OWN:
         command = typer.main.get_command(import_module(OWN[name][1]).app)
         command.name = name
         return command
-    extra = MOUNTED[name][1]
-    missing = _missing(extra) if extra else []
-    if not missing:
-        missing = [f"entry point {name!r} in group {GROUP}"]
-        for entry in metadata.entry_points(group=GROUP, name=name):
+    for entry in metadata.entry_points(group=GROUP, name=name):
+        # A command's requirements are the extra of its name, if there is one.
+        missing = _missing(name)
+        if not missing:
             try:
                 command = typer.main.get_command(entry.load())
             except ModuleNotFoundError as error:
@@ -83,10 +90,22 @@ def load(name: str) -> Any:
             else:
                 command.name = name
                 return command
-    from weft_run.installing import command as install
+        from weft_run.installing import command as install
 
-    typer.echo(f"weft {name}: not installed: {', '.join(missing)}. Run: {install(extra)}", err=True)
-    raise typer.Exit(2)
+        what = f"not installed: {', '.join(missing)}. Run: {install(_extra(name))}"
+        return MissingCommand(name, help=what)
+    return None
+
+
+def _extra(name: str) -> str:
+    """Return the extra with the requirements of a command, "" without one."""
+    from importlib import metadata
+
+    try:
+        extras = metadata.metadata("weft-gateway").get_all("Provides-Extra") or []
+    except metadata.PackageNotFoundError:
+        extras = []
+    return name if name in extras else ""
 
 
 def _missing(extra: str) -> list[str]:
@@ -152,12 +171,6 @@ def serve(
             "(WEFT_BALANCER)"
         ),
     ] = None,
-    tuning: Annotated[
-        str | None,
-        typer.Option(
-            help="when to tune alpha of the balancer `work`: off, paper or slowdown (WEFT_TUNING)"
-        ),
-    ] = None,
     slo: Annotated[
         str | None, typer.Option(help="YAML file with SLO classes (WEFT_SLO_FILE)")
     ] = None,
@@ -176,7 +189,6 @@ def serve(
             replicas=",".join(replica) if replica else None,
             redis_url=redis,
             balancer=balancer,
-            tuning=tuning,
             slo_file=slo,
             keys_file=keys,
             host=host,

@@ -14,7 +14,7 @@ from weft_run import urls
 
 from weft_gateway import slo, tenants
 from weft_gateway.config_batches import BatchSettings, split
-from weft_gateway.model.options import Admission, Tuning
+from weft_gateway.model.options import Admission
 from weft_gateway.policies.route import registry as balancers
 
 PREFIX: Final = "WEFT_"
@@ -22,7 +22,8 @@ PREFIX: Final = "WEFT_"
 _OF_ENGINES: Final = ("WEFT_ENGINE_SETTINGS", "WEFT_ORDER_OPTIONS")
 _REMOVED: Final = {
     "WEFT_TENANTS_FILE": "WEFT_KEYS_FILE replaces it: [tenants.NAME] is [keys.NAME], and "
-    "key_digest is digest. The gateway accepts the keys of this file and of WEFT_API_KEYS only"
+    "key_digest is digest. The gateway accepts the keys of this file and of WEFT_API_KEYS only",
+    "WEFT_TUNING": "the command `weft tune` replaces it",
 }
 # A variable with such a name is probably meant to restrict access.
 _GUARDS: Final = re.compile("KEY|SECRET|TOKEN|PASS|AUTH|CREDENTIAL")
@@ -74,8 +75,9 @@ class Settings(BatchSettings):
         description="how the gateway selects a replica: locality, round_robin, least_used, work, "
         "soonest, or one that another package registers",
     )
-    balancer_alpha: float = Field(0.0, ge=0, le=1, description="alpha of the balancer `work`")
-    tuning: Tuning = Field(Tuning.OFF, description="when to tune alpha of the balancer `work`")
+    balancer_alpha: float = Field(
+        0.0, ge=0, le=1, description="alpha of the balancer `work` at first"
+    )
     locality_threshold_tokens: int = Field(
         2048, ge=0, description="longer prompts go to their program's home (Agentix 4.3), tokens"
     )

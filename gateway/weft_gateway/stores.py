@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft_gateway.config import Settings
 from weft_gateway.model.limits import TenantRules
 from weft_gateway.model.slo import Slos
+from weft_gateway.programs.alpha import AlphaStore, RedisAlpha
 from weft_gateway.programs.gateways import Gateways
 from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
@@ -15,15 +16,11 @@ from weft_gateway.programs.members import MemberStore
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import ProcessTable
-from weft_gateway.programs.tuning import TuningStore
 from weft_gateway.telemetry.aggregates import Counters
 from weft_gateway.tenants import Tenants
 
 if TYPE_CHECKING:
     from weft_gateway.programs.redis_link import RedisLink
-
-# After this time without a sign of the gateway that tunes, another one takes over, seconds.
-_TUNER_LEASE_S: Final = 10.0
 
 
 def make_table(settings: Settings, failures: Counters) -> ProcessTable:
@@ -54,7 +51,7 @@ class Stores(NamedTuple):
     lineage: LineageStore
     gateways: Gateways
     members: MemberStore
-    tuning: TuningStore
+    alpha: AlphaStore
 
 
 def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
@@ -66,14 +63,13 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
             MemoryLineage(),
             Gateways(),
             MemberStore(),
-            TuningStore(),
+            AlphaStore(),
         )
     from weft_gateway.programs.lineage.redis import RedisLineage
     from weft_gateway.programs.redis_gateways import RedisGateways
     from weft_gateway.programs.redis_limits import RedisLimiter
     from weft_gateway.programs.redis_members import RedisMembers
     from weft_gateway.programs.redis_response_store import RedisResponseStore
-    from weft_gateway.programs.redis_tuning import RedisTuning
 
     return Stores(
         RedisResponseStore(link, settings.answer_keep_s, settings.stored_answers_bytes),
@@ -81,7 +77,7 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
         RedisLineage(link),
         RedisGateways(link, settings.call_lease_s),
         RedisMembers(link, settings.call_lease_s),
-        RedisTuning(link, _TUNER_LEASE_S),
+        RedisAlpha(link),
     )
 
 

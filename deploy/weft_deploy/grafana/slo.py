@@ -36,42 +36,8 @@ def _slack(quantile: float) -> Query:
     )
 
 
-def _tuning() -> list[Panel]:
-    return [
-        Panel(
-            "Tuned values",
-            "Values that tuning or POST /weft/policy has set, and the number of gateways that "
-            "tune. One gateway should tune if tuning is on.",
-            "short",
-            (
-                Query("max by (name) (weft_tuning_value)", "{{name}}"),
-                Query("sum(weft_tuning_leader)", "gateways that tune"),
-            ),
-        ),
-        Panel(
-            "Tunings",
-            "Windows that ended, decisions at their ends, and failures, which change no value, "
-            "within an hour.",
-            "short",
-            (
-                Query(
-                    "sum by (triggered) (increase(weft_tuning_windows_total[1h]))",
-                    "windows, triggered: {{triggered}}",
-                ),
-                Query("sum by (action) (increase(weft_tuning_decisions_total[1h]))", "{{action}}"),
-                Query(
-                    "sum by (reason) (increase(weft_tuning_failures_total[1h]))",
-                    "failed: {{reason}}",
-                ),
-                Query("max(weft_tuning_failing)", "failing"),
-                Query("sum(increase(weft_tuning_cpu_seconds_total[1h]))", "processor time, s"),
-            ),
-        ),
-    ]
-
-
 def _replicas() -> list[Panel]:
-    when = "Empty unless classes, the balancer or tuning need predicted costs."
+    when = "Empty unless classes or the balancer need predicted costs."
 
     def speed(of: str) -> Panel:
         return Panel(
@@ -149,7 +115,6 @@ def board() -> JSON:
                 (Query("min by (of) (weft_slo_jain >= 0)", "{{of}}"),),
                 most=1,
             ),
-            *_tuning(),
             *_replicas(),
         ],
         [],

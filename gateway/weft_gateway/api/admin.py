@@ -23,9 +23,9 @@ from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.errors import invalid_member
+from weft_gateway.programs.alpha import SharedAlpha
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry.slo_tally import SloTally
-from weft_gateway.tuning.values import SharedValues
 
 
 class Options(BaseModel):
@@ -96,7 +96,7 @@ def router(
     engine_client: EngineClient,
     gates: Gates,
     tally: SloTally,
-    values: SharedValues,
+    alpha: SharedAlpha,
     settings: Settings,
 ) -> APIRouter:
     """Create the routes for administrators: POST /weft/policy, GET /weft/state, GET /weft/slo."""
@@ -132,15 +132,15 @@ def router(
         openapi_extra=described(Policy, required=True),
     )
     async def set_policy(request: Request) -> dict[str, Any]:
-        """Each replica's answer by name. Options are those of all gateways from now on; tuning may
-        change them again. Any other content type than JSON is refused."""
+        """Each replica's answer by name. Options are those of all gateways on one Redis from now
+        on. Any other content type than JSON is refused."""
         policy = await read_model(request, Policy, settings.max_body_bytes)
         options = policy.options.model_dump(exclude_none=True)
         if "alpha" in options and settings.balancer != "work":
             what = f"only the balancer `work` has it; this gateway uses `{settings.balancer}`"
             raise invalid_member(("options", "alpha"), what)
         if options:
-            await values.change(options)
+            await alpha.change(options["alpha"])
         answers = {}
         if policy.policy or policy.reset_cache:
             message = {"policy": policy.policy, "reset_cache": policy.reset_cache}
@@ -164,6 +164,10 @@ def router(
         in_flight = await table.count()
         return {
             "replicas": answers,
+            "balancer": {
+                "name": settings.balancer,
+                "alpha": alpha.alpha if settings.balancer == "work" else None,
+            },
             "table": {
                 "violations": list(await table.check()),
                 "in_flight": dict(in_flight),

@@ -302,10 +302,18 @@ class MemoryState(BaseModel):
     replicas: dict[str, ReplicaMemory]
 
 
+class BalancerState(BaseModel):
+    """How the gateway selects a replica."""
+
+    name: str
+    alpha: float | None = Field(description="of the balancer `work`; null for the others")
+
+
 class GatewayState(BaseModel):
-    """Every replica's answer to `GET /weft/state`, the process table, and admission."""
+    """Every replica's answer to `GET /weft/state`, the balancer, the process table, admission."""
 
     replicas: dict[str, ReplicaAnswer]
+    balancer: BalancerState
     table: TableIntegrity
     memory: MemoryState
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -62,11 +62,10 @@ def router(
     counts: Metrics,
     tasks: Supervisor,
     settings: Settings,
-    tuning: Callable[[], None],
     costs: Costs | None,
 ) -> APIRouter:
-    """Create the routes GET /health, /ready and /metrics. tuning: sets the gauges of tuning. costs:
-    None if the gateway does not predict costs.
+    """Create the routes GET /health, /ready and /metrics. costs: None if the gateway does not
+    predict costs.
     """
     api = APIRouter(tags=["status"])
 
@@ -138,7 +137,6 @@ def router(
         names = [] if costs is None else [replica.name for replica in registry]
         speeds = {name: known for name in names if costs and (known := costs.speed(name))}
         counts.replicas.show(speeds, table.work())
-        tuning()
         return Response(counts.render(), media_type=CONTENT_TYPE_LATEST)
 
     return api

@@ -7,7 +7,7 @@ Validated values are safe for all three. Arguments are JSON parsed by orjson: no
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -174,40 +174,6 @@ def _costs(state: Any) -> tuple[list[float], int, int] | None:
     if not all(type(limit) is int and 0 < limit <= MAX_ROOM_TOKENS for limit in limits):
         return None
     return steps, limits[0], min(limits[1] * limits[2], MAX_ROOM_TOKENS)  # type: ignore[return-value]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOrder:
-    """The order of an engine's waiting queue. options: of the orders. step_tokens: of all engines
-    that share a server, in one step each.
-    """
-
-    policy: str
-    options: dict[str, float | int | bool]
-    step_tokens: int
-
-
-def engine_order(answer: Any) -> EngineOrder | None:
-    """Return the order that `/weft/state` reports, None without a well-formed one or if engines
-    that share a server differ.
-    """
-    engines = answer.get("engines") if isinstance(answer, dict) else None
-    found = []
-    for state in engines if isinstance(engines, list) else ():
-        options = state.get("options") if isinstance(state, dict) else None
-        if not isinstance(options, dict) or not isinstance(state.get("policy"), str):
-            return None
-        tokens = state.get("step_tokens")
-        if type(tokens) is not int or not 0 < tokens <= MAX_ROOM_TOKENS:
-            return None
-        if not all(isinstance(value, int | float) for value in options.values()):
-            return None
-        found.append(EngineOrder(state["policy"], options, tokens))
-    if not found or any(
-        replace(one, step_tokens=found[0].step_tokens) != found[0] for one in found
-    ):
-        return None
-    return replace(found[0], step_tokens=sum(one.step_tokens for one in found))
 
 
 def cache_sizes(metrics: str) -> list[int]:

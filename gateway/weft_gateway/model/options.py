@@ -10,11 +10,3 @@ class Admission(StrEnum):
 
     AUTO = "auto"
     OFF = "off"
-
-
-class Tuning(StrEnum):
-    """When the gateway tunes alpha and the options of `slack`. `paper` is HexGen-Flow's rule."""
-
-    PAPER = "paper"
-    SLOWDOWN = "slowdown"
-    OFF = "off"

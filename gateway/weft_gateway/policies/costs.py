@@ -265,14 +265,6 @@ class Costs:
             most,
         )
 
-    def alone_s(self, model: str, prompt: int, cached: int, output: int) -> float:
-        """Return the seconds of a call without others, mean over the replicas; 0 if unknown."""
-        paces = [self._pace(model, name) for name in self._replicas_of(model)]
-        steps = [pace.steps for pace in paces if pace is not None]
-        context, uncached = prompt + output / 2, max(0, prompt - cached)
-        costs = [one.prefill_token_s * uncached + output * one.token_s(context) for one in steps]
-        return sum(costs) / len(costs) if costs else 0.0
-
     def by_replica(
         self,
         model: str,

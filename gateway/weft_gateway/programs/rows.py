@@ -23,8 +23,7 @@
 | members | hash | name of a replica to its record: added, drained or removed at run time |
 | members_version | string | changes with each change of `members` |
 | members_confirmed | hash | gateway to its last sign, its version and its background responses |
-| tuning | string | the tuned values: a version that changes with them, and JSON |
-| tuner | string | the gateway that tunes; expires with its lease |
+| alpha | string | alpha of the balancer `work`, if it was set at run time |
 | table | string | a random name of this table; a new name means that the rows were lost |
 """
 
@@ -69,8 +68,7 @@ class Keys:
         self.gateways = base + b"gateways"
         self.totals = base + b"totals"
         self.table = base + b"table"
-        self.tuning = base + b"tuning"
-        self.tuner = base + b"tuner"
+        self.alpha = base + b"alpha"
         self.of_members = [
             base + name for name in (b"members_version", b"members", b"members_confirmed")
         ]

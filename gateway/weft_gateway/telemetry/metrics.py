@@ -14,7 +14,6 @@ from weft_gateway.model.usage import Usage
 from weft_gateway.telemetry.aggregates import Counters, Histograms
 from weft_gateway.telemetry.replica_metrics import ReplicaMetrics
 from weft_gateway.telemetry.slo_report import SLACK_BOUNDS
-from weft_gateway.telemetry.tuning_metrics import TuningMetrics
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
@@ -183,7 +182,6 @@ class Metrics:
         self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)
         self.replicas = ReplicaMetrics(r)
         self._add_slo()
-        self.tuning = TuningMetrics(r)
         self._of_replicas = (
             self.calls,
             self.service,

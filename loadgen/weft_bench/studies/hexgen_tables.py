@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from weft_bench.studies.cells import Cell, Estimate, Measured, Setting, Values, cells
-from weft_bench.studies.experiment import Experiment, Goal, Headline, Plot, Table, less, more
+from weft_bench.studies.cells import Cell, Measured, Setting, Values, cells
+from weft_bench.studies.experiment import Experiment, Headline, Table, more
 from weft_bench.studies.hexgen import (
     FIRST_SEED,
     OURS,
     REPRODUCTION,
-    SYSTEMS,
     Played,
     Scene,
     system_in,
 )
-from weft_bench.studies.hexgen_pools import CODE, NOTES, SEEDS, on
-from weft_bench.studies.show import each, lines
+from weft_bench.studies.hexgen_pools import CODE, NOTES, SEEDS
 
 _SCENE: Final[Mapping[str, Setting]] = {"trace": "text2sql-3", "rate": 0.5, "cache": True}
 # The deadlines of each play, near the least scale that suffices.
@@ -125,124 +123,6 @@ def _named(found: Measured) -> Measured:
     return found.named("dispatch", _DISPATCH)
 
 
-_POOLS: Final = ("hetero-1", "hetero-2")
-_ALPHAS: Final = tuple(round(0.1 * step, 1) for step in range(11))
-_TUNED: Final = "tuned"
-_FIXED: Final = "fixed"
-# The alpha before the tuning. It must not be the best one, which a tuner without effect would keep.
-_START: Final = 0.5
-# Queries with which alpha is tuned are others than those that are measured.
-_BEFORE: Final = 1000
-
-
-def _tuning_cells(quick: bool) -> Sequence[Cell]:
-    queries = 20 if quick else 100
-    found = []
-    scenes = [(pool, cache) for cache in (True, False) for pool in _POOLS]
-    for pool, cache in scenes[: 1 if quick else None]:
-        scene: dict[str, Setting] = {**_SCENE, "pool": pool, "queries": queries, "cache": cache}
-        found += cells(SEEDS, case=_TUNED, system=REPRODUCTION, **scene)
-        for alpha in _ALPHAS[: 2 if quick else None]:
-            found += cells(SEEDS, case=_FIXED, alpha=alpha, system=REPRODUCTION, **scene)
-    return found
-
-
-def measure_tuning(cell: Cell) -> Values:
-    """Return the P95 of the latency with a fixed alpha, or with the one that the tuner chooses
-    after other queries were served with `_START`: then also `alpha`, the replay's `cpu_s`, and
-    `calls`, replayed over all candidates.
-    """
-    from weft_bench.virtual.journal import tuned_alpha
-
-    case = str(cell["case"])
-    settings = tuple(one for one in cell.settings if one[0] != "case")
-    figures: dict[str, float] = {}
-    if case == _TUNED:
-        before = _played(Cell((*settings, ("alpha", _START)), cell.seed + _BEFORE))
-        system = SYSTEMS[REPRODUCTION]
-        alpha, cpu_s, calls = tuned_alpha(before.at(_SCALE), system.balancer, system.order, _START)
-        figures = {"alpha": alpha, "cpu_s": cpu_s, "calls": float(calls)}
-        settings = (*settings, ("alpha", alpha))
-    return {**_played(Cell(settings, cell.seed)).figures(_SCALE), **figures}
-
-
-def _tuning_tables(found: Measured) -> Sequence[Table]:
-    rows = []
-    for pool, cache, at in _scenes(found):
-        tuned, best, alpha = _tuned_and_best(at)
-        rows.append(
-            (
-                pool,
-                cache,
-                *(str(tuned.estimate(name)) for name in ("alpha", "cpu_s", "calls", "latency_p95")),
-                str(alpha),
-                str(best.estimate("latency_p95")),
-                str(tuned.ratio("latency_p95", best)),
-            )
-        )
-    columns = (
-        "pool", "cache", "alpha", "CPU s of the replay", "calls replayed", "P95 latency, s",
-        "best fixed alpha", "its P95 latency, s", "tuned over best",
-    )  # fmt: skip
-    title = f"alpha tuned on other queries from {_START:g}, and the best of a full sweep"
-    return [Table(title, columns, rows, labels=2)]
-
-
-def _scenes(found: Measured) -> Iterator[tuple[str, str, Measured]]:
-    """Yield the pool and the cache as text, with their cells."""
-    for cache, cached in each(found, "cache"):
-        for pool, at in each(cached, "pool"):
-            yield pool, on(cache), at
-
-
-def _tuned_and_best(found: Measured) -> tuple[Measured, Measured, float]:
-    """Return the cells of the tuned alpha, and of the fixed alpha with the least mean."""
-    fixed = found.where(case=_FIXED)
-    best = min(fixed.levels("alpha"), key=lambda at: _p95(fixed.where(alpha=at)).middle)
-    return found.where(case=_TUNED), fixed.where(alpha=best), float(best)
-
-
-def _p95(found: Measured) -> Estimate:
-    return found.estimate("latency_p95")
-
-
-def _tuning_plots(found: Measured) -> Sequence[Plot]:
-    panels = [
-        (f"{pool}, cache {cache}", lines(at.where(case=_FIXED), "alpha", "system", "latency_p95"))
-        for pool, cache, at in _scenes(found)
-    ]
-    return [Plot("alpha", "P95 latency, s", panels)] if panels else []
-
-
-def _tuning_headline(found: Measured) -> Headline:
-    scores = []
-    for pool, cache, at in _scenes(found):
-        tuned, best, alpha = _tuned_and_best(at)
-        scores.append(
-            less(f"{pool}, cache {cache} (alpha {alpha})", tuned.ratio("latency_p95", best))
-        )
-    what = (
-        "P95 latency with the tuned alpha over that with the best fixed one, which is chosen after "
-        "the fact; less is better"
-    )
-    return Headline(what, scores, rival=False)
-
-
-# Goals of this project.
-_NEAR_BEST: Final = 1.03
-_TUNED_IN_S: Final = 5.0
-
-
-def _tuning_goals(found: Measured) -> Sequence[Goal]:
-    goals = []
-    for pool, cache, at in _scenes(found):
-        tuned, best, _ = _tuned_and_best(at)
-        ratio, scene = tuned.ratio("latency_p95", best), f"{pool}, cache {cache}"
-        goals.append(Goal(f"{scene}: P95 latency, tuned over the best:", ratio, _NEAR_BEST))
-        goals.append(Goal(f"{scene}: CPU s of a tuning:", tuned.estimate("cpu_s"), _TUNED_IN_S))
-    return goals
-
-
 def _played(cell: Cell) -> Played:
     settings: dict[str, Any] = dict(cell.settings)
     name = settings.pop("system")
@@ -271,26 +151,4 @@ TABLE_2: Final = Experiment(
     code=CODE,
     first_seed=FIRST_SEED,
     order="slack",
-)
-TABLE_4: Final = Experiment(
-    name="hexgen-table-4",
-    title="Tuning the weight of speed over load",
-    source="HexGen-Flow, section 5.4, Table 4",
-    published="1.9 to 3.1 s a window of 100 s, on parallel processes",
-    cells=_tuning_cells,
-    measure=measure_tuning,
-    tables=_tuning_tables,
-    plots=_tuning_plots,
-    notes=(
-        *_TABLE_NOTES,
-        "the gateway's tuner replays the last 2,000 calls of 100 queries that were served with "
-        f"alpha {_START:g}, from the fits of the engines, in its own process; the P95 is of 100 "
-        "other queries with the alpha that it chose",
-        "CPU time of the replay's process is measured, all else is simulated",
-    ),
-    headline=_tuning_headline,
-    goals=_tuning_goals,
-    code=(*CODE, "gateway/weft_gateway/tuning"),
-    first_seed=FIRST_SEED,
-    order="urgency",
 )

@@ -46,7 +46,6 @@ _ALL: Final = (
     hexgen_switches.SWITCHES,
     hexgen_parts.FIGURE_10,
     hexgen_tables.TABLE_2,
-    hexgen_tables.TABLE_4,
     hexgen_robust.LIMIT,
     hexgen_robust.EDGES,
     sutradhara_load.FIGURE_8,

@@ -117,14 +117,9 @@ async def test_every_panel_shows_series_and_every_rule_evaluates(
     ]
     async with (
         engine(canned={"/weft/state": STATE}) as stub,
-        weft(
-            stub, slo_file=str(tmp_path / "slo.yaml"), balancer="work", tuning="slowdown"
-        ) as gateway,
+        weft(stub, slo_file=str(tmp_path / "slo.yaml"), balancer="work") as gateway,
         prometheus(tmp_path, gateway.url) as api,
     ):
-        # A tuned value is exported once it was set.
-        answer = await gateway.client.post("/weft/policy", json={"options": {"alpha": 0.5}})
-        assert answer.status_code == 200
         missing = queries
         for _ in range(60):
             await use(gateway)

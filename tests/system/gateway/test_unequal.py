@@ -118,7 +118,7 @@ async def test_calls_are_not_predicted_without_a_balancer_or_targets_that_need_i
     async with engine(**answering(FAST)) as one, weft(one, balancer="locality") as gateway:
         await gateway.call()
         assert (await place(gateway, await gateway.call()))["costs"] is None
-        assert gateway.parts.budgets.costs.alone_s("tiny", 1000, 0, 10) == 0
+        assert gateway.parts.budgets.costs.speed("r0") is None
         text = (await gateway.client.get("/metrics")).text
         assert 'weft_replica_healthy{replica="r0"} 1.0' in text
         assert "weft_replica_work_seconds{" not in text

@@ -126,16 +126,16 @@ def test_calls_run_together_if_their_contexts_fit() -> None:
 
 def test_an_engine_without_a_fit_is_fitted_by_its_calls() -> None:
     costs = learned(*[("r", "k", 1000, 0, n, 1.0 + 0.01 * n) for n in (10, 20, 30, 40)])
-    fitted_s = costs.alone_s("m", 1000, 0, 100)
-    assert costs.alone_s("m", 1, 0, 0) == pytest.approx(0.001)
-    assert costs.alone_s("m", 0, 0, 1) == pytest.approx(0.01)
+    fitted = costs.speed("r")
+    assert fitted == (pytest.approx(0.001), pytest.approx(0.01))
     costs.set_engine("r", EngineCosts(A100))
-    by_engine_s = 1000 * A100.prefill_token_s + 100 * A100.token_s(1050)
-    assert costs.alone_s("m", 1000, 0, 100) == pytest.approx(by_engine_s)
+    prefill_s, token_s = costs.speed("r") or (0.0, 0.0)
+    assert prefill_s == A100.prefill_token_s
+    assert A100.token_s(1000) < token_s < A100.token_s(1050)
     costs.set_engine("r", None)
-    assert costs.alone_s("m", 1000, 0, 100) == fitted_s
+    assert costs.speed("r") == fitted
     costs.forget("r")
-    assert costs.alone_s("m", 1000, 0, 100) == 0
+    assert costs.speed("r") is None
 
 
 def test_an_unknown_replica_costs_the_mean_of_the_others() -> None:
