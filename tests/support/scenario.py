@@ -309,7 +309,9 @@ class Play:
     async def is_closed(self, name: str, text: str) -> None:
         """The gateway closes the WebSocket with this code and reason."""
         await self.sockets[name].wait_closed()
-        self._expect(text, f"{self.sockets[name].close_code} {self.sockets[name].close_reason}")
+        self._expect(
+            text, f"{self.sockets[name].close_code} {self.sockets[name].close_reason}".strip()
+        )
 
     # Engines.
 

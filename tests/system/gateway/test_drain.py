@@ -64,25 +64,6 @@ async def serving(url: str, **variables: str) -> AsyncIterator[Served]:
             await process.wait()
 
 
-async def test_sigterm_lets_calls_in_flight_finish(engine: Any, until: Any) -> None:
-    go = asyncio.Event()
-
-    async def script(wire: Any, request: Any) -> None:
-        await go.wait()
-        await wire.plain({"id": "x", "object": "chat.completion"})
-
-    async with engine(script=script) as stub, serving(stub.url) as gateway:
-        call = asyncio.create_task(gateway.client.post("/v1/chat/completions", json=CALL))
-        await until(lambda: stub.requests)
-        gateway.process.send_signal(signal.SIGTERM)
-        stopped = asyncio.create_task(gateway.stopped())
-        go.set()
-        assert (await call).json()["id"] == "x"
-        assert await stopped == 0
-        assert b"SIGTERM: accepting no new connections" in gateway.stderr
-        assert b"Traceback" not in gateway.stderr
-
-
 async def waiting(wire: Any, request: Any) -> None:
     """Begin streams, then send nothing more."""
     if request.json.get("stream"):

@@ -11,7 +11,6 @@ from typing import Any
 import openai
 import pytest
 from support.redis_server import RedisServer
-from weft_engine.wire import CallReport
 
 KEYS = ("a", "b")
 
@@ -20,79 +19,6 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 def key(name: str) -> dict[str, str]:
     return {"authorization": f"Bearer {name}"}
-
-
-async def test_requests_beyond_the_limit_get_429_and_other_keys_do_not(
-    engine: Any, weft: Any
-) -> None:
-    async with engine() as stub, weft(stub, requests_per_minute=2) as gateway:
-        answers = [await gateway.call(headers=key("a")) for _ in range(3)]
-        assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert answers[0].headers["x-ratelimit-limit-requests"] == "2"
-        assert answers[0].headers["x-ratelimit-remaining-requests"] == "1"
-        assert answers[0].headers["x-ratelimit-reset-requests"].endswith("s")
-        refused = answers[2]
-        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
-        assert "requests per minute: limit 2" in refused.json()["error"]["message"]
-        assert 1 <= int(refused.headers["retry-after"]) <= 30
-        assert refused.headers["x-ratelimit-remaining-requests"] == "0"
-        assert (await gateway.call(headers=key("b"))).status_code == 200
-        assert len(stub.requests) == 3
-
-
-async def test_answers_without_limits_have_no_rate_limit_headers(engine: Any, weft: Any) -> None:
-    async with engine() as stub, weft(stub) as gateway:
-        answer = await gateway.call(headers=key("a"))
-        assert not [name for name in answer.headers if name.startswith("x-ratelimit")]
-
-
-async def test_anthropic_clients_get_errors_in_their_format(engine: Any, weft: Any) -> None:
-    async with engine() as stub, weft(stub, requests_per_minute=1) as gateway:
-        for _ in range(2):
-            answer = await gateway.call("/v1/messages", headers={"x-api-key": "a"})
-        assert answer.status_code == 429
-        assert answer.json()["error"]["type"] == "rate_limit_error"
-
-
-async def test_tokens_counted_by_the_engine_are_charged(engine: Any, weft: Any) -> None:
-    async def script(wire: Any, request: Any) -> None:
-        call = request.json["vllm_xargs"]["weft_call"]
-        text = CallReport(call, 1.0, prompt_tokens=90, output_tokens=1900).to_json()
-        await wire.plain({}, headers={"x-weft-report": text})
-
-    async with engine(script=script) as stub, weft(stub, tokens_per_minute=500) as gateway:
-        assert (await gateway.call(headers=key("a"))).status_code == 200
-        refused = await gateway.call(headers=key("a"))
-        assert refused.status_code == 429
-        assert "tokens per minute: limit 500" in refused.json()["error"]["message"]
-        assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
-        # OpenAI's client does not repeat a call that has to wait longer than two minutes.
-        assert refused.headers["retry-after"] == "120"
-
-
-async def test_a_call_in_flight_ends_with_its_answer(engine: Any, weft: Any) -> None:
-    hold = asyncio.Event()
-
-    async def script(wire: Any, request: Any) -> None:
-        await hold.wait()
-        await wire.plain({})
-
-    settings = {"calls_in_flight": 1, "requests_per_minute": 9, "tokens_per_minute": 900}
-    async with engine(script=script) as stub, weft(stub, **settings) as gateway:
-        first = asyncio.create_task(gateway.call(headers=key("a")))
-        async with asyncio.timeout(10):
-            while not stub.requests:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-        refused = await gateway.call(headers=key("a"))
-        assert refused.status_code == 429
-        assert "calls in flight: limit 1" in refused.json()["error"]["message"]
-        assert refused.headers["retry-after"] == "1"
-        assert refused.headers["x-ratelimit-limit-requests"] == "9"
-        assert refused.headers["x-ratelimit-remaining-requests"] == "8"
-        assert refused.headers["x-ratelimit-limit-tokens"] == "900"
-        hold.set()
-        assert (await first).status_code == 200
-        assert (await gateway.call(headers=key("a"))).status_code == 200
 
 
 async def test_gateways_on_one_redis_share_the_limits(

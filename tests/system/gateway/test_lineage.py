@@ -16,7 +16,6 @@ KEYS = ("own", "a", "b")
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 SYSTEM = {"role": "system", "content": "You are an airline's agent. Follow the policy to the word."}
-TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
 
 
 def chat(answer: str, call: str = "") -> dict[str, Any]:
@@ -82,24 +81,6 @@ async def test_most_first_turns_of_a_tenant_without_others_are_not_looked_up(
         assert looked_up[5:] == ["go on", "last"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_dialogue_without_ids_is_one_program(engine: Any, weft: Any, stream: bool) -> None:
-    answers = ("Which flight is it that you mean?", "It is cancelled, I am sorry.", "Goodbye.")
-    async with engine(script=engine_script(*answers)) as stub, weft(stub) as gateway:
-        turns = [user("I want to change my flight.")]
-        found = []
-        for answer, reply in zip(answers, ("BA 117", "Then refund it.", ""), strict=True):
-            found.append(await program_of(gateway, *turns, stream=stream))
-            # Clients trim the trailing spaces of engines and split texts into parts.
-            turns += [
-                {"role": "assistant", "content": [{"type": "text", "text": answer}]},
-                user(reply),
-            ]
-        assert len(set(found)) == 1
-        session = (await gateway.client.get(f"/v1/sessions/{found[0]}")).json()
-        assert (session["calls"], session["calls_in_flight"]) == (3, 0)
-
-
 async def test_a_too_long_answer_is_not_read(
     engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,19 +102,6 @@ async def test_a_too_long_answer_is_not_read(
     assert read[1] == {"choices": []}
 
 
-async def test_two_runs_of_one_task_separate_at_their_first_different_answer(
-    engine: Any, weft: Any
-) -> None:
-    answers = ("Which flight do you mean?", "What is your name, please?", "a", "b")
-    async with engine(script=engine_script(*answers)) as stub, weft(stub) as gateway:
-        asked = user("I want to change my flight.")
-        await program_of(gateway, asked), await program_of(gateway, asked)
-        reply = user("BA 117")
-        one = await program_of(gateway, asked, assistant(answers[0]), reply)
-        two = await program_of(gateway, asked, assistant(answers[1]), reply)
-        assert one != two
-
-
 async def test_a_session_id_takes_precedence_over_the_messages(engine: Any, weft: Any) -> None:
     answers = ("Which flight do you mean?", "Thank you.")
     async with engine(script=engine_script(*answers)) as stub, weft(stub) as gateway:
@@ -153,23 +121,6 @@ async def test_tenants_never_share_a_program(engine: Any, weft: Any) -> None:
         turns += [assistant(answers[0]), user("BA 117")]
         theirs = await gateway.call(body={"messages": turns}, headers=keys[1])
         assert mine.headers["x-weft-program"] != theirs.headers["x-weft-program"]
-
-
-async def test_a_retried_call_belongs_to_the_same_program(engine: Any, weft: Any) -> None:
-    fails = iter((True, False, False))
-
-    async def script(wire: Any, request: Any) -> None:
-        if next(fails):
-            await wire.plain({"error": {"message": "busy"}}, "429 Too Many Requests")
-        else:
-            await wire.plain(chat("Which flight do you mean?"))
-
-    async with engine(script=script) as stub, weft(stub) as gateway:
-        asked = [SYSTEM, user("I want to change my flight.")]
-        first = await gateway.call(body={"messages": asked})
-        assert first.status_code == 429
-        again = await gateway.call(body={"messages": asked})
-        assert again.headers["x-weft-program"] == first.headers["x-weft-program"]
 
 
 async def test_gateways_on_one_redis_share_lineage(tmp_path: Path, engine: Any, weft: Any) -> None:

@@ -32,36 +32,6 @@ async def report_usage(wire: Any, request: Any) -> None:
     await wire.plain({}, headers={"x-weft-report": json.dumps(report)})
 
 
-async def test_a_receipt_reports_placement_order_and_result(engine: Any, weft: Any) -> None:
-    async with (
-        engine(script=report_usage) as one,
-        engine(models=("other",)) as two,
-        weft(one, two) as gateway,
-    ):
-        await gateway.call(headers=NAMED)
-        got = await gateway.call(headers={**NAMED, "x-request-id": "second"})
-        receipt = (await gateway.client.get("/v1/receipts/second")).json()
-        assert receipt["session"] == "run"
-        assert receipt["known_by"] == "x-session-id"
-        assert receipt["outcome"] == "ok"
-        assert receipt["place"]["replica"] == got.headers["x-weft-replica"] == "r0"
-        assert receipt["place"]["rejected"] == {"r1": "model"}
-        assert receipt["order"] == {
-            "policy": "plas",
-            "program_service_s": 2.0,
-            "program_waiting_s": 0.5,
-            "program_critical_path_s": 2.0,
-            "queues": [0, 1],
-        }
-        assert receipt["predicted"]["service_s"] == 2.0
-        assert receipt["actual"]["service_s"] == 2.0
-        assert receipt["actual"]["cached_tokens"] == 16
-        assert {"hint": "tags", "fate": "applied", "by": "engine"} in receipt["hints"]
-        assert receipt["times"]["total_s"] > 0
-        trace = (await gateway.client.get("/v1/sessions/run/story")).json()
-        assert [r["order"]["program_service_s"] for r in trace["receipts"]] == [0.0, 2.0]
-
-
 async def test_receipt_story_and_metrics_tell_a_wait_for_memory(engine: Any, weft: Any) -> None:
     waits = [(3.2, 18_000, 2), (0.0, 0, 0)]
 
@@ -156,16 +126,6 @@ async def test_calls_succeed_with_receipts_disabled(engine: Any, weft: Any) -> N
         assert (await gateway.client.get("/v1/receipts/r")).status_code == 404
         unknown = await gateway.client.get("/v1/sessions/nobody/story")
         assert unknown.json()["error"]["code"] == "session_not_found"
-
-
-async def test_a_failed_call_has_a_receipt(engine: Any, weft: Any) -> None:
-    async def script(wire: Any, request: Any) -> None:
-        await wire.plain({"error": {"message": "too long"}}, "400 Bad Request")
-
-    async with engine(script=script) as stub, weft(stub) as gateway:
-        await gateway.call(headers={**NAMED, "x-request-id": "bad"})
-        receipt = (await gateway.client.get("/v1/receipts/bad")).json()
-        assert (receipt["outcome"], receipt["status"], receipt["actual"]) == ("error", 400, None)
 
 
 @pytest.mark.parametrize("request_id", ["a/b", "a%20b", "x:y"])

@@ -182,27 +182,6 @@ async def test_calls_continue_in_local_mode_during_an_outage(
         assert len(stub.requests) == 5
 
 
-@pytest.mark.parametrize("how", ["kill", "pause"])
-async def test_health_reports_the_table_and_readiness_depends_on_it(
-    how: str, redis: RedisServer, engine: Any, weft: Any, until: Any
-) -> None:
-    async with engine() as stub, weft(stub, redis_url=redis.url) as gateway:
-        for path in ("/health", "/ready"):
-            got = await gateway.client.get(path)
-            assert (got.status_code, got.json()["table"]["state"]) == (200, "ok")
-        getattr(redis, how)()
-        got = await gateway.client.get("/health")
-        assert (got.status_code, got.json()["table"]["state"]) == (200, "unavailable")
-        got = await gateway.client.get("/ready")
-        assert (got.status_code, got.json()["table"]["state"]) == (503, "unavailable")
-        assert got.json()["status"] == "table_unavailable"
-        assert int(got.headers["retry-after"]) > 0
-        getattr(redis, {"kill": "start", "pause": "resume"}[how])()
-        await until(lambda: not gateway.parts.table.local)
-        got = await gateway.client.get("/ready")
-        assert (got.status_code, got.json()["status"]) == (200, "ok")
-
-
 async def test_a_family_of_agents_is_one_program_through_both_gateways(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:

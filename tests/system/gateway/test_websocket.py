@@ -5,16 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
-import socket as socketlib
-import sys
-from contextlib import AsyncExitStack
 from typing import Any
 
 import openai
 import pytest
-from support.stack import free_port
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -84,25 +78,6 @@ async def answer(client: ClientConnection) -> list[dict[str, Any]]:
 KINDS = ["response.created", "response.output_text.delta", "response.completed"]
 
 
-async def test_responses_follow_each_other_on_one_connection(engine, weft):
-    async with engine(script=NumberedAnswers()) as stub, weft(stub) as gateway:
-        async with socket(gateway, session_id="s-1", thread_id="t-1") as client:
-            for number in (1, 2):
-                await create(client, input=f"question {number}")
-                events = await answer(client)
-                assert [each["type"] for each in events] == KINDS
-                assert events[-1]["response"]["id"] == f"resp_{number:03}"
-        assert [request.target for request in stub.requests] == ["/v1/responses"] * 2
-        assert [request.json["stream"] for request in stub.requests] == [True, True]
-        assert "type" not in stub.requests[0].json
-        # The calls use the headers of the connection: program, thread and tenant.
-        session = (await gateway.client.get("/v1/sessions/s-1")).json()
-        assert session["calls"] == 2
-        trace = (await gateway.client.get("/v1/sessions/s-1/story")).json()
-        assert {each["thread"] for each in trace["receipts"]} == {"t-1"}
-        assert len({each["request_id"] for each in trace["receipts"]}) == 2
-
-
 async def test_the_path_can_set_the_program(engine, weft):
     async with engine(script=NumberedAnswers()) as stub, weft(stub) as gateway:
         async with socket(gateway, "/p/my%20run/v1/responses") as client:
@@ -132,52 +107,11 @@ async def test_a_response_with_store_false_is_continued_on_its_connection(engine
         assert not stub.requests[1].json.get("previous_response_id")
 
 
-async def test_an_error_is_an_event_and_keeps_the_connection(engine, weft):
-    start = '{"type": "response.create", "model": '
-    async with (
-        engine(script=NumberedAnswers(), models=("tiny", "broken")) as stub,
-        weft(stub) as gateway,
-        socket(gateway) as client,
-    ):
-        for message, status, code in (
-            (start, 400, "invalid_json"),
-            ('{"type": "session.update"}', 400, "unknown_event"),
-            (start + '"no"}', 404, "model_not_found"),
-            (start + '"broken"}', 400, "bad"),
-            (start + '"tiny", "previous_response_id": "x"}', 400, "previous_response_not_found"),
-        ):
-            await client.send(message)
-            got = await receive(client)
-            assert (got["type"], got["status"]) == ("error", status), message
-            assert got["error"]["code"] == code
-            assert got["error"]["message"]
-        await client.send(b"\x00binary")
-        assert (await receive(client))["error"]["code"] == "invalid_json"
-        await create(client, input="Hello")
-        assert (await answer(client))[-1]["type"] == "response.completed"
-
-
 async def refused(gateway: Any, path: str = "/v1/responses", **headers: str) -> tuple[int, str]:
     with pytest.raises(InvalidStatus) as raised:
         await socket(gateway, path, **headers)
     got = raised.value.response
     return got.status_code, json.loads(got.body)["error"]["code"]
-
-
-async def test_refused_connections_get_an_http_error(engine, weft):
-    async with (
-        engine(script=NumberedAnswers()) as stub,
-        weft(stub, api_keys="good", websockets_per_tenant=1) as gateway,
-    ):
-        good = {"authorization": "Bearer good"}
-        assert await refused(gateway, authorization="Bearer bad") == (401, "invalid_api_key")
-        assert await refused(gateway, "/v1/realtime", **good) == (404, "unknown_url")
-        page = "http://evil.example"
-        assert await refused(gateway, **good, origin=page) == (403, "origin_not_allowed")
-        async with socket(gateway, **good, origin=gateway.url) as client:
-            assert await refused(gateway, **good) == (429, "too_many_websockets")
-            await create(client, input="Hello")
-            assert (await answer(client))[-1]["type"] == "response.completed"
 
 
 async def test_closed_connections_do_not_count(engine, weft, until):
@@ -288,48 +222,6 @@ async def test_a_broken_http_stream_raises_in_the_openai_client(engine, weft):
         last = [line for line in got.text.splitlines() if line.startswith("data: ")][-1]
         failed = json.loads(last.removeprefix("data: "))
         assert (failed["type"], failed["response"]["status"]) == ("response.failed", "failed")
-
-
-async def test_shutdown_finishes_a_running_call(engine, until):
-    script = NumberedAnswers()
-    script.hold = asyncio.Event()
-    port = free_port()
-    async with engine(script=script) as stub:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
-            env={**os.environ, "WEFT_REPLICAS": stub.url, "WEFT_DRAIN_S": "300"},
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            async with asyncio.timeout(60), AsyncExitStack() as stack:
-                url, client = f"ws://127.0.0.1:{port}/v1/responses", None
-                while client is None:
-                    await asyncio.sleep(0.05)
-                    with contextlib.suppress(OSError):
-                        client = await stack.enter_async_context(connect(url, proxy=None))
-                await create(client, input="Hello")
-                assert (await receive(client))["type"] == "response.created"
-                process.send_signal(signal.SIGTERM)
-                await until(lambda: not is_listening(port))
-                script.hold.set()
-                assert [each["type"] for each in await answer(client)] == KINDS[1:]
-                with pytest.raises(ConnectionClosed) as raised:
-                    await receive(client)
-                assert raised.value.rcvd is not None
-                assert raised.value.rcvd.code == 1001
-                _, stderr = await process.communicate()
-            assert process.returncode == 0
-            assert b"Traceback" not in stderr
-            assert b"WARNING" not in stderr, "a normal start and stop logs a warning"
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-
-
-def is_listening(port: int) -> bool:
-    with socketlib.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 async def test_busy_websockets_count_as_connections_until_they_close(

@@ -61,22 +61,6 @@ async def test_the_cache_size_of_an_engine_with_the_plugin_is_not_requested() ->
     assert not route.called
 
 
-async def test_a_server_without_a_cache_size_keeps_its_kind() -> None:
-    replica = await checked(engine(weft=404))
-    assert (replica.kind, replica.cache_tokens) == (ReplicaKind.VLLM, 0)
-
-
-async def test_engine_with_the_plugin_is_detected() -> None:
-    replica = await checked(engine())
-    assert replica.circuit.healthy
-    assert replica.served == {"m"}
-    assert replica.kind is ReplicaKind.WEFT
-
-
-async def test_engine_without_the_plugin_is_vllm() -> None:
-    assert (await checked(engine(weft=404))).kind is ReplicaKind.VLLM
-
-
 def stock(**options: object) -> respx.Router:
     """Return a server that identifies itself as another one than vLLM."""
     router = engine(weft=404)
@@ -200,23 +184,6 @@ async def test_engine_that_reports_an_error_is_unhealthy(status: int) -> None:
     assert replica.served == frozenset()
 
 
-async def test_engine_that_does_not_answer_is_unhealthy_with_a_reason() -> None:
-    router = respx.Router()
-    router.get(f"{URL}/health").mock(side_effect=httpx.ReadTimeout("slow"))
-    replica = await checked(router)
-    assert not replica.circuit.healthy
-    assert replica.circuit.last_error == "health_check: ReadTimeout"
-
-
-@pytest.mark.parametrize("body", [b"not json", b"[]", b'{"data": 1}', b'{"data": [1, {"x": 2}]}'])
-async def test_invalid_models_are_ignored(body: bytes) -> None:
-    router = engine()
-    router.get(f"{URL}/v1/models").respond(200, content=body)
-    replica = await checked(router)
-    assert replica.circuit.healthy
-    assert replica.served == frozenset()
-
-
 async def test_checks_send_the_key_and_the_secret() -> None:
     router = engine()
     await checked(router, secret="shh")
@@ -301,37 +268,6 @@ async def test_second_refusal_of_a_secret_is_logged_again(
     states.side_effect = [refused, refused, taken, refused, refused]
     assert (await checked(router, rounds=15 * 5)).kind is ReplicaKind.VLLM
     assert sum("WEFT_ENGINE_SECRET" in record.message for record in caplog.records) == 2
-
-
-async def test_replica_without_the_plugin_causes_no_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    await checked(engine(weft=404), rounds=16)
-    assert not [r for r in caplog.records if "SECRET" in r.message]
-
-
-@pytest.mark.parametrize(
-    ("engines", "room"),
-    [
-        ([{"cache_tokens": 1024}], 1024),
-        ([{"cache_tokens": 4096}, {"cache_tokens": 512}], 512),
-        ([{"cache_tokens": 0}], 0),
-        ([{"cache_tokens": "many"}, None], 2048),
-        ([], 2048),
-        ("none", 2048),
-    ],
-)
-async def test_cache_room_is_the_reported_or_configured_one(engines: object, room: int) -> None:
-    router = engine()
-    router.get(f"{URL}/weft/state").respond(200, json={"weft": {}, "engines": engines})
-    registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=2048)
-    async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
-        await HealthLoop(registry, EngineClient(client), 1.0).check_all()
-    assert registry["r0"].kind is ReplicaKind.WEFT
-    prefix = PromptPrefix(tuple(range(100)), 512)
-    registry.prefixes.sent("r0", prefix)
-    shared = registry.prefixes.shared(prefix, ["r0", "another"])
-    assert (0 if shared is None else shared.tokens["r0"]) == room
 
 
 async def test_restarted_replica_has_an_empty_cache() -> None:

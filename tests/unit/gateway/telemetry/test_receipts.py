@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_engine.wire import CallContext, CallReport
+from weft_engine.wire import CallReport
 from weft_gateway.model import Decision, ProgramKey, ReplicaCost
 from weft_gateway.model.slo import CallBudget, Scope
 from weft_gateway.telemetry.receipts import Receipt, Receipts
@@ -25,22 +24,6 @@ def receipt(number: int, program: str = "p", tenant: str = "t", request: str = "
         ),
         "r0", 100, 0.5,
     )  # fmt: skip
-
-
-def test_receipt_is_found_by_its_request_within_its_tenant():
-    kept = Receipts(10, 100.0)
-    kept.add(receipt(1))
-    assert kept.find("t", "req-1", 2.0).call == "call-1"
-    assert kept.find("other", "req-1", 2.0) is None
-    assert kept.find("t", "req-2", 2.0) is None
-
-
-def test_later_receipt_with_one_request_id_is_found_and_the_story_has_both():
-    kept = Receipts(10, 100.0)
-    kept.add(receipt(1, request="same"))
-    kept.add(receipt(2, request="same"))
-    assert kept.find("t", "same", 3.0).call == "call-2"
-    assert [r.call for r in kept.story(ProgramKey("t", "p"), 3.0)] == ["call-1", "call-2"]
 
 
 @given(
@@ -80,49 +63,6 @@ def test_tenant_evicts_only_its_own_receipts():
     assert len(kept.story(ProgramKey("quiet", "p"), 40.0)) == 5
 
 
-def test_receipt_shows_place_order_figures_and_hints():
-    one = receipt(1)
-    assert one.to_json()["outcome"] == "in_flight"
-    one.context = CallContext("call-1", "d", service_s=3.0, waiting_s=1.0, critical_path_s=2.0)
-    one.report = CallReport(
-        "call-1", service_s=0.4, prompt_tokens=90, cached_tokens=64, queue_path=(1, 2),
-        policy="plas", hints=("weft_tags=applied", "weft_retain=ignored: no blocks"),
-    )  # fmt: skip
-    one.hints = (("deadline", "ignored: in the past"),)
-    one.failed = (("r1", "replica_unreachable"),)
-    one.saved_s = {"prefill": 0.25}
-    one.outcome, one.status = "ok", 200
-    shown = json.loads(json.dumps(one.to_json()))
-    assert shown["place"] == {
-        "replica": "r0",
-        "reason": "home",
-        "scores": {"home": {"r0": 1.0, "r1": 0.0}},
-        "costs": {
-            "r0": {
-                "cost_s": 2.0,
-                "wait_s": 0.5,
-                "finish_s": 2.5,
-                "finish_p90_s": 3.5,
-                "cached_tokens": 64,
-            }
-        },
-        "budget_s": 4.0,
-        "rejected": {"r2": "healthy"},
-        "failed": [{"replica": "r1", "error": "replica_unreachable"}],
-    }
-    assert shown["order"]["policy"] == "plas"
-    assert shown["order"]["queues"] == [1, 2]
-    assert shown["predicted"] == {"prompt_tokens": 100, "service_s": 0.5}
-    assert shown["actual"]["cached_tokens"] == 64
-    assert shown["hints"][1] == {"hint": "tags", "fate": "applied", "by": "engine"}
-    assert [h["fate"] for h in shown["hints"]] == [
-        "ignored: in the past",
-        "applied",
-        "ignored: no blocks",
-    ]
-    assert shown["saved_s"] == {"prefill": 0.25}
-
-
 @pytest.mark.parametrize(
     ("wait_s", "tokens", "ahead", "text"),
     [
@@ -141,12 +81,6 @@ def test_receipt_tells_a_wait_for_memory_in_words(wait_s, tokens, ahead, text):
         "programs_ahead": ahead,
         "text": text,
     }
-
-
-def test_receipt_shows_a_home_that_replaced_the_proposal():
-    one = receipt(1)
-    one.replica = "r1"
-    assert "home" in one.to_json()["place"]["reason"]
 
 
 BUDGET = CallBudget(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from weft_gateway.telemetry.metrics import Metrics
-from weft_gateway.telemetry.tasks import Spawner, Supervisor
+from weft_gateway.telemetry.tasks import Supervisor
 
 pytestmark = pytest.mark.anyio
 
@@ -81,22 +81,6 @@ async def test_ended_task_is_logged_counted_shown_and_restarted(
     await tasks.stop()
 
 
-async def test_failing_task_does_not_affect_others() -> None:
-    metrics = Metrics()
-    tasks = supervisor(metrics)
-    good, bad = Work(), Work(*[fault] * 5)
-    tasks.start("good", good.run)
-    tasks.start("bad", bad.run)
-    async with asyncio.timeout(DEADLINE_S):
-        await bad.waits.wait()
-    assert (good.starts, bad.starts) == (1, 6)
-    assert (counted(metrics, "good"), counted(metrics, "bad")) == (0, 5)
-    assert [state.name for state in tasks.failing()] == ["bad"]
-    with pytest.raises(ValueError, match="good"):
-        tasks.start("good", good.run)
-    await tasks.stop()
-
-
 async def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     real_sleep = asyncio.sleep
@@ -112,16 +96,6 @@ async def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> N
     async with asyncio.timeout(DEADLINE_S):
         await work.waits.wait()
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
-    await tasks.stop()
-
-
-async def test_task_that_keeps_running_has_recovered() -> None:
-    work = Work(fault)
-    tasks = supervisor(Metrics(), recovered_after_s=0.0)
-    tasks.start("t", work.run)
-    async with asyncio.timeout(DEADLINE_S):
-        await work.waits.wait()
-    assert tasks.failing() == []
     await tasks.stop()
 
 
@@ -166,30 +140,3 @@ async def test_stop_is_silent_and_ends_tasks_that_swallow_a_cancellation(
     assert caplog.records == []
     assert (counted(metrics, "stubborn"), counted(metrics, "rude")) == (0, 0)
     assert asyncio.all_tasks() == before
-
-
-async def test_spawned_work_that_fails_is_logged_and_counted(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    metrics = Metrics()
-    spawner = Spawner("ledger", metrics.task_failures)
-    assert counted(metrics, "ledger") == 0
-
-    async def failing() -> None:
-        fault()
-
-    async def cancelled() -> None:
-        own_cancellation()
-
-    async def fine() -> None:
-        await asyncio.sleep(0)
-
-    for work in (failing, cancelled, fine):
-        spawner.spawn(work())
-    await spawner.settle(DEADLINE_S)
-    await asyncio.sleep(0)
-    assert counted(metrics, "ledger") == 1
-    (record,) = caplog.records
-    assert (record.levelname, "ledger" in record.message) == ("ERROR", True)
-    assert "secret detail" in caplog.text
-    await spawner.settle(DEADLINE_S)  # No task is left, so this returns immediately.

@@ -55,16 +55,6 @@ def test_a_fork_and_its_join():
     assert [thread["ended"] for thread in shown["threads"]] == ["ok", None, "ok"]
 
 
-def test_thread_ends_with_its_last_call():
-    (thread,) = threads_of([call("a", 1.0, 9.0, outcome="aborted"), call("b", 2.0, 1.0)])
-    assert (thread.ended, thread.ended_s, thread.last_s) == ("aborted", 10.0, 2.0)
-
-
-def test_no_receipts_give_an_empty_result():
-    assert to_json([])["threads"] == []
-    assert to_json([])["critical_path"]["requests"] == []
-
-
 def test_shown_threads_are_limited():
     receipts = [call(f"c{n}", float(n), 0.5, 1.0, thread=f"t{n}") for n in range(MAX_SHOWN + 44)]
     shown = to_json(receipts)
