@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer.main
 from support.sources import ROOT
+from typer import Context
 from weft_deploy.local import install
 from weft_gateway import cli
 
@@ -62,11 +63,11 @@ def test_a_command_runs_programs_that_exist(target: str) -> None:
 def _subcommand(group: Any, words: list[str]) -> bool:
     """Whether the words are a command of the group."""
     for word in words:
-        if not hasattr(group, "commands"):
-            break
-        if word not in group.commands:
+        if word.startswith("-") or not hasattr(group, "commands"):
+            return True
+        group = group.get_command(Context(group), word)
+        if group is None:
             return False
-        group = group.commands[word]
     return not hasattr(group, "commands")
 
 

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import jsonschema
 import pytest
 import redis
-import typer.main
 import yaml
 from support.compose import interpolate, load, variables
 from support.dockerfile import exec_form, parse
@@ -139,7 +138,7 @@ def test_variables_of_the_replicas_are_read_by_the_plugin(stack: dict[str, Any])
 def test_replicas_start_with_existing_options(stack: dict[str, Any]) -> None:
     target = parse(DOCKERFILE).stages["replica"]
     program, subcommand, *fixed = exec_form(target.all("ENTRYPOINT")[0])
-    command = typer.main.get_command(cli.app).commands[subcommand]  # type: ignore[attr-defined]
+    command = cli.load(subcommand)
     for name, replica in replicas(stack).items():
         context = command.make_context(f"{program} {subcommand}", [*fixed, *replica["command"]])
         assert context.params["model"]
@@ -153,7 +152,7 @@ def test_replicas_start_with_existing_options(stack: dict[str, Any]) -> None:
 
 def flags(*words: str) -> list[str]:
     """Return the order and vLLM's flags for the arguments of `weft replica`."""
-    command = typer.main.get_command(cli.app).commands["replica"]  # type: ignore[attr-defined]
+    command = cli.load("replica")
     context = command.make_context("weft replica", [*words])
     model = context.params["model"]
     line = stock_arguments(model, "h", 1, False, context.args)

@@ -17,6 +17,7 @@ import pytest
 import typer.main
 from support.dockerfile import Dockerfile, exec_form, parse
 from support.wheel import build_wheel
+from typer import Context
 from weft_deploy.local import install
 from weft_gateway import cli
 
@@ -127,7 +128,7 @@ def test_an_image_starts_a_command_of_weft(target: str) -> None:
     words = exec_form(stage.all("ENTRYPOINT")[0]) + exec_form(stage.all("CMD")[0])
     assert PROJECT["project"]["scripts"][words[0]] == "weft_gateway.cli:main"
     command = typer.main.get_command(cli.app)
-    assert words[1] in command.commands  # type: ignore[attr-defined]
+    assert words[1] in command.list_commands(Context(command))  # type: ignore[attr-defined]
     port = stage.all("EXPOSE")[0]
     assert port in stage.all("HEALTHCHECK")[0] + " ".join(stage.all("ENV"))
 
