@@ -19,7 +19,7 @@ ACTIONS = st.lists(
 
 @given(ACTIONS)
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_order_of_events_gives_the_same_answers_as_memory(make_table, actions):
     async def steps(table):

@@ -91,7 +91,7 @@ def test_known_programs_and_ephemeral_calls_evict_no_program(make_table):
     )
 )
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_random_sequences_keep_the_same_programs_as_in_memory(make_table, actions):
     async def steps(table):

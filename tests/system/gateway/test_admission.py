@@ -94,41 +94,6 @@ async def test_a_call_that_does_not_fit_waits_until_another_one_ends(
         clean(gateway)
 
 
-async def test_a_resident_is_never_held(engine: Any, weft: Any, until: Any) -> None:
-    answers = Answers()
-    async with engine(script=answers, **STOCK) as stub, weft(stub, **LONG) as gateway:
-        answers.open("a")
-        assert (await call(gateway, "a")).status_code == 200
-        guests = [call(gateway, "b"), call(gateway, "c")]
-        await until(lambda: held(gateway) == 1)
-        # Its context keeps its place over the gap.
-        assert (await call(gateway, "a")).status_code == 200
-        assert held(gateway) == 1
-        answers.open("b", "c")
-        await asyncio.gather(*guests)
-        clean(gateway)
-
-
-async def test_an_idle_replica_takes_any_call(engine: Any, weft: Any, until: Any) -> None:
-    answers = Answers()
-    async with engine(script=answers, **STOCK) as stub, weft(stub, **LONG) as gateway:
-        tasks = [call(gateway, "a", 4000)]
-        await until(lambda: answers.begun == ["a"])
-        tasks.append(call(gateway, "b", 4000))
-        await until(lambda: held(gateway) == 1)
-        tasks.append(call(gateway, "c", 4000))
-        await until(lambda: held(gateway) == 2)
-        # One after another, in the order of the programs' arrival.
-        answers.open("a")
-        await until(lambda: answers.begun == ["a", "b"])
-        assert held(gateway) == 1
-        answers.open("b", "c")
-        await asyncio.gather(*tasks)
-        assert answers.begun == ["a", "b", "c"]
-        assert 'weft_memory_waits_total{end="idle",replica="r0"} 2.0' in await metrics(gateway)
-        clean(gateway)
-
-
 async def test_no_call_waits_longer_than_the_setting(engine: Any, weft: Any, until: Any) -> None:
     answers = Answers()
     settings = {"admission_wait_s": 0.05}
@@ -157,26 +122,6 @@ async def test_a_client_that_disconnects_leaves_no_held_call(
         await asyncio.gather(*tasks)
         assert answers.begun == ["a", "b"]
         assert 'weft_memory_waits_total{end="left",replica="r0"} 1.0' in await metrics(gateway)
-        clean(gateway)
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("DELETE", "/v1/sessions/a"), ("POST", "/finish_session?session_id=a")],
-)
-async def test_the_end_of_a_program_releases_its_place(
-    method: str, path: str, engine: Any, weft: Any, until: Any
-) -> None:
-    answers = Answers()
-    async with engine(script=answers, **STOCK) as stub, weft(stub, **LONG) as gateway:
-        answers.open("a")
-        await call(gateway, "a")
-        tasks = [call(gateway, "b"), call(gateway, "c")]
-        await until(lambda: held(gateway) == 1)
-        assert (await gateway.client.request(method, path)).status_code == 200
-        await until(lambda: held(gateway) == 0)
-        answers.open("b", "c")
-        await asyncio.gather(*tasks)
         clean(gateway)
 
 
@@ -230,41 +175,6 @@ async def test_an_idle_program_that_expires_releases_its_place(
         await until(lambda: sorted(answers.begun) == ["a", "b", "c"])
         answers.open("b", "c")
         await asyncio.gather(*tasks)
-        clean(gateway)
-
-
-async def test_small_single_calls_pass_agents(engine: Any, weft: Any, until: Any) -> None:
-    answers = Answers()
-    async with engine(script=answers, **STOCK) as stub, weft(stub, **LONG) as gateway:
-        tasks = [call(gateway, "a"), call(gateway, "b")]
-        await until(lambda: len(answers.begun) == 2)
-        tasks.append(call(gateway, "c"))
-        await until(lambda: held(gateway) == 1)
-        answers.open("title")
-        assert (await call(gateway, "title", 5)).status_code == 200
-        message = {"role": "user", "name": "title", "content": "x"}
-        assert (await gateway.call(body={"messages": [message]})).status_code == 200
-        assert held(gateway) == 1
-        answers.open("a", "b", "c")
-        await asyncio.gather(*tasks)
-        clean(gateway)
-
-
-async def test_tenants_share_the_memory(engine: Any, weft: Any, until: Any) -> None:
-    answers = Answers()
-    async with engine(script=answers, **STOCK) as stub, weft(stub, **LONG) as gateway:
-        running = call(gateway, "one0", 260, key="one")
-        await until(lambda: answers.begun == ["one0"])
-        answers.open("one1", "one2", "one3", "two")
-        for name in ("one1", "one2", "one3"):
-            await call(gateway, name, 260, key="one")
-        guest = call(gateway, "guest", 600, key="one")
-        await until(lambda: held(gateway) == 1)
-        # The other tenant's program takes the places of two older ones.
-        assert (await call(gateway, "two", 500, key="two")).status_code == 200
-        assert held(gateway) == 1
-        answers.open("one0", "guest")
-        await asyncio.gather(running, guest)
         clean(gateway)
 
 

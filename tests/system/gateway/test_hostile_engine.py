@@ -15,7 +15,7 @@ from weft_engine.wire import REPORT_COMMENT, CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-CALLS = 10_000
+CALLS = 3_000
 AT_ONCE = 8
 # Values that no engine sends in a report.
 ODD = [
@@ -175,7 +175,7 @@ class Client:
             self._streams = None
 
 
-async def test_counts_stay_exact_after_ten_thousand_calls_to_a_hostile_engine(
+async def test_counts_stay_exact_after_thousands_of_calls_to_a_hostile_engine(
     engine: Callable[..., Any], weft: Callable[..., Any]
 ) -> None:
     rng = random.Random(7)

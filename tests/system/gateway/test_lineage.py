@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
-from weft_gateway.programs.lineage import first_turns
-from weft_gateway.programs.lineage.tracker import Lineage
 
 KEYS = ("own", "a", "b")
 
@@ -57,49 +55,6 @@ def user(text: str) -> dict[str, str]:
 
 def assistant(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text}
-
-
-async def test_most_first_turns_of_a_tenant_without_others_are_not_looked_up(
-    engine: Any, weft: Any, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(first_turns, "ALONE", 4)
-    looked_up = []
-    ask = Lineage.ask
-
-    async def counted(self: Any, tenant: str, body: Any, *rest: Any) -> Any:
-        looked_up.append(body["messages"][-1]["content"])
-        return await ask(self, tenant, body, *rest)
-
-    monkeypatch.setattr(Lineage, "ask", counted)
-    async with engine(script=engine_script(*map(str, range(24)))) as stub, weft(stub) as gateway:
-        programs = {await program_of(gateway, user(str(number))) for number in range(22)}
-        assert looked_up == ["0", "1", "2", "3", "16"]
-        assert len(programs) == 22
-        # A call that continues one is looked up, and so are the first turns after it.
-        await program_of(gateway, user("21"), assistant("21"), user("go on"))
-        await program_of(gateway, user("last"))
-        assert looked_up[5:] == ["go on", "last"]
-
-
-async def test_a_too_long_answer_is_not_read(
-    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = []
-
-    async def answered(self: Any, call: Any, answer: Any, now_s: float) -> None:
-        read.append(answer)
-
-    monkeypatch.setattr("weft_gateway.programs.lineage.tracker.Lineage.answered", answered)
-    async with (
-        engine(script=engine_script("Which flight?", "Which flight?")) as stub,
-        weft(stub) as gateway,
-    ):
-        await program_of(gateway, user("Hello."), stream=True)
-        monkeypatch.setattr("weft_gateway.calls.features.lineage.MAX_ANSWER_BYTES", 100)
-        await program_of(gateway, user("Hello."), stream=True)
-    (choice,) = read[0]["choices"]
-    assert choice["message"]["content"].strip() == "Which flight?"
-    assert read[1] == {"choices": []}
 
 
 async def test_a_session_id_takes_precedence_over_the_messages(engine: Any, weft: Any) -> None:

@@ -55,15 +55,6 @@ def test_writes_of_one_loop_iteration_are_coalesced() -> None:
     assert transport.writes == [b"headbody"]
 
 
-def test_each_loop_iteration_writes_once() -> None:
-    coalesced, transport, loop = coalescing()
-    for part in (b"1", b"2"):
-        coalesced.write(part)
-        loop.turn()
-    assert transport.writes == [b"1", b"2"]
-    assert loop.soon == []
-
-
 def test_close_flushes_first() -> None:
     coalesced, transport, loop = coalescing()
     coalesced.write(b"last words")
@@ -72,17 +63,3 @@ def test_close_flushes_first() -> None:
     assert transport.closed
     loop.turn()
     assert transport.writes == [b"last words"]
-
-
-def test_lost_connection_drops_buffered_bytes() -> None:
-    coalesced, transport, loop = coalescing()
-    coalesced.write(b"dropped")
-    transport.closed = True
-    loop.turn()
-    assert transport.writes == []
-
-
-def test_other_attributes_are_those_of_the_transport() -> None:
-    coalesced, _, _ = coalescing()
-    assert coalesced.get_extra_info("peername") == "the peername"
-    assert not coalesced.is_closing()

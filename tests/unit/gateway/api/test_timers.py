@@ -6,9 +6,9 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
-from weft_gateway.api.timers import Deadline, ReaderWatch
+from weft_gateway.api.timers import Deadline
 
 
 class Handle:
@@ -41,14 +41,6 @@ class Clock:
             first.cancelled, self.now = True, first.at
             first.callback()
         self.now = now
-
-
-class Transport:
-    def __init__(self) -> None:
-        self.unread = 0
-
-    def get_write_buffer_size(self) -> int:
-        return self.unread
 
 
 def a_deadline() -> tuple[Clock, Deadline, list[float]]:
@@ -120,54 +112,3 @@ def test_cancelled_deadline_does_not_reference_its_owner():
         assert gone() is None
     finally:
         gc.enable()
-
-
-def a_watch() -> tuple[Clock, Transport, ReaderWatch, list[float]]:
-    clock, transport, stalled = Clock(), Transport(), list[float]()
-    watch = ReaderWatch(
-        cast(Any, clock), cast(Any, transport), 10, lambda: stalled.append(clock.now)
-    )
-    return clock, transport, watch, stalled
-
-
-def test_client_that_reads_too_slowly_has_stalled():
-    clock, transport, watch, stalled = a_watch()
-    transport.unread = 100_000
-    watch.start()
-    clock.pass_to(5)
-    transport.unread -= 16_383
-    clock.pass_to(100)
-    assert stalled == [10]
-
-
-def test_client_that_reads_has_not_stalled():
-    clock, transport, watch, stalled = a_watch()
-    transport.unread = 40_000
-    watch.start()
-    for now, unread in ((10, 23_616), (20, 7_000), (30, 0), (100, 0)):
-        transport.unread = unread
-        clock.pass_to(now)
-    assert stalled == []
-
-
-def test_stall_timer_ends_with_the_wait():
-    clock, transport, watch, stalled = a_watch()
-    watch.start()
-    transport.unread = 1
-    watch.start()
-    watch.stop()
-    clock.pass_to(100)
-    assert stalled == []
-
-
-def test_bytes_written_during_a_check_do_not_count_as_unread():
-    clock, transport, watch, stalled = a_watch()
-    transport.unread = 40_000
-    watch.start()
-    clock.pass_to(5)
-    watch.wrote(40_000)
-    transport.unread = 50_000
-    clock.pass_to(15)
-    assert stalled == []
-    clock.pass_to(100)
-    assert stalled == [20]
