@@ -49,7 +49,7 @@ def settings() -> str:
         "Settings",
         "The gateway reads these environment variables. Options of `weft serve` override them. If "
         "a value is invalid, the gateway does not start, and prints the name of the variable. "
-        "[Deploy](../deploy.md#settings-of-a-replica) lists the variables of a replica.",
+        "[Deploy](../guides/deploy.md#settings-of-a-replica) lists the variables of a replica.",
         _table(("Variable", "Default", "Limits", "Meaning"), rows),
     )
 
@@ -106,9 +106,9 @@ def names() -> str:
         "Clients send many names: of sessions, prompts, persons and requests. Only a name of one "
         "session, conversation or agent run decides the program of a call. The first one that a "
         "call has wins, in the order of these tables: path, headers, body. Without one, the call "
-        "belongs to the program whose messages it continues ([lineage](../lineage.md)). "
-        "[Programs](../programs.md#which-program-a-call-belongs-to) explains what the decisions "
-        "mean.",
+        "belongs to the program whose messages it continues ([lineage](../internals/lineage.md)). "
+        "[Programs](../internals/programs.md#which-program-a-call-belongs-to) explains what the "
+        "decisions mean.",
         f"## Path and headers\n\n{_table(header, [path, *map(_name, HEADERS)])}\n\n"
         f"With `WEFT_TRACEPARENT_PROGRAMS`, the trace id in `{TRACEPARENT.text}` decides the "
         "program of a call without another name. Otherwise it decides nothing "

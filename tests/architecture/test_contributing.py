@@ -16,7 +16,7 @@ EXAMPLES = re.findall(
 
 def test_each_kind_of_extension_has_an_example() -> None:
     kinds = [title for title, _ in EXAMPLES]
-    assert kinds == ["An order", "A balancer", "An observer", "An experiment"]
+    assert kinds == ["An order", "A balancer", "An observer", "A study"]
 
 
 @pytest.mark.parametrize(("title", "code"), EXAMPLES, ids=[title for title, _ in EXAMPLES])

@@ -1,4 +1,4 @@
-"""Plays of `weft bench agreement` for tests."""
+"""Plays of `weft bench fit --agreement` for tests."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Compares virtual time with emulated engines on the same programs: `weft bench agreement`."""
+"""Virtual time beside emulated engines on the same programs: `weft bench fit --agreement`."""

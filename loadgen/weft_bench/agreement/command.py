@@ -1,4 +1,4 @@
-"""`weft bench agreement`: plays the same programs in virtual time and on emulated engines.
+"""`weft bench fit --agreement`: plays the same programs in virtual time and on emulated engines.
 
 Both have the same costs, slots, KV blocks, programs and arrivals. Both schedule asynchronously. On
 the emulated engine, a call also takes the time of HTTP, tokenizer and gateway. The command measures
@@ -18,7 +18,7 @@ from typing import Any
 from weft_bench.agreement import report
 from weft_bench.agreement.compare import Pair, Played
 from weft_bench.agreement.scenes import CALM, CASES, Case, Scene, scene
-from weft_bench.cli.simulator import AgreementOptions
+from weft_bench.cli.studies import FitOptions
 from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import OrderError
 from weft_bench.report.figures import refuse
@@ -28,7 +28,7 @@ from weft_bench.stack.local import StackError, progress
 Plays = dict[str, list[Played]]
 
 
-def run(options: AgreementOptions) -> int:
+def run(options: FitOptions) -> int:
     """Compare and report.
 
     Returns the exit status: 1 if a goal is missed, 2 if the comparison is not possible.
@@ -39,11 +39,11 @@ def run(options: AgreementOptions) -> int:
         found = _compare(options, cases)
         dilations = _dilations(options)
     except (StackError, OrderError, OSError, ValueError, ImportError) as error:
-        return refuse("agreement", error)
+        return refuse("fit", error)
     except KeyboardInterrupt:
         return 130
     command = (
-        f"weft bench agreement --cases {','.join(options.cases)} "
+        f"weft bench fit --agreement --cases {','.join(options.cases)} "
         f"--policy {','.join(options.policies)} --preset {options.preset} "
         f"--seeds {options.seeds} --case-dilate {options.case_dilate:g} "
         f"--dilate {','.join(map(str, options.dilate))}"
@@ -59,7 +59,7 @@ def run(options: AgreementOptions) -> int:
     )
 
 
-def _compare(options: AgreementOptions, cases: Sequence[Case]) -> report.Found:
+def _compare(options: FitOptions, cases: Sequence[Case]) -> report.Found:
     """Return the plays of all cases."""
     scenes = {case.name: [scene(case, seed) for seed in range(options.seeds)] for case in cases}
     emulated: dict[str, Plays] = {}
@@ -87,7 +87,7 @@ def _compare(options: AgreementOptions, cases: Sequence[Case]) -> report.Found:
 
 
 def _virtual(
-    case: Case, options: AgreementOptions, order: str, played: Scene, delay_s: float
+    case: Case, options: FitOptions, order: str, played: Scene, delay_s: float
 ) -> list[Played]:
     from weft_bench.agreement.virtual_plays import play
 
@@ -124,7 +124,7 @@ def _emulated(
         return asyncio.run(play(base))
 
 
-def _dilations(options: AgreementOptions) -> dict[int, Played]:
+def _dilations(options: FitOptions) -> dict[int, Played]:
     """Return one play of a calm scene with the first order at each dilation."""
     found = {}
     policies, scenes = options.policies[:1], [scene(CALM, 0)]

@@ -1,4 +1,4 @@
-"""Statistics of `weft bench agreement`. Pure."""
+"""Statistics of `weft bench fit --agreement`. Pure."""
 
 from __future__ import annotations
 

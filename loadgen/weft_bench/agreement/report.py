@@ -1,4 +1,4 @@
-"""Tables and goals of `weft bench agreement`."""
+"""Tables and goals of `weft bench fit --agreement`."""
 
 from __future__ import annotations
 

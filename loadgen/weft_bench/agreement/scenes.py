@@ -1,4 +1,4 @@
-"""The cases of `weft bench agreement`: small engines, and programs that separate orders. Pure."""
+"""The cases of `weft bench fit --agreement`: programs that separate orders. Pure."""
 
 from __future__ import annotations
 

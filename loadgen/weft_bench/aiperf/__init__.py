@@ -1,1 +1,1 @@
-"""Exchanges workloads and results with aiperf, NVIDIA's benchmark client: `weft bench aiperf`."""
+"""Exchanges workloads and results with aiperf, NVIDIA's benchmark client: `weft bench workload`."""

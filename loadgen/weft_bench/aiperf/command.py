@@ -1,4 +1,4 @@
-"""`weft bench aiperf`: writes a workload for aiperf, or reads the times of its programs."""
+"""`weft bench workload --aiperf-out`: writes for aiperf, or reads its programs' times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from weft_bench.aiperf.exchange import program_times, rows
-from weft_bench.cli.aiperf import AiperfOptions
+from weft_bench.cli.studies import WorkloadOptions
 from weft_bench.peers.contents import as_chat
 from weft_bench.report import rows as report
 from weft_bench.report.figures import refuse, status
@@ -23,6 +23,7 @@ from weft_bench.workloads.schema import TraceProgram
 from weft_bench.workloads.streams import stream
 from weft_bench.workloads.traces.files import read_trace
 
+_PROGRAMS: Final = 100
 # For text, in current vocabularies.
 _BYTES_PER_TOKEN: Final = 4.0
 # For generated words of random characters, in the demo model's vocabulary. Larger vocabularies need
@@ -39,22 +40,22 @@ _COLUMNS: Final = (
 )
 
 
-def run(options: AiperfOptions) -> int:
+def run(options: WorkloadOptions) -> int:
     """Write or read. Returns the exit status: 1 if a program failed, 2 for invalid input."""
     try:
-        if options.out:
+        if options.aiperf_out:
             _write(options)
             return 0
-        lines = Path(options.results).read_text().splitlines()
+        lines = Path(options.aiperf_results).read_text().splitlines()
         found = program_times(map(json.loads, lines))
     except (KeyError, TypeError, ValueError, OSError) as error:
-        return refuse("aiperf", error)
-    report.show("Program completion times", ("file",), {(options.results,): found}, _COLUMNS)
+        return refuse("workload", error)
+    report.show("Program completion times", ("file",), {(options.aiperf_results,): found}, _COLUMNS)
     return status([f"{found['errors']:.0f} programs have errors"] if found["errors"] else [])
 
 
-def _write(options: AiperfOptions) -> None:
-    ready = list(islice(_fitting(options), options.programs))
+def _write(options: WorkloadOptions) -> None:
+    ready = list(islice(_fitting(options), options.programs or _PROGRAMS))
     times = arrivals(
         options.arrivals,
         stream(options.seed, "arrivals"),
@@ -67,12 +68,12 @@ def _write(options: AiperfOptions) -> None:
         for row in rows(program, arrival_s, options.dilate)
     ]
     if not written:
-        raise ValueError(f"no program of {options.workload} fits {options.context} tokens")
-    Path(options.out).write_text("\n".join([*written, ""]))
-    print(f"{options.out}: {len(ready)} programs, {len(written)} calls")
+        raise ValueError(f"no program of {options.name} fits {options.context} tokens")
+    Path(options.aiperf_out).write_text("\n".join([*written, ""]))
+    print(f"{options.aiperf_out}: {len(ready)} programs, {len(written)} calls")
 
 
-def _fitting(options: AiperfOptions) -> Iterator[ReadyProgram]:
+def _fitting(options: WorkloadOptions) -> Iterator[ReadyProgram]:
     """Yield the programs as chats, cut to the number of calls and the context."""
     for program in _programs(options):
         calls = program.calls[: options.calls or None]
@@ -84,7 +85,7 @@ def _fitting(options: AiperfOptions) -> Iterator[ReadyProgram]:
             yield ready
 
 
-def _programs(options: AiperfOptions) -> Iterator[TraceProgram]:
-    if options.workload in WORKLOADS:
-        return WORKLOADS[options.workload].generate(options.seed, options.programs)
-    return read_trace(Path(options.workload), options.seed, shrink=options.shrink)[1]
+def _programs(options: WorkloadOptions) -> Iterator[TraceProgram]:
+    if options.name in WORKLOADS:
+        return WORKLOADS[options.name].generate(options.seed, options.programs or _PROGRAMS)
+    return read_trace(Path(options.name), options.seed, shrink=options.shrink)[1]

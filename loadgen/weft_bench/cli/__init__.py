@@ -6,14 +6,12 @@ import signal
 
 import typer
 
-from weft_bench.cli.aiperf import aiperf
-from weft_bench.cli.experiments import experiments
 from weft_bench.cli.parts import parts
 from weft_bench.cli.peers import peers
-from weft_bench.cli.simulator import simulator
+from weft_bench.cli.studies import studies
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False)
-for group in (peers, aiperf, experiments, simulator, parts):
+for group in (peers, studies, parts):
     bench.add_typer(group)
 
 

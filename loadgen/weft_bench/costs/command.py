@@ -1,4 +1,4 @@
-"""`weft bench fit`: fits the cost model of a running engine, for `weft bench sim --preset FILE`."""
+"""`weft bench fit`: fits the cost model of a running engine; its file can be a preset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from rich.progress import Progress
 from weft_engine.emulated.presets import EngineShape
 
-from weft_bench.cli.simulator import FitOptions
+from weft_bench.cli.studies import FitOptions
 from weft_bench.costs.fit import Measured, error, fit_costs, seconds_of
 from weft_bench.costs.step_probe import ProbeError, measurements, probe
 from weft_bench.costs.swap_probe import probe_swap, scenes
@@ -20,7 +20,14 @@ from weft_bench.report.rows import print_table
 
 
 def run(options: FitOptions) -> int:
-    """Measure, fit and report. Returns the exit status: 2 if the engine cannot be measured."""
+    """Measure, fit and report; or compare, as `agreement.command`.
+
+    Returns the exit status: 2 if the engine cannot be measured.
+    """
+    if options.agreement:
+        from weft_bench.agreement.command import run as agreement
+
+        return agreement(options)
     try:
         shape, measured = measure(options)
         if options.swap_engine:
@@ -80,7 +87,7 @@ def with_swap(shape: EngineShape, block_s: float) -> EngineShape:
 
 
 def write(options: FitOptions, shape: EngineShape, measured: Sequence[Measured]) -> None:
-    """Write the figures, and the engine in the format of `weft bench sim --preset`."""
+    """Write the figures, and the engine in the format of a preset."""
     figures = [Figure(name, value, "s") for name, value in asdict(shape.cost).items()]
     figures.append(Figure("mean_relative_error", error(shape.cost, measured), "1"))
     document: dict[str, Any] = {**asdict(options), "measured": [asdict(m) for m in measured]}

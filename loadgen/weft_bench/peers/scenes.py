@@ -86,7 +86,7 @@ EMULATED_SCENES: Final = (
     Scene("magagent", "agent_calls/magagent.jsonl.xz", 20, 0.1, 30, 3.0),
     Scene("mooncake", "coding_sessions", 40, 0.8, 8, 3.0, beside="mooncake/conversation.jsonl.xz"),
 )
-# Played only by name: the queries of `weft bench run hexgen-...`, with parallel calls and no gaps.
+# Played only by name: queries of `weft bench study hexgen-...`, with parallel calls and no gaps.
 GENERATED_SCENES: Final = (Scene("text2sql-3", "", 16, 0.15, 64, 0.0),)
 REAL_SCENES: Final = (
     Scene("coding_sessions", "coding_sessions", 24, 4.0, 4, 1.0),

@@ -1,6 +1,5 @@
-"""Experiments of the papers and of this project: cells, measurements and tables.
+"""Studies: the papers' figures in virtual time, each a YAML file on one runner.
 
-An experiment is a module with one `Experiment`, and a line in `registry`. Each cell is measured in
-its own process, once for each content of the code. Tables and plots are pure functions of the
-measured cells.
+A study says what to play, what to measure, which tables to print and what the paper published. Each
+cell is measured in its own process; tables are pure functions of the measured cells.
 """

@@ -1,14 +1,13 @@
-"""Cells of an experiment and their measured values. Pure."""
+"""Cells of a study and their measured values. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import exp, floor, isnan, log, log10, nan
 from typing import Any
 
 from weft_bench.stats import half_width, mean
-from weft_bench.studies.significance import p_value
 
 Setting = str | int | float | bool
 Settings = tuple[tuple[str, Setting], ...]
@@ -27,14 +26,6 @@ class Cell:
         """Return a setting. Raises KeyError."""
         return dict(self.settings)[name]
 
-    def text(self, name: str) -> str:
-        """Return a setting as text."""
-        return str(self[name])
-
-    def number(self, name: str) -> float:
-        """Return a setting as a number. Raises ValueError or KeyError."""
-        return float(self[name])
-
 
 def cells(seeds: int, **settings: Setting) -> list[Cell]:
     """Return one cell for each of `seeds` seeds, all with the same settings."""
@@ -46,13 +37,12 @@ class Estimate:
     """An estimate over seeds with its 95% confidence interval.
 
     The interval equals the middle if nothing varies or only one seed is known. middle: nan without
-    values. p: two-sided p-value of no difference, for a ratio of at least two seeds; otherwise nan.
+    values.
     """
 
     middle: float
     low: float
     high: float
-    p: float = field(default=nan, compare=False, kw_only=True)
 
     def above(self, value: float) -> bool:
         """Return whether the whole interval is above a value."""
@@ -61,10 +51,6 @@ class Estimate:
     def below(self, value: float) -> bool:
         """Return whether the whole interval is below a value."""
         return self.high < value
-
-    def ends(self) -> tuple[float, float]:
-        """Return the interval that a plot draws."""
-        return self.low, self.high
 
     def __str__(self) -> str:
         """Return text such as 1.16 (0.92 to 1.46).
@@ -101,10 +87,6 @@ class Mean(Estimate):
         """
         return self.low < 0 <= self.least
 
-    def ends(self) -> tuple[float, float]:
-        """Return the interval, or the least and greatest seed if the interval is vain."""
-        return (self.least, self.most) if self.vain else (self.low, self.high)
-
     def __str__(self) -> str:
         """Return text such as 1.23 ± 0.04, with equal decimals.
 
@@ -140,7 +122,7 @@ def geometric(logs: Sequence[float]) -> Estimate:
     1. nan without values.
     """
     of = estimate(logs)
-    return Estimate(exp(of.middle), exp(of.low), exp(of.high), p=p_value(logs))
+    return Estimate(exp(of.middle), exp(of.low), exp(of.high))
 
 
 class Measured:
@@ -153,31 +135,18 @@ class Measured:
         """Return whether anything was measured."""
         return bool(self.values)
 
-    @classmethod
-    def of_json(cls, cells: Iterable[Mapping[str, Any]]) -> Measured:
-        """Read the output of `to_json`."""
-        return cls({Cell(_settings(one["settings"]), one["seed"]): one["values"] for one in cells})
-
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the cells as JSON."""
+        """Return the cells for JSON."""
         return [
             {"settings": dict(cell.settings), "seed": cell.seed, "values": dict(values)}
             for cell, values in self.values.items()
         ]
 
-    def where(self, **settings: Setting) -> Measured:
+    def where(self, **settings: object) -> Measured:
         """Return the cells with these settings."""
         wanted = settings.items()
         return Measured(
             {c: v for c, v in self.values.items() if wanted <= dict(c.settings).items()}
-        )
-
-    def like(self, settings: Mapping[str, Setting], names: Iterable[str]) -> Measured:
-        """Return the cells with these settings and no other settings of `names`."""
-        absent = set(names) - settings.keys()
-        found = self.where(**settings)
-        return Measured(
-            {c: v for c, v in found.values.items() if not dict(c.settings).keys() & absent}
         )
 
     def levels(self, name: str) -> list[Setting]:
@@ -189,21 +158,6 @@ class Measured:
         """Return the only value of a setting in these cells. Raises ValueError for several."""
         (level,) = self.levels(name)
         return level
-
-    def named(self, name: str, kinds: Mapping[str, Mapping[str, Setting]]) -> Measured:
-        """Replace the settings that distinguish kinds by one setting, `name`.
-
-        kinds: name of each kind to its settings; a cell of that kind lacks the settings of the
-        others.
-        """
-        told = {setting for kind in kinds.values() for setting in kind}
-        return Measured(
-            {
-                Cell(_settings({**_without(cell, told), name: kind}), cell.seed): values
-                for kind, settings in kinds.items()
-                for cell, values in self.like(settings, told).values.items()
-            }
-        )
 
     def series(self, figure: str) -> dict[int, float]:
         """Return a figure by seed.
@@ -237,10 +191,6 @@ class Measured:
 
 def _settings(settings: Mapping[str, Setting]) -> Settings:
     return tuple(sorted(settings.items()))
-
-
-def _without(cell: Cell, names: Container[str]) -> dict[str, Setting]:
-    return {name: value for name, value in cell.settings if name not in names}
 
 
 def measured(found: Iterable[tuple[Cell, Values]]) -> Measured:

@@ -1,128 +1,120 @@
-"""`weft bench list`, `weft bench run` and `weft bench all`: the commands of the experiments."""
+"""`weft bench study`: measures a study, and prints and writes its tables."""
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
-from weft_bench.studies import documents as report
-from weft_bench.studies.experiment import Experiment
-from weft_bench.studies.registry import EXPERIMENTS
-from weft_bench.studies.runner import Run, default_jobs, run
-from weft_bench.studies.store import ROOT, Store
+from weft_bench.report.figures import origin, refuse
+from weft_bench.report.rows import markdown, print_table
+from weft_bench.studies.cells import Measured
+from weft_bench.studies.chart import svg
+from weft_bench.studies.runner import run as measure
+from weft_bench.studies.study import Study, load, names
+from weft_bench.studies.tables import Made, tables
 
-RESULTS: Final = ROOT / "results" / "experiments"
-_QUICK: Final = ROOT / ".weft" / "quick"
+_ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentOptions:
-    """Options of the commands; see their --help.
+class StudyOptions:
+    """Options of the command; see its --help. name: empty to list the studies."""
 
-    jobs: 0 for one a core. out: empty for the project's
-    results folder; the quick form never writes there.
+    name: str
+    quick: bool
+    seeds: int
+    jobs: int
+    data: str
+    json_file: str
+    page: str
+    chart: str
+
+
+def run(options: StudyOptions) -> int:
+    """Measure a study, or list the studies. Call it in the main thread, which gets the signals.
+
+    Returns the exit status: 1 if a measurement fails, 2 for an unknown study, an invalid file or a
+    missing dependency. SIGINT and SIGTERM end it at once.
     """
-
-    names: tuple[str, ...]
-    quick: bool = False
-    jobs: int = 0
-    fresh: bool = False
-    out: str = ""
-
-
-def listing() -> int:
-    """Print the list of experiments. Returns 0."""
-    console = Console()
-    for one in EXPERIMENTS.values():
-        console.print(f"[bold]{one.name}[/bold]  {one.title}", highlight=False, soft_wrap=True)
-        console.print(f"    {one.kind}; {one.source}", highlight=False, soft_wrap=True)
-    return 0
-
-
-def run_experiments(options: ExperimentOptions) -> int:
-    """Measure, show and write experiments.
-
-    Returns the exit status: 2 for an unknown name or a missing dependency, 1 if a measurement
-    fails, 130 after ctrl-C and 143 after SIGTERM. These signals end it at once. Call it in the main
-    thread, which receives the signals.
-    """
-    unknown = [name for name in options.names if name not in EXPERIMENTS]
-    if unknown:
-        known = ", ".join(EXPERIMENTS)
-        print(f"weft bench: unknown experiment {unknown[0]!r}; known: {known}", file=sys.stderr)
-        return 2
-    console = Console()
-    heard = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        return _run_all(options, console)
-    except _Stopped as stopped:
-        kept = "--fresh discards cells" if options.fresh else "measured cells are kept"
-        again = "starts again" if options.fresh else "continues"
-        print(f"weft bench: stopped; {kept}; the same command {again}", file=sys.stderr)
-        return 128 + stopped.number
+        if not options.name:
+            for name in names():
+                one = load(name)
+                print(f"{name:20} {one.title} ({one.source})")
+            return 0
+        study = msgspec.structs.replace(load(options.name), data=options.data)
+        cells = study.cells(options.quick)
+        if options.chart and study.chart is None:
+            raise ValueError(f"{study.name} has no chart")
+    except ValueError as error:
+        return refuse("study", error)
+    if options.seeds:
+        cells = [cell for cell in cells if cell.seed < options.seeds]
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task(study.name, total=len(cells))
+            found = measure(
+                study, cells, options.jobs, lambda done, of: progress.update(bar, completed=done)
+            )
+    except ImportError as error:
+        return refuse("study", f"vLLM is required: {error}")
+    except (RuntimeError, ValueError, OSError) as error:
+        print(f"weft bench study: {study.name}: {error}", file=sys.stderr)
+        return 1
     finally:
-        for number, handler in heard.items():
-            signal.signal(number, handler)
-
-
-class _Stopped(BaseException):
-    """Raised on a signal. A BaseException, so that no code handles it as an error."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def _stop(number: int, frame: object) -> None:
-    raise _Stopped(number)
-
-
-def _run_all(options: ExperimentOptions, console: Console) -> int:
-    for name in options.names:
-        experiment = EXPERIMENTS[name]
-        try:
-            found = _run(experiment, options, console)
-        except ImportError as error:
-            print(f"weft bench: {name} requires vLLM: {error}", file=sys.stderr)
-            return 2
-        except (RuntimeError, ValueError, OSError) as error:
-            print(f"weft bench: {name}: {error}", file=sys.stderr)
-            return 1
-        _keep(experiment, found, options, console)
+        signal.signal(signal.SIGTERM, before)
+    _write(study, found, options)
     return 0
 
 
-def _run(experiment: Experiment, options: ExperimentOptions, console: Console) -> Run:
-    store = None if options.fresh else Store(experiment)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
-        bar = progress.add_task(experiment.name, total=None)
-        return run(
-            experiment,
-            options.quick,
-            store,
-            options.jobs or default_jobs(),
-            lambda done, of: progress.update(bar, completed=done, total=of),
-        )
+def _write(study: Study, found: Measured, options: StudyOptions) -> None:
+    command = f"weft bench study {study.name}"
+    command += " --quick" if options.quick else ""
+    command += f" --seeds {options.seeds}" if options.seeds else ""
+    command += " --data DATA" if options.data else ""
+    told = origin(command, _ROOT)
+    made = tables(study, found)
+    for one in made:
+        print_table(f"simulated: {one.title}", one.columns, one.rows, one.labels)
+    if study.published:
+        print(f"published ({study.source}): {study.published}")
+    if options.json_file:
+        document = {
+            "study": study.name,
+            **told,
+            "tables": [one._asdict() for one in made],
+            "cells": found.to_json(),
+        }
+        text = json.dumps(document, indent=1, ensure_ascii=False)
+        Path(options.json_file).write_text(f"{text}\n")
+    if options.page:
+        Path(options.page).write_text(page(study, made, told))
+    if options.chart:
+        Path(options.chart).write_text(svg(study, found))
 
 
-def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, console: Console) -> None:
-    command = f"weft bench run {experiment.name}" + (" --quick" if options.quick else "")
-    document = report.document(experiment, found.measured, command)
-    console.rule(f"{experiment.name}: {experiment.title}", align="left")
-    report.show(document)
-    console.print(
-        f"{len(found.measured.values)} cells, {found.taken} already measured; "
-        f"{found.cpu_s:.0f} CPU seconds, {found.wall_s:.0f} s",
-        highlight=False,
-    )
-    folder = Path(options.out) if options.out else _QUICK if options.quick else RESULTS
-    file = folder / f"{experiment.name}.json"
-    report.write(file, document)
-    console.print(f"written: {file}", highlight=False, soft_wrap=True)
+def page(study: Study, made: list[Made], told: dict[str, str]) -> str:
+    """Return a page in Markdown. told: the command, machine, date and commit of the run."""
+    measured = f", commit {told['commit']}" if told.get("commit") else ""
+    parts = [
+        f"# {study.title}",
+        f"`{told['command']}`, in virtual time, {told['date'][:10]}{measured}. "
+        f"Source: {study.source}.",
+        f"Published: {study.published}." if study.published else "",
+    ]
+    for one in made:
+        title = f"{one.title[0].upper()}{one.title[1:]}:"
+        parts += [title, markdown(one.columns, one.rows, one.labels)]
+    parts.append("\n".join(f"- {note}" for note in study.notes))
+    return "\n\n".join(filter(None, parts)) + "\n"

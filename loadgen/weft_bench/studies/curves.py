@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isnan, log, nan, sqrt
-from typing import Final
+from math import isnan, log, nan
+from typing import Final, Literal
 
 from weft_bench.studies.cells import Estimate, Measured, geometric
-from weft_bench.studies.experiment import Bound, Score, more
 
+# Bound of a ratio: measured, a lower bound, an upper bound, or unknown.
+Bound = Literal["", "≥", "≤", "?"]
 Curve = Sequence[tuple[float, float]]
 _OF: Final[Mapping[tuple[str, str], Bound]] = {
     ("", ""): "",
@@ -21,11 +22,6 @@ _OF: Final[Mapping[tuple[str, str], Bound]] = {
     ("", "≥"): "≤",
     ("≤", "≥"): "≤",
 }
-
-
-def bound_of(ours: str, theirs: str) -> Bound:
-    """Return the bound of a ratio of two loads with these bounds; "" for none, "?" if unknown."""
-    return _OF.get((ours, theirs), "?")
 
 
 def load_at(latency: float, curve: Curve) -> float:
@@ -74,64 +70,32 @@ class Throughput:
             return "not measured"
         return f"{self.bound} {self.ratio}".strip()
 
-    def score(self, name: str) -> Score:
-        """Return the score. A bound only supports an outcome on its own side."""
-        outcome = more("", self.ratio).outcome
-        told = {"": ("won", "lost"), "≥": ("won",), "≤": ("lost",), "?": ()}[self.bound]
-        outcome = outcome if outcome in told else "open"
-        return Score(name, str(self), outcome, self.ratio, less=False, bound=self.bound)
-
 
 def throughput_ratio(
-    ours: Measured,
-    baseline: Measured,
-    latency: Mapping[int, float],
-    figure: str,
-    setting: str = "rate",
+    ours: Measured, baseline: Measured, latency: Mapping[int, float], figure: str
 ) -> Throughput:
     """Return the ratio of our load to the baseline's.
 
-    latency: the latency of the comparison, by seed. figure: its curve over `setting` is used. One
+    latency: the latency of the comparison, by seed. figure: its curve over the rate is used. One
     bounded seed makes the result a bound; bounds on both sides make it unknown.
     """
-    return over_seeds(load_ratios(ours, baseline, latency, figure, setting).values())
-
-
-def load_ratios(
-    ours: Measured, baseline: Measured, latency: Mapping[int, float], figure: str, setting: str
-) -> dict[int, tuple[float, Bound]]:
-    """Return the logarithm of the ratio of the loads with its bound, by seed. Arguments: see
-    `throughput_ratio`.
-    """
-    mine, theirs = curves(ours, figure, setting), curves(baseline, figure, setting)
-    found: dict[int, tuple[float, Bound]] = {}
+    mine, theirs = curves(ours, figure), curves(baseline, figure)
+    logs, bounds = [], set()
     for seed in mine:
         ours_bears, ours_bound = bounded_load(latency[seed], mine[seed])
         they_bear, their_bound = bounded_load(latency[seed], theirs[seed])
-        found[seed] = log(ours_bears / they_bear), bound_of(ours_bound, their_bound)
-    return found
+        logs.append(log(ours_bears / they_bear))
+        bounds.add(_OF.get((ours_bound, their_bound), "?"))
+    bounds.discard("")
+    bound: Bound = "?" if len(bounds) > 1 or not logs else next(iter(bounds), "")
+    return Throughput(geometric(logs), bound)
 
 
-def over_seeds(ratios: Iterable[tuple[float, Bound]]) -> Throughput:
-    """Return the mean of logarithms of ratios with their bounds."""
-    found = list(ratios)
-    bound = joint(bound for _, bound in found) if found else "?"
-    return Throughput(geometric([ratio for ratio, _ in found]), bound)
-
-
-def joint(bounds: Iterable[Bound]) -> Bound:
-    """Return the bound of a mean of values with these bounds."""
-    some = {one for one in bounds if one}
-    return "?" if len(some) > 1 else next(iter(some), "")
-
-
-def curves(
-    found: Measured, figure: str, setting: str = "rate"
-) -> dict[int, list[tuple[float, float]]]:
-    """Return a figure over a setting, by seed."""
+def curves(found: Measured, figure: str) -> dict[int, list[tuple[float, float]]]:
+    """Return a figure over the rate, by seed."""
     lines: dict[int, list[tuple[float, float]]] = {}
-    for level in sorted(float(level) for level in found.levels(setting)):
-        for seed, value in found.where(**{setting: level}).series(figure).items():
+    for level in sorted(float(level) for level in found.levels("rate")):
+        for seed, value in found.where(rate=level).series(figure).items():
             lines.setdefault(seed, []).append((level, value))
     return lines
 
@@ -139,17 +103,3 @@ def curves(
 def doubled(baseline: Measured, figure: str) -> dict[int, float]:
     """Return twice the figure at the lightest load, by seed: the latency of the comparison."""
     return {seed: 2 * line[0][1] for seed, line in curves(baseline, figure).items()}
-
-
-def risen(baseline: Measured, figure: str) -> dict[int, float]:
-    """Return `doubled` by seed, if the figure rises that far within the measured loads.
-
-    Otherwise the geometric mean of its least and greatest value, so that the compared range was
-    measured.
-    """
-    levels = {}
-    for seed, line in curves(baseline, figure).items():
-        values = [value for _, value in line]
-        twice = 2 * values[0]
-        levels[seed] = twice if twice <= max(values) else sqrt(min(values) * max(values))
-    return levels

@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from weft_bench.cli.simulator import WorkloadOptions
+from weft_bench.aiperf.command import run as aiperf
+from weft_bench.cli.studies import WorkloadOptions
 from weft_bench.report import rows as report
 from weft_bench.report.figures import Figure, refuse, write_json
 from weft_bench.workloads import file as workload_file
@@ -99,10 +100,12 @@ _TO_DESCRIBE: Final = 1000
 
 
 def run(options: WorkloadOptions) -> int:
-    """Write, describe, or list. Returns the exit status: 2 for invalid input."""
+    """Write, describe, or list; or what `aiperf.command` does. Returns the exit status: 2 for
+    invalid input.
+    """
+    if options.aiperf_out or options.aiperf_results:
+        return aiperf(options)
     try:
-        if bool(options.name) != bool(options.out):
-            raise TraceError("--name and --out require each other")
         if options.name:
             _write(options)
         if options.describe:

@@ -92,7 +92,7 @@ def test_engine_seconds_agree_at_every_dilation(stack, swapping):
 
 
 def test_a_lone_program_takes_the_steps_of_virtual_time(stack):
-    """`weft bench agreement` on one program, which no other one can delay."""
+    """`weft bench fit --agreement` on one program, which no other one can delay."""
     from weft_bench.agreement.emulated_plays import connected
     from weft_bench.agreement.scenes import Case, branching, scene
     from weft_bench.agreement.virtual_plays import play

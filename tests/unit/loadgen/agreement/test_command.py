@@ -1,4 +1,4 @@
-"""`weft bench agreement`: options and results, without an engine."""
+"""`weft bench fit --agreement`: options and results, without an engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.agreement import command
 from weft_bench.agreement.report import Agreement
-from weft_bench.cli.simulator import AgreementOptions
+from weft_bench.cli.studies import FitOptions
 from weft_bench.stack.local import StackError
 
 DILATIONS = {2: played(4.0, busy_s=8.0), 4: played(4.04, busy_s=8.1)}
@@ -24,9 +24,9 @@ def test_results_have_tables_and_cells_and_a_missed_goal_gives_1(
     monkeypatch.setattr(command, "_compare", lambda *_: {"warm": Agreement(0.01, pairs)})
     monkeypatch.setattr(command, "_dilations", lambda *_: DILATIONS)
     file = tmp_path / "agreement.json"
-    assert command.run(AgreementOptions(json_file=str(file))) == status
+    assert command.run(FitOptions(json_file=str(file))) == status
     found = json.loads(file.read_text())
-    assert found["command"].startswith("weft bench agreement --cases plentiful,scarce,swap,warm ")
+    assert found["command"].startswith("weft bench fit --agreement --cases plentiful,")
     assert [len(table["rows"]) for table in found["tables"]] == [2, 1, 2]
     assert [cell.get("order") for cell in found["cells"]] == ["fcfs", "plas", None, None]
     assert found["cells"][0]["virtual"][0][1]["program_s"] == 4.1
@@ -38,11 +38,11 @@ def test_a_stack_that_does_not_start_gives_2(monkeypatch, capsys):
         raise StackError("vLLM is missing")
 
     monkeypatch.setattr(command, "_compare", refuse)
-    assert command.run(AgreementOptions()) == 2
+    assert command.run(FitOptions()) == 2
     assert "vLLM is missing" in capsys.readouterr().err
 
 
 def test_an_unknown_case_is_refused_before_anything_starts():
-    found = CliRunner().invoke(cli.bench, ["agreement", "--cases", "cold"])
+    found = CliRunner().invoke(cli.bench, ["fit", "--agreement", "--cases", "cold"])
     assert found.exit_code == 2
     assert "plentiful, scarce, swap, warm" in " ".join(found.output.replace("│", " ").split())

@@ -1,4 +1,4 @@
-"""Statistics of `weft bench agreement`."""
+"""Statistics of `weft bench fit --agreement`."""
 
 from __future__ import annotations
 

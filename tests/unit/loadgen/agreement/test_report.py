@@ -1,4 +1,4 @@
-"""`weft bench agreement`: tables and missed goals."""
+"""`weft bench fit --agreement`: tables and missed goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases of `weft bench agreement`."""
+"""The cases of `weft bench fit --agreement`."""
 
 from __future__ import annotations
 

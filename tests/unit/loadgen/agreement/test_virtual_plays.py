@@ -1,4 +1,4 @@
-"""The cases of `weft bench agreement` in virtual time."""
+"""The cases of `weft bench fit --agreement` in virtual time."""
 
 from __future__ import annotations
 

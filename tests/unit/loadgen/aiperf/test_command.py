@@ -1,4 +1,4 @@
-"""`weft bench aiperf`."""
+"""`weft bench workload` for aiperf."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ runner = CliRunner()
 
 
 def write(path, *more):
-    return runner.invoke(bench, ["aiperf", "--out", str(path), *more])
+    return runner.invoke(bench, ["workload", "--aiperf-out", str(path), *more])
 
 
 def sessions(path):
@@ -23,14 +23,14 @@ def sessions(path):
 
 def test_workload_is_cut_to_programs_calls_and_context(tmp_path):
     path = tmp_path / "w.jsonl"
-    assert write(path, "--workload", "sharegpt", "--programs", "9", "--calls", "3").exit_code == 0
+    assert write(path, "--name", "sharegpt", "--programs", "9", "--calls", "3").exit_code == 0
     whole = sessions(path)
     assert len(whole) == 9
     assert max(map(len, whole)) == 3
     arrivals = [rows[0]["timestamp"] for rows in whole]
     assert arrivals == sorted(arrivals)
     more = ("--calls", "3", "--context", "1000")
-    assert write(path, "--workload", "sharegpt", "--programs", "9", *more).exit_code == 0
+    assert write(path, "--name", "sharegpt", "--programs", "9", *more).exit_code == 0
     cut = sessions(path)
     assert sum(map(len, cut)) < sum(map(len, whole))
     # A generated word of four characters is up to three tokens.
@@ -41,19 +41,19 @@ def test_workload_is_cut_to_programs_calls_and_context(tmp_path):
 
 @pytest.mark.parametrize("workload", ["lats", "nothing"])
 def test_unfit_workloads_are_refused(workload, tmp_path):
-    result = write(tmp_path / "w.jsonl", "--workload", workload)
+    result = write(tmp_path / "w.jsonl", "--name", workload)
     assert result.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--out", "x"], ["--workload", "bfcl"], ["--results", "x", "--workload", "bfcl"],
-     ["--results", "x", "--out", "y", "--workload", "bfcl"]],
+    [["--aiperf-out", "x"], ["--out", "x"], ["--name", "bfcl"],
+     ["--aiperf-results", "x", "--aiperf-out", "y", "--name", "bfcl"]],
 )  # fmt: skip
 def test_a_command_either_writes_or_reads(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert runner.invoke(bench, ["aiperf", *arguments]).exit_code == 2
+    assert runner.invoke(bench, ["workload", *arguments]).exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,10 +63,10 @@ def test_results_are_read_and_errors_are_reported(tmp_path):
     line = {"metadata": about | times}
     path = tmp_path / "profile_export.jsonl"
     path.write_text(json.dumps(line) + "\n")
-    result = runner.invoke(bench, ["aiperf", "--results", str(path)])
+    result = runner.invoke(bench, ["workload", "--aiperf-results", str(path)])
     assert result.exit_code == 0
     assert "2.5" in result.output
     path.write_text(json.dumps(line | {"error": {"code": 500}}) + "\n")
-    assert runner.invoke(bench, ["aiperf", "--results", str(path)]).exit_code == 1
+    assert runner.invoke(bench, ["workload", "--aiperf-results", str(path)]).exit_code == 1
     path.write_text("{}\n")
-    assert runner.invoke(bench, ["aiperf", "--results", str(path)]).exit_code == 2
+    assert runner.invoke(bench, ["workload", "--aiperf-results", str(path)]).exit_code == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.cli.simulator import FitOptions
+from weft_bench.cli.studies import FitOptions
 from weft_bench.costs import command
 from weft_bench.costs.command import measure, run
 from weft_bench.costs.fit import Measured

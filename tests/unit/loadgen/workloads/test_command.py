@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.cli.simulator import WorkloadOptions
+from weft_bench.cli.studies import WorkloadOptions
 from weft_bench.workloads.command import run
 from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.traces.files import read_trace
@@ -59,8 +59,6 @@ def test_command_lists_all_workloads(capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (WorkloadOptions("bfcl"), "--name and --out require each other"),
-        (WorkloadOptions(out="x"), "--name and --out require each other"),
         (WorkloadOptions("nothing", out="x"), "known are sharegpt"),
         (
             WorkloadOptions(describe=("nowhere.jsonl",)),

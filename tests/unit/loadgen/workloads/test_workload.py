@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from msgspec.structs import replace
-from weft_bench.cli.simulator import WorkloadOptions
+from weft_bench.cli.studies import WorkloadOptions
 from weft_bench.workloads import agentix, sutradhara
 from weft_bench.workloads import workload as module
 from weft_bench.workloads.command import made
