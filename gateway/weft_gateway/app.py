@@ -88,6 +88,7 @@ from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.runs.patient import PatientObserver
+from weft_gateway.runs.run_tokens import RunTokens
 from weft_gateway.runs.sender import Sender
 from weft_gateway.stores import make_stores, make_table, make_tenants
 from weft_gateway.telemetry.journal import Journal
@@ -123,7 +124,8 @@ class Gateway:
         slos = slo_file.load(s.slo_file)
         self.tenants = tenants = make_tenants(s, slos)
         slos = replace(slos, tenants=tenants.grants)
-        self.auth = auth = Authenticator(tenants, s.admin_key)
+        run_tokens = RunTokens()
+        self.auth = auth = Authenticator(tenants, s.admin_key, run_tokens)
         self.registry = registry = Registry(
             s.replica_urls,
             _timeouts(s),
@@ -258,7 +260,7 @@ class Gateway:
         )
 
         self.offline = offline = build_background(
-            s, calls.inside, sender, registry, lifecycle, turns, metrics, listeners
+            s, calls.inside, sender, registry, lifecycle, turns, metrics, listeners, run_tokens
         )
         self.batches = offline.batches
         passthrough = Passthrough(

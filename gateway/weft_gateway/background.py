@@ -9,9 +9,9 @@ from pathlib import Path
 from fastapi import APIRouter
 
 from weft_gateway.api import batches as batch_routes
-from weft_gateway.api import files, workflows
+from weft_gateway.api import files
+from weft_gateway.api import runs as run_routes
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.run_events import listener_key
 from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.turns import Turns
@@ -23,11 +23,9 @@ from weft_gateway.runs.batch_input import InputReader
 from weft_gateway.runs.batch_runner import BatchRunner
 from weft_gateway.runs.batch_store import BatchStore
 from weft_gateway.runs.batches import Batches, Quota
-from weft_gateway.runs.flow_checkers import Checkers
-from weft_gateway.runs.flow_rules import Rules
-from weft_gateway.runs.flow_runner import FlowRunner, Limits
-from weft_gateway.runs.flow_store import FlowStore, Run
-from weft_gateway.runs.flows import FlowQuota, Flows
+from weft_gateway.runs.run_store import Run
+from weft_gateway.runs.run_tokens import RunTokens
+from weft_gateway.runs.runs import Runs
 from weft_gateway.runs.sender import Sender
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
@@ -39,12 +37,13 @@ class Background:
     """Batches and runs of one gateway."""
 
     batches: Batches
-    flows: Flows
+    runs: Runs
+    registry: Registry
 
     def start(self) -> None:
         """Continue what an earlier process has begun."""
         self.batches.start()
-        self.flows.start()
+        self.runs.start()
 
     @property
     def tasks(self) -> dict[str, Work]:
@@ -52,12 +51,12 @@ class Background:
         return {
             "batches": self.batches.run,
             "old_files": self.batches.keep_house,
-            "workflows": self.flows.run,
+            "runs": self.runs.run,
         }
 
     async def aclose(self) -> None:
         """Stop everything, and release the folder."""
-        await self.flows.aclose()
+        await self.runs.aclose()
         await self.batches.aclose()
 
     def routers(
@@ -72,9 +71,9 @@ class Background:
         yield files.router(auth, self.batches, turns, bodies)
         yield batch_routes.router(auth, self.batches, turns, settings)
         yield batch_routes.messages_router(
-            auth, self.batches, turns, bodies, self.flows.registry.unknown, settings
+            auth, self.batches, turns, bodies, self.registry.unknown, settings
         )
-        yield workflows.router(auth, self.flows, listeners, turns, settings)
+        yield run_routes.router(auth, self.runs, listeners, turns, settings.max_body_bytes)
 
 
 def build_background(
@@ -86,8 +85,9 @@ def build_background(
     turns: Turns,
     metrics: Metrics,
     listeners: Listeners,
+    tokens: RunTokens,
 ) -> Background:
-    """Connect the parts. submit: makes one call."""
+    """Connect the parts. submit: makes one call. tokens: of runs."""
     s = settings
 
     def batch_runner(store: BatchStore) -> BatchRunner:
@@ -96,23 +96,12 @@ def build_background(
         return BatchRunner(store, parts, submit, sender, lifecycle, metrics)
 
     def changed(run: Run) -> None:
-        listeners.publish(listener_key(run.tenant, run.id), {})
-
-    rules = Rules(s.connection_files, frozenset(s.workflow_writable), s.allowed_hosts)
-    limits = Limits(
-        s.workflow_runs, s.workflow_memory_bytes, s.workflow_stall_s, s.workflow_rows,
-        s.read_body_bytes, s.file_keep_s, s.file_bytes_per_tenant,
-    )  # fmt: skip
-
-    def flow_runner(store: FlowStore, stored: BatchStore) -> FlowRunner:
-        return FlowRunner(store, stored, rules, limits, submit, sender, lifecycle, metrics, changed)
+        listeners.publish(run_routes.listener_key(run.tenant, run.id), {})
 
     quota = Quota(
         s.file_bytes_per_tenant, s.files_per_tenant, s.batches_per_tenant, s.file_bytes,
         s.file_keep_s,
     )  # fmt: skip
     batches = Batches(Path(s.data_folder(s.port)), quota, batch_runner)
-    most = FlowQuota(s.workflows_per_tenant, s.workflow_runs_per_tenant)
-    checkers = Checkers(s.workflow_memory_bytes, s.workflow_stall_s)
-    flows = Flows(batches, registry, rules, most, checkers, flow_runner)
-    return Background(batches, flows)
+    runs = Runs(batches, tokens, s.base_url, s.connection_files, s.allowed_hosts, metrics, changed)
+    return Background(batches, runs, registry)

@@ -1,4 +1,4 @@
-"""The settings of files, batches and workflows, a part of `weft_gateway.config.Settings`."""
+"""The settings of files, batches and runs, a part of `weft_gateway.config.Settings`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def split(value: Any) -> Any:
 
 
 class BatchSettings(BaseSettings):
-    """Storage and limits of files, batches and workflows."""
+    """Storage and limits of files, batches and runs."""
 
     data_dir: str = Field(
         "",
-        description="folder of files, batches and workflows on a local disk, which the gateways of "
+        description="folder of files, batches and runs on a local disk, which the gateways of "
         "a machine may share; empty: `.weft/gateway-PORT` in the working folder",
     )
     file_bytes: int = Field(
@@ -65,62 +65,25 @@ class BatchSettings(BaseSettings):
         description="calls of batches and runs in flight at a replica without reported slots",
     )
 
-    workflow_bytes: int = Field(
-        262_144, ge=1024, le=4_194_304, description="maximum size of a workflow, bytes"
-    )
-    workflows_per_tenant: int = Field(
-        1000, ge=1, le=1_000_000, description="maximum stored workflows of one tenant"
-    )
-    workflow_runs_per_tenant: int = Field(
-        20, ge=1, le=10_000, description="maximum unfinished runs of one tenant"
-    )
-    workflow_runs: int = Field(
-        4,
-        ge=1,
-        le=256,
-        description="processes of runs of workflows at once; further runs wait, and the last place "
-        "is for a tenant without a process",
-    )
-    workflow_rows: int = Field(1_000_000, ge=1, le=100_000_000, description="maximum rows of a run")
-    workflow_input_bytes: int = Field(
-        1_048_576,
-        ge=1024,
-        le=33_554_432,
-        description="maximum size of a request that contains the rows of a run; files may be "
-        "larger; bytes",
-    )
-    workflow_memory_bytes: int = Field(
-        1_073_741_824, ge=268_435_456, description="address space of a run's process, bytes"
-    )
-    workflow_stall_s: float = Field(
-        30.0,
-        ge=1,
-        le=3600,
-        description="a run whose process does not react for this time fails, seconds",
-    )
-    workflow_connections: Annotated[tuple[str, ...], NoDecode] = Field(
+    run_databases: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="SQLite databases for workflows from HTTP, comma-separated `NAME=FILE`; "
-        "read-only",
+        description="SQLite databases that `sql` operators of runs over HTTP may read, "
+        "comma-separated `NAME=FILE`",
     )
-    workflow_writable: Annotated[tuple[str, ...], NoDecode] = Field(
+    run_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="names of the connections that workflows from HTTP may change, comma-separated",
-    )
-    workflow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        (),
-        description="hosts that `http` operators of workflows from HTTP may reach, "
-        "comma-separated `HOST` (ports 80 and 443) or `HOST:PORT`",
+        description="hosts that `http` operators of runs over HTTP may reach, comma-separated "
+        "`HOST` (ports 80 and 443) or `HOST:PORT`",
     )
 
-    @field_validator("workflow_connections", "workflow_writable", "workflow_hosts", mode="before")
+    @field_validator("run_databases", "run_hosts", mode="before")
     @classmethod
     def _lists(cls, value: Any) -> Any:
         return split(value)
 
-    @field_validator("workflow_connections")
+    @field_validator("run_databases")
     @classmethod
-    def _connections(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _databases(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for one in value:
             name, _, file = one.partition("=")
             if not _CONNECTION.fullmatch(name) or not file:
@@ -129,7 +92,7 @@ class BatchSettings(BaseSettings):
                 raise ValueError(f"the file {file} does not exist")
         return value
 
-    @field_validator("workflow_hosts")
+    @field_validator("run_hosts")
     @classmethod
     def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for one in value:
@@ -138,15 +101,15 @@ class BatchSettings(BaseSettings):
 
     @property
     def connection_files(self) -> dict[str, str]:
-        """The databases of workflows by connection name."""
-        pairs = [one.partition("=") for one in self.workflow_connections]
+        """The databases of runs by connection name."""
+        pairs = [one.partition("=") for one in self.run_databases]
         return {name: str(Path(file).resolve()) for name, _, file in pairs}
 
     @property
     def allowed_hosts(self) -> frozenset[str]:
-        """The hosts of workflows as `host:port`."""
+        """The hosts of runs as `host:port`."""
         found = set()
-        for one in self.workflow_hosts:
+        for one in self.run_hosts:
             host, port = allowed_host(one)
             found |= {f"{host}:{number}" for number in ((port,) if port else _PORTS)}
         return frozenset(found)

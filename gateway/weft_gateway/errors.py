@@ -37,6 +37,7 @@ _ERRORS: Final = {
     "too_many_pipelined": (400, "More than {limit} requests are waiting on this connection."),
     "response_not_found": (404, "Response with id '{name:.256}' not found."),
     "session_not_found": (404, "No session with id {name!r}."),
+    "workflows_not_stored": (404, "Workflows are not stored: POST /v1/runs with the workflow."),
     "unknown_url": (404, "Unknown request URL: {method} {path:.256}."),
     "head_timeout": (408, "The request's head took longer than {seconds:g} s."),
     "body_timeout": (

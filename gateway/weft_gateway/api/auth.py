@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Final
 
 from fastapi import Request
 
@@ -13,11 +14,13 @@ from weft_gateway.calls.call import Caller
 from weft_gateway.engine.salts import tenant_salt
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.identity import ANONYMOUS, tenant_of
+from weft_gateway.runs.run_tokens import RunTokens
 from weft_gateway.tenants import Tenants
 
 # The caller of every request while no key is required: clients that have no key send different
 # placeholders, and one that sends none must find the sessions of the others.
 _EVERYONE = Caller(ANONYMOUS, "")
+_PROGRAM: Final = b"x-weft-program"
 
 
 class Authenticator:
@@ -25,34 +28,46 @@ class Authenticator:
     refused. Otherwise all clients are one tenant, with any key or none.
     """
 
-    def __init__(self, tenants: Tenants, admin_key: str) -> None:
+    def __init__(self, tenants: Tenants, admin_key: str, runs: RunTokens | None = None) -> None:
+        """runs: the tokens of runs, which only make calls."""
         self._tenants = tenants
+        self._runs = runs or RunTokens()
         self._admin_key = admin_key
         # Keys repeat, and computing two digests per call has a cost.
         self._caller = lru_cache(maxsize=4096)(self._make_caller)
 
-    def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """Return the caller of a request. Raises ApiError 401 if its key is not accepted."""
-        if not self._tenants.required:
-            return _EVERYONE
-        caller = self._caller(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
-        if not self._tenants.accepts(caller.tenant):
-            raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
-        return caller
-
-    def caller_of(self, tenant: str) -> Caller:
-        """Return the caller of a tenant that was authenticated before. Raises ApiError 401 if its
-        key is not accepted any more.
+    def caller(self, headers: Mapping[bytes, bytes], program: str | None = None) -> Caller:
+        """Return the caller of a request. program: from its path. Raises ApiError 401 if its key is
+        not accepted.
         """
         if not self._tenants.required:
             return _EVERYONE
-        if not self._tenants.accepts(tenant):
+        caller = self._caller(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
+        if self._tenants.accepts(caller.tenant):
+            return caller
+        token = presented(headers.get(b"authorization", b""), b"")
+        named = headers.get(_PROGRAM, b"") if program is None else program.encode()
+        return self.caller_of(self._runs.tenant(token, named))
+
+    def caller_of(self, tenant: str | None) -> Caller:
+        """Return the caller of a tenant that was authenticated before, None for no tenant. Raises
+        ApiError 401 if its key is not accepted any more.
+        """
+        if not self._tenants.required:
+            return _EVERYONE
+        if tenant is None or not self._tenants.accepts(tenant):
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
         return Caller(tenant, tenant_salt(tenant))
 
     def tenant(self, request: Request) -> str:
-        """Return the tenant of a request. A dependency of FastAPI's routes."""
-        return self.caller(dict(request.headers.raw)).tenant
+        """Return the tenant of a request. A dependency of FastAPI's routes. A run may only list
+        models and end its programs.
+        """
+        headers = dict(request.headers.raw)
+        path = f"/v1/sessions/{headers.get(_PROGRAM, b'').decode('latin-1')}"
+        if (request.method, request.url.path) not in (("GET", "/v1/models"), ("DELETE", path)):
+            headers.pop(_PROGRAM, None)
+        return self.caller(headers).tenant
 
     def name(self, tenant: str) -> str:
         """Return the name of a tenant for people."""

@@ -91,7 +91,7 @@ class CallEndpoint:
         try:
             try:
                 # Authenticate before a large body is read.
-                call.caller = self.auth.caller(headers)
+                call.caller = self.auth.caller(headers, program)
                 call.held = HeldBytes(self.bodies, call.caller.tenant)
                 call.connection = scope.get(CONNECTION)
                 # Only the call refers to the body, so that it can drop it.

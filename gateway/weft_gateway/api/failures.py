@@ -157,6 +157,8 @@ def install(app: FastAPI, failures: Failures) -> None:
         if error.status_code == 405:
             allow = (error.headers or {}).get("Allow", "GET")
             return answer(errors.wrong_method(method, path, allow), request)
+        if path.startswith("/v1/workflows"):
+            return answer(errors.of("workflows_not_stored"), request)
         if error.status_code == 404:
             return answer(errors.of("unknown_url", method=method, path=path), request)
         return answer(ApiError(error.status_code, "http_error", str(error.detail)), request)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
+from weft_run.plan.windows import AHEAD
+
 from weft_gateway import errors
 from weft_gateway.calls.call import Call, Placed
 from weft_gateway.calls.outlook import Outlook
@@ -22,7 +24,6 @@ from weft_gateway.engine.prefixes import prefix_of
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import Counted, TokenCounter
 from weft_gateway.model import Decision, PromptPrefix, RouteRequest
-from weft_gateway.policies.batch_window import AHEAD
 from weft_gateway.policies.route.router import Router
 from weft_gateway.policies.tags_sections import is_otherwise, sections, visible
 from weft_gateway.programs.identity import place_of

@@ -154,14 +154,6 @@ def costs_json(found: EngineCosts) -> dict[str, float]:
     return {**dict(zip(_STEP_COSTS, values, strict=True)), "kv_tokens": found.kv_tokens}
 
 
-def costs_of_replica(replica: dict[str, Any]) -> EngineCosts | None:
-    """Return the step costs of a replica in `/health`, None without well-formed ones."""
-    costs, slots = replica.get("costs"), replica.get("slots")
-    room = costs.get("kv_tokens") if isinstance(costs, dict) else None
-    state = {"costs": costs, "slots": slots, "kv_blocks": room, "block_tokens": 1}
-    return engine_costs({"engines": [state]})
-
-
 def _costs(state: Any) -> tuple[list[float], int, int] | None:
     """Return one engine's costs, slots and KV tokens."""
     costs = state.get("costs") if isinstance(state, dict) else None

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-# Calls in flight for each slot while only batches run: the next call never waits for the network.
-AHEAD: Final = 1.25
+from weft_run.plan.windows import AHEAD as AHEAD
+
 # The share of an engine's slots that a batch leaves free beside other calls. An engine that reports
 # its slots serves other calls before those of a batch.
 _FREE: Final = 0.25

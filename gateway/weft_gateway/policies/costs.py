@@ -12,9 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
+from weft_run.plan.costs import EngineCosts, StepCosts
+
 from weft_gateway.model import Program, ReplicaCost, Shared
 from weft_gateway.model.record import record
 from weft_gateway.policies.recent import ALL, RecentCalls, Sample
+
+__all__ = ["EngineCosts", "StepCosts"]
 
 _MAX_KINDS: Final = 1024
 # The weight of a sample after the next one.
@@ -23,41 +27,6 @@ _US: Final = 1_000_000
 # A fit with this many samples is solved again for every eighth one.
 _STEADY: Final = 64
 _STALE: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class StepCosts:
-    """An engine's step in seconds: step_s, weights_s for reading the weights, and for each prompt
-    token, decoding sequence and token of context. Reading the weights hides the arithmetic of a
-    small batch. together: the calls that share a step when it has many.
-    """
-
-    step_s: float = 0.0
-    weights_s: float = 0.0
-    prefill_token_s: float = 0.0
-    decode_s: float = 0.0
-    context_token_s: float = 0.0
-    together: float = 1.0
-
-    def token_s(self, context: float) -> float:
-        """Return the time per answer token of a call by itself."""
-        return self.step_s + max(self.weights_s, self.decode_s) + context * self.context_token_s
-
-    def shared_token_s(self, context: float) -> float:
-        """Return the time per answer token that each call costs in a full batch."""
-        calls = self.together
-        step_s = self.step_s + max(self.weights_s, calls * self.decode_s)
-        return step_s / calls + context * self.context_token_s
-
-
-@dataclass(frozen=True, slots=True)
-class EngineCosts:
-    """The fit of an engine to its own steps, for as many calls as it has slots. kv_tokens: room for
-    contexts, 0 if unknown.
-    """
-
-    steps: StepCosts
-    kv_tokens: int = 0
 
 
 @record

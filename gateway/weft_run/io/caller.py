@@ -14,14 +14,13 @@ from urllib.parse import quote
 
 import httpx
 import orjson
-from weft_gateway.engine.described import costs_of_replica
-from weft_gateway.policies.costs import EngineCosts
 
 from weft_run.io.clients import MOST_PORT, new_client
 from weft_run.io.errors import CallFailed, JobError
 from weft_run.io.retry import may_pass, model_is_away, pause
 from weft_run.language.requests import ChatRequest, LlmRequest
 from weft_run.plan.commands import Failure, Usage, Work
+from weft_run.plan.costs import EngineCosts, costs_of
 from weft_run.yaml_errors import nearest
 
 log = logging.getLogger(__name__)
@@ -36,6 +35,7 @@ _NO_ANSWER: Final = (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ExceptionG
 _BAD_ANSWER: Final = "bad_answer"
 _MESSAGE: Final = 500
 _POOLS: Final = 8
+_PROGRAM: Final = "x-weft-program"
 _REFUSED_FOR_S: Final = 1800.0
 # The number of attempts whose pause is the longest one while no engine has begun: about 8 s.
 _LONGEST_WAIT: Final = 5
@@ -185,7 +185,8 @@ class HttpCaller:
             if (url.port or 0) > MOST_PORT:
                 # The connection would report it as an error of a task group.
                 raise httpx.InvalidURL(f"{url.port} is no port")
-            answer = await self._client.get(url, timeout=_CONNECT_S)
+            headers = {_PROGRAM: self._program}
+            answer = await self._client.get(url, headers=headers, timeout=_CONNECT_S)
             if answer.status_code in (401, 403):
                 why = _message(answer.content) or answer.reason_phrase
                 raise JobError(f"{self._base} refuses the key in OPENAI_API_KEY: {why}")
@@ -227,7 +228,7 @@ class HttpCaller:
         url = f"{self._base}/v1/chat/completions"
         server = self._servers.get(work.window) or Server(self._program)
         headers = {
-            "x-weft-program": server.program,
+            _PROGRAM: server.program,
             "x-weft-thread": f"row-{work.row}",
             # Rows can wait for the calls of other clients.
             "x-weft-batch": "1",
@@ -274,7 +275,8 @@ class HttpCaller:
             url = f"{self._base}/v1/sessions/{quote(program, safe='')}"
             # Without this, the gateway ends a program once it is idle.
             with contextlib.suppress(*_NO_ANSWER):
-                await self._client.delete(url, timeout=_CONNECT_S)
+                headers = {_PROGRAM: program}
+                await self._client.delete(url, headers=headers, timeout=_CONNECT_S)
         for client in self._clients:
             await client.aclose()
 
@@ -296,7 +298,7 @@ def _server(replica: dict[str, Any], program: str) -> Server:
         name if isinstance(name, str) else "",
         slots if isinstance(slots, int) and slots > 0 else 0,
         frozenset(map(str, models)) if isinstance(models, list) and models else None,
-        costs_of_replica(replica),
+        costs_of(replica),
     )
 
 

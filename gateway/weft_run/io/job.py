@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -62,28 +62,31 @@ class Job:
 
 
 class Opened:
-    """A checked job with its journal. total: the number of its rows."""
+    """A checked job with its journal. total: the number of its rows. wanted: whether a row is to
+    run.
+    """
 
-    def __init__(self, job: Job, *, resume: bool) -> None:
-        """Check the input, the output and the workflow. Raises JobError, RowsError and
-        JournalError.
+    def __init__(self, job: Job, *, resume: bool, program: str = "") -> None:
+        """Check the input, the output and the workflow. program: of the calls, "" for a new name.
+        Raises JobError, RowsError and JournalError.
         """
         check_output(job.output, job.input)
         if job.prompt_cache is not None:
             check_place(job.prompt_cache, job.files)
         types = {name: str(kind) for name, kind in job.workflow.inputs.items()}
-        self._job = job
+        self.job = job
+        self.wanted: Callable[[int], bool] = lambda number: True
         self._input = Input(job.input, types)
         found = self._scanned = self._input.scan()
         self.total = found.number
         about = {"workflow": job.workflow.signature(), "input": found.digest}
-        program = f"run-{job.workflow.name}-{secrets.token_hex(8)}"
+        program = program or f"run-{job.workflow.name}-{secrets.token_hex(8)}"
         self.journal = Journal(job.journal_path, about, program=program, resume=resume)
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the rows that have not ended yet."""
         for number, row in self._input.read(0, self.total):
-            if not self.journal.finished(number):
+            if self.wanted(number) and not self.journal.finished(number):
                 yield number, row
 
     def write(self) -> None:
@@ -92,9 +95,9 @@ class Opened:
         """
         self._input.check(self._scanned)
         try:
-            write_output(self._job.output, self.journal.rows(), self._job.workflow.outputs)
+            write_output(self.job.output, self.journal.rows(), self.job.workflow.outputs)
         except OSError as error:
-            raise RowsError(f"{self._job.output}: {error.strerror or error}") from None
+            raise RowsError(f"{self.job.output}: {error.strerror or error}") from None
         self.journal.close(delete=True)
 
 

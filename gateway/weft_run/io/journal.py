@@ -15,7 +15,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -134,7 +134,6 @@ class Journal:
                 )
             with _errors_of(path):
                 self._connect(about, program, resume=resume)
-            ((self._lines,),) = self._read("SELECT coalesce(sum(length(line)), 0) FROM rows")
         except JournalError:
             if not path.exists():
                 _lock_of(path).unlink(missing_ok=True)
@@ -232,7 +231,6 @@ class Journal:
             self._writer.start()
         entry = _Entry(work, json, self._loop.create_future())
         self._queue.put(entry)
-        self._lines += len(json) if isinstance(work, RowEnd) else 0
         self.waiting += len(json)
         try:
             await entry.committed
@@ -251,6 +249,12 @@ class Journal:
             for (line,) in self._reader.execute("SELECT line FROM rows ORDER BY number"):
                 yield orjson.loads(line)
 
+    def ended(self, rows: range) -> tuple[int, int]:
+        """Return the number of finished rows in a range, and of those that failed."""
+        query = "SELECT count(*), total(failed = 1) FROM rows WHERE number BETWEEN ? AND ?"
+        ((done, failed),) = self._read(query, rows.start, rows.stop - 1)
+        return int(done), int(failed)
+
     def counts(self) -> tuple[int, int, int, int]:
         """Return the finished rows, those of them that failed, the tokens spent, and the unmet
         rows.
@@ -259,12 +263,6 @@ class Journal:
         ((done, failed, unmet),) = self._read(query, _UNMET)
         found = self._read("SELECT value FROM totals WHERE name = 'tokens'")
         return int(done), int(failed), int(found[0][0]) if found else 0, int(unmet)
-
-    def size(self) -> int:
-        """Return the bytes of the file and of the output of its rows, also of what waits."""
-        query = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-        ((file,),) = self._read(query)
-        return int(file) + self.waiting + int(self._lines)
 
     def close(self, *, delete: bool = False) -> None:
         """Commit all entries and close. delete: the work is complete; remove the file."""
@@ -315,6 +313,17 @@ class Journal:
         assert self._loop is not None
         for entry in batch:
             self._loop.call_soon_threadsafe(_settle, entry.committed, failure)
+
+
+def rows_of(path: Path, rows: range) -> Iterator[dict[str, Any]]:
+    """Yield the outputs of the finished rows in a range, numbered from its beginning, in their
+    order. The run may continue meanwhile. Raises JournalError.
+    """
+    query = "SELECT line FROM rows WHERE number BETWEEN ? AND ? ORDER BY number"
+    with _errors_of(path), closing(sqlite3.connect(path, timeout=5.0)) as connection:
+        for (line,) in connection.execute(query, (rows.start, rows.stop - 1)):
+            row = orjson.loads(line)
+            yield row | {"row": row["row"] - rows.start}
 
 
 def row_of(work: Work) -> int:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, NamedTuple
 
-from weft_gateway.policies.batch_window import AHEAD
-
 from weft_run.io.budget import Budget
 from weft_run.io.caller import Caller, HttpCaller, Server
 from weft_run.io.errors import JobError
@@ -35,6 +33,7 @@ from weft_run.plan.costs import Replica, relative_speeds
 from weft_run.plan.dispatch import Counts, Dispatch
 from weft_run.plan.groups import Grouped
 from weft_run.plan.rewrite import rewrite
+from weft_run.plan.windows import AHEAD
 
 _log: Final = logging.getLogger(__name__)
 # Tools that run at once.
@@ -48,7 +47,8 @@ CALLS_PER_REPLICA: Final = 64
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to run. gateway: base URL. in_flight: calls of all replicas, None for the default.
-    tokens, errors: the budget, None for no limit.
+    tokens, errors: the budget, None for no limit. python: whether functions may run. writes:
+    whether to write the output, and to delete the journal, once all rows have ended.
     """
 
     gateway: str
@@ -56,6 +56,8 @@ class Options:
     in_flight: int | None = None
     tokens: int | None = None
     errors: int | None = None
+    python: bool = True
+    writes: bool = True
 
 
 class Ended(NamedTuple):
@@ -81,7 +83,7 @@ async def run(
     journal = opened.journal
     caller = HttpCaller(options.gateway, journal.program, api_key=options.api_key)
     calls: Caller = caller
-    tools = Tools(connections=job.connections, hosts=job.hosts)
+    tools = Tools(connections=job.connections, hosts=job.hosts, python=options.python)
     try:
         _, failed, used, _ = journal.counts()
         known = [journal.knows]
@@ -125,7 +127,7 @@ async def run(
         runner = Runner(machine, opened.rows(), journal, calls, tools, windows)
         with watch(runner, opened.total):
             outcome = await runner.run()
-        if outcome.reason == "done":
+        if outcome.reason == "done" and options.writes:
             opened.write()
         else:
             journal.close()

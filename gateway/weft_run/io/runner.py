@@ -69,12 +69,12 @@ class Runner:
         caller: Caller,
         tools: Tools,
         windows: Mapping[str, int],
-        ended: Callable[[int, bool], None] = lambda row, failed: None,
     ) -> None:
-        """windows: those of the machine; refusals shrink them for a time. ended: called with each
-        row that is in the journal, and whether it has failed.
-        """
-        self._row_ended = ended
+        """windows: those of the machine; refusals shrink them for a time."""
+        # Called with each row that is in the journal, and whether it has failed.
+        self.row_ended: Callable[[int, bool], None] = lambda row, failed: None
+        # Called with the row of a call, and its tokens.
+        self.call_ended: Callable[[int, int], None] = lambda row, tokens: None
         self._pace = Pace(windows)
         self._machine = machine
         self._rows = rows
@@ -118,6 +118,15 @@ class Runner:
         """Stop: abort all calls. Finished work stays in the journal."""
         if self._over is not None and not self._over.done():
             self._carry_out(self._machine.cancel())
+
+    def drop(self, rows: range) -> None:
+        """Drop some rows: abort their calls, and write no results."""
+        if self._over is not None and not self._over.done():
+            self._carry_out(self._machine.drop(rows))
+
+    def _spend(self, row: int, tokens: int) -> None:
+        self.tokens += tokens
+        self.call_ended(row, tokens)
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:
@@ -243,7 +252,7 @@ class Runner:
         self.rows += 1
         self.failed += row.failed
         self.unmet += row.unmet
-        self._row_ended(number, row.failed)
+        self.row_ended(number, row.failed)
 
     async def _work(self, work: Work) -> None:
         """Make a request, and report its end to the machine."""
@@ -279,7 +288,7 @@ class Runner:
                 value = answer.text if answer.whole is None else answer.whole
                 tokens, repeatable = answer.usage.total, True
                 usage = answer.usage if answer.made else None
-                self.tokens += tokens
+                self._spend(work.row, tokens)
                 self._resize(work.window, self._pace.answered(work.window))
             else:
                 ask = partial(self._ask, asyncio.get_running_loop(), work.number)
@@ -290,7 +299,7 @@ class Runner:
                 parts = list(error.failure)
                 await self._journal.write(Record(row, work.key, State.FAILED, parts))
             if error.usage.total:
-                self.tokens += error.usage.total
+                self._spend(work.row, error.usage.total)
                 spent = Record(row, SPENT, State.DONE, tokens=error.usage.total)
                 await self._journal.write(spent)
             raise

@@ -12,7 +12,6 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from weft_run.io.sql_rules import VOLATILE, refusal
 from weft_run.language.requests import SqlRequest
 
 # A query with more rows needs a LIMIT: its value would not fit into a prompt either.
@@ -26,6 +25,29 @@ _PATTERN_BYTES: Final = 1_000
 # Of a value in a result, beside its name and text: a number, quotes, a colon and a comma.
 _VALUE_BYTES: Final = 8
 _STEPS: Final = 1_000
+# Functions whose values depend on the time, on chance, or on the connection.
+_VOLATILE: Final = frozenset(
+    {
+        "random", "randomblob", "date", "time", "datetime", "julianday", "strftime", "unixepoch",
+        "timediff", "current_date", "current_time", "current_timestamp", "changes",
+        "total_changes", "last_insert_rowid",
+    }
+)  # fmt: skip
+# Functions that run native code, take native pointers, or use files.
+_NATIVE: Final = frozenset(
+    {"load_extension", "fts3_tokenizer", "fts5", "sqlite_log", "readfile", "writefile", "edit"}
+)
+# Descriptions of tables. `database_list` is missing: it has the paths of files.
+_PRAGMAS: Final = (
+    "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo",
+    "foreign_key_list",
+)  # fmt: skip
+# Figures, of which full-text search reads some. With an argument, they could change the file.
+_FIGURES: Final = ("data_version", "page_size", "user_version")
+_READS: Final = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+_ATTACHES: Final = (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH)
 
 
 class Found(NamedTuple):
@@ -95,9 +117,22 @@ class Connection:
         return Found([dict(zip(names, row, strict=True)) for row in rows], not self._volatile)
 
     def _authorize(self, action: int, first: Any, second: Any, *_: Any) -> int:
+        """Answer SQLite, which asks before it compiles a part of a statement."""
+        name = str(second if action == sqlite3.SQLITE_FUNCTION else first).lower()
         if action == sqlite3.SQLITE_FUNCTION:
-            self._volatile |= str(second).lower() in VOLATILE
-        self._refused = self._refused or refusal(action, first, second, write=self._write)
+            self._volatile |= name in _VOLATILE
+            what = f"the function {name}" if name in _NATIVE else ""
+        elif action == sqlite3.SQLITE_PRAGMA:
+            reads = name in _PRAGMAS or (name in _FIGURES and second is None)
+            what = "" if reads else f"PRAGMA {name}"
+        elif action in _ATTACHES:
+            what = "ATTACH, DETACH or VACUUM"
+        else:
+            # SQLite reports such an UPDATE when it opens a virtual table, and refuses others.
+            opens = action == sqlite3.SQLITE_UPDATE and name == "sqlite_master"
+            reads = self._write or opens or action in _READS
+            what = "" if reads else "a statement that is no read, without 'write: true',"
+        self._refused = self._refused or (what and f"{what} is not allowed")
         return sqlite3.SQLITE_DENY if self._refused else sqlite3.SQLITE_OK
 
     def _over(self) -> bool:

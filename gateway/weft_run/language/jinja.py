@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from jinja2 import TemplateSyntaxError, meta, nodes
 
-from weft_run.language.meter import METER, Meter, TemplateError
-from weft_run.language.sandbox import JINJA, NAMES
+from weft_run.language.sandbox import JINJA, MAX_TEXT, NAMES, TemplateError, plain
 from weft_run.yaml_errors import close, nearest
 
 __all__ = ["Compiled", "TemplateError", "compiled", "dumped", "pieces"]
@@ -35,22 +34,16 @@ class Compiled:
 
     def text(self, scope: Mapping[str, Any]) -> str:
         """Render. Raises TemplateError."""
-        try:
-            return str(self._text.render(scope, **{METER: Meter()}))
-        except TemplateError:
-            raise
-        except Exception as error:  # Templates run the user's expressions on the user's data.
-            raise TemplateError(_reason(error)) from None
+        with _rendering():
+            text = str(self._text.render(scope))
+            if len(text) > MAX_TEXT:
+                raise TemplateError(f"a placeholder makes at most {MAX_TEXT} characters")
+            return text
 
     def value(self, scope: Mapping[str, Any]) -> Any:
         """Return the value of the expression, which is JSON. Raises TemplateError."""
-        meter = Meter()
-        try:
-            return meter.plain(self._value(scope, **{METER: meter}))
-        except TemplateError:
-            raise
-        except Exception as error:
-            raise TemplateError(_reason(error)) from None
+        with _rendering():
+            return plain(self._value(scope))
 
 
 @lru_cache(_CACHED)
@@ -199,5 +192,16 @@ def _inner(source: str) -> str:
     return source[2:-2]
 
 
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+@contextmanager
+def _rendering() -> Iterator[None]:
+    """Raise TemplateError instead of any other error: templates run the user's expressions on the
+    user's data.
+    """
+    try:
+        yield
+    except TemplateError:
+        raise
+    except MemoryError:
+        raise TemplateError("it needs too much memory") from None
+    except Exception as error:
+        raise TemplateError(str(error) or type(error).__name__) from None

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from weft_gateway.model.record import record
-
 from weft_run.language.graph import Branch, Llm, Loop, Operator, Workflow
 from weft_run.language.templates import Constant, Placeholder, Template
 from weft_run.plan.prompts import ANSWER_TOKENS, Chat, Prompt, Run, Slot, estimate_tokens
@@ -23,7 +21,7 @@ _ITEMS: Final = 4.0
 ROW: Final = "row"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlannedCall:
     """An LLM operator. prompt: rendered. answer, answer_high: expected tokens, mean and 90th
     percentile. needs: the calls whose answers it reads, directly or through tools. per_row: calls
@@ -79,7 +77,7 @@ def planned_calls(
     return tuple(reader.calls)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Value:
     """A name in a scope. tokens: of its text. needs: the nearest calls. axes: as in `Slot`."""
 

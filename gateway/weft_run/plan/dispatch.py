@@ -2,7 +2,7 @@
 
 The caller reports events (`rows`, `succeeded`, `failed`, `credit`, `cancel`) and carries out the
 commands that each of them returns. The simulator runs this machine in virtual time, and
-`weft_gateway.runs` with real calls.
+`weft_run.io` with real calls.
 
 Calls wait here, not in the engines: at most `windows[replica]` calls are in flight, and the next
 one is that with the lowest turn. Prompts are rendered when they are sent. Rows are read while fewer
@@ -176,6 +176,13 @@ class Dispatch:
     def cancel(self) -> list[Command]:
         """Stop: abort all calls, and write no further rows."""
         self._stop("cancelled")
+        return self._commands()
+
+    def drop(self, rows: range) -> list[Command]:
+        """Some rows are not needed any more: abort their calls, and write no results."""
+        for number in [one for one in self._wave.open if one in rows]:
+            self._wave.drop(number)
+            self._plan.ended(number)
         return self._commands()
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from weft_run.language.graph import LangGraph, Loop, Operator, Workflow
-from weft_run.language.meter import shown
+from weft_run.language.sandbox import shown
 from weft_run.language.trial import Figures, Trial, trial
 from weft_run.plan.calls import PlannedCall, Profile, planned_calls
 from weft_run.plan.prompts import (

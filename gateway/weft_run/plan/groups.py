@@ -44,14 +44,6 @@ def leading_columns(workflow: Workflow) -> tuple[str, ...]:
     return max(found, key=lambda path: found[path]) if found else ()
 
 
-def group_number(path: tuple[str, ...], columns: Mapping[str, Any]) -> int:
-    """Return a number that rows with the same beginning share, from their values in `path`; 0
-    without columns. path: see `leading_columns`.
-    """
-    keys = _keys([columns.get(name) for name in path[:_DEPTH]])
-    return int.from_bytes(_level(keys)[:8], "big")
-
-
 def _calls(
     operators: tuple[Operator, ...], prefix: str = ""
 ) -> Iterator[tuple[str, Operator, Llm]]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
-
-from weft_gateway.model.record import record
 
 Token = Hashable
 
@@ -23,7 +22,7 @@ def estimate_tokens(text: str) -> tuple[Token, ...]:
     return tuple([text[at : at + CHARACTERS] for at in range(0, len(text), CHARACTERS)])
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Slot:
     """A placeholder in a prompt. key: equal for equal content in the same row. tokens: expected
     length. axes: the columns and other names over which the content varies; rows with equal values
@@ -39,7 +38,7 @@ Run = str | Slot
 Prompt = tuple[Run, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Chat:
     """The markup that a chat template prints around messages. opening contains `{role}`."""
 

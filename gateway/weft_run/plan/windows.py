@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from sortedcontainers import SortedList
 
 from weft_run.plan.commands import ANY, Turn
 from weft_run.plan.frames import Order, Unit
 
+# Calls in flight for each slot of an engine: the next call never waits for the network.
+AHEAD: Final = 1.25
 # Turn, row, position in the row, and a number that makes entries different.
 Entry = tuple[Turn, int, Order, int, Unit]
 

@@ -149,6 +149,8 @@ def weft(
         await wait_until(lambda: server.started or task.done(), "the gateway has started")
         url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         try:
+            # The processes of runs call the gateway at its port.
+            parts.offline.runs.url = url
             async with httpx.AsyncClient(
                 base_url=url, timeout=DEADLINE_S, trust_env=False, headers=headers
             ) as client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.workflow_runs import chat
+from support.http_runs import chat
 
 THERE = "applied: the call runs there"
 pytestmark = [pytest.mark.system, pytest.mark.anyio]

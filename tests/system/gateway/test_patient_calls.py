@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from support.http_runs import chat
 from support.waiting import until
-from support.workflow_runs import chat
 from weft_gateway.runs import patient
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]

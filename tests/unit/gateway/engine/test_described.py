@@ -14,7 +14,6 @@ from weft_gateway.engine.described import (
     cache_room,
     cache_sizes,
     costs_json,
-    costs_of_replica,
     engine_costs,
     engine_requests,
     is_gateway,
@@ -24,6 +23,7 @@ from weft_gateway.engine.described import (
     slots,
 )
 from weft_gateway.policies.costs import EngineCosts, StepCosts
+from weft_run.plan.costs import costs_of
 
 CARD = {"id": "m", "owned_by": "vllm", "max_model_len": 4096, "permission": [{"id": "p"}]}
 
@@ -218,9 +218,9 @@ def test_step_costs_of_an_engine_are_read() -> None:
 def test_step_costs_pass_through_the_health_of_a_gateway() -> None:
     known = engine_costs({"engines": [STATE]})
     assert known is not None
-    assert costs_of_replica({"slots": 8, "costs": costs_json(known)}) == known
+    assert costs_of({"slots": 8, "costs": costs_json(known)}) == known
     for replica in ({}, {"slots": 8, "costs": None}, {"slots": 0, "costs": costs_json(known)}):
-        assert costs_of_replica(replica) is None
+        assert costs_of(replica) is None
 
 
 def test_engines_behind_one_address_count_as_one() -> None:

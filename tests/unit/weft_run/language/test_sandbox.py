@@ -40,10 +40,10 @@ def test_a_call_uses_the_method_even_if_a_key_has_its_name() -> None:
     [
         ("{{ d.items }}", "'dict object' has no attribute 'items'"),
         ("{{ d['items'] }}", "'dict object' has no attribute 'items'"),
-        ("{{ l.append }}", "'list object' has no attribute 'append'"),
+        ("{{ l.append }}", "access to attribute 'append' of 'list' object is unsafe"),
         ("{{ s.upper }}", "'str object' has no attribute 'upper'"),
-        ("{{ l.append(1) }}", "list object has no method 'append'"),
-        ("{{ d.clear() }}", "dict object has no method 'clear'"),
+        ("{{ l.append(1) }}", "access to attribute 'append' of 'list' object is unsafe"),
+        ("{{ d.clear() }}", "access to attribute 'clear' of 'dict' object is unsafe"),
         ("{{ d.z.items() }}", "'dict object' has no attribute 'z'"),
     ],
 )
@@ -94,13 +94,12 @@ def test_methods_and_filters_work_in_loops(source: str, expected: str) -> None:
     ("source", "expected"),
     [
         ("{{ l | join('; ') }}", 'x; ; {"k": "é"}; true'),
-        ("{{ '; '.join(l) }}", 'x; ; {"k": "é"}; true'),
         ("{{ rows | join('; ', attribute='k') }}", "; [1]"),
         ("{{ [1, 2] | join(none) }}", "12"),
         ("{{ 'a' ~ none ~ true ~ l[2] ~ 1 }}", 'atrue{"k": "é"}1'),
         ("{{ l[2] | string }}{{ none | string }}", '{"k": "é"}'),
         ("{{ l | map('string') | join('; ') }}", 'x; ; {"k": "é"}; true'),
-        ("{{ l | replace('x', none) }}", '["", null, {"k": "é"}, true]'),
+        ("{{ l | replace('x', 'y') }}", '["y", null, {"k": "é"}, true]'),
         ("{{ l[2:] | upper }}", '[{"K": "É"}, TRUE]'),
         ("{{ l[2] | lower }}{{ none | trim }}{{ true | title }}", '{"k": "é"}True'),
         ("{{ [true] | capitalize }}{{ l[2] | truncate(5, true, leeway=0) }}", '[true]{"...'),
@@ -126,11 +125,6 @@ def test_values_appear_in_texts_as_json(source: str, expected: str) -> None:
 )
 def test_a_value_is_json(source: str, expected: Any) -> None:
     assert value(source, x=["a", "b"], d={"k": 1}) == expected
-
-
-def test_json_is_passed_without_a_copy() -> None:
-    rows = [{"a": [1, None]}, "x"]
-    assert value("{{ rows }}", rows=rows) is rows
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Workflows over HTTP: steps of a client, and an engine's answers."""
+"""Runs over HTTP: steps of a client, and an engine's answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 
-YAML = {"content-type": "application/yaml"}
 ENDED = ("completed", "cancelled", "stopped", "failed")
 SAY = """
 weft: 1
@@ -40,32 +39,17 @@ def headers_of(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-async def create(client: httpx.AsyncClient, text: str = SAY, key: str = "sk-a") -> httpx.Response:
-    return await client.post("/v1/workflows", content=text.encode(), headers=YAML | headers_of(key))
-
-
-async def created(client: httpx.AsyncClient, text: str = SAY, key: str = "sk-a") -> str:
-    """Create a workflow, and return its id."""
-    answer = await create(client, text, key)
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["id"])
-
-
-async def refused(client: httpx.AsyncClient, text: str) -> str:
-    """Return the message of a workflow that must be refused."""
-    answer = await create(client, text)
-    assert answer.status_code == 400, answer.text
-    error = answer.json()["error"]
-    assert error["code"] == "invalid_workflow"
-    return str(error["message"])
+async def create(
+    client: httpx.AsyncClient, text: Any = SAY, key: str = "sk-a", **body: Any
+) -> httpx.Response:
+    return await client.post("/v1/runs", json={"workflow": text} | body, headers=headers_of(key))
 
 
 async def begin(
-    client: httpx.AsyncClient, workflow: str, key: str = "sk-a", **body: Any
+    client: httpx.AsyncClient, text: Any = SAY, key: str = "sk-a", **body: Any
 ) -> dict[str, Any]:
     """Begin a run."""
-    path = f"/v1/workflows/{workflow}/runs"
-    answer = await client.post(path, json=body, headers=headers_of(key))
+    answer = await create(client, text, key, **body)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -100,12 +84,18 @@ async def output(client: httpx.AsyncClient, run_id: str, key: str = "sk-a") -> l
 
 
 async def run(
-    client: httpx.AsyncClient, text: str, **body: Any
+    client: httpx.AsyncClient, text: Any = SAY, **body: Any
 ) -> tuple[dict[str, Any], list[Any]]:
     """Run a workflow to its end. Returns the run and its output."""
-    begun = await begin(client, await created(client, text), **body)
-    one = await ended(client, begun["id"])
+    one = await ended(client, (await begin(client, text, **body))["id"])
     return one, await output(client, one["id"]) if one["output_file_id"] else []
+
+
+async def refused(client: httpx.AsyncClient, text: str) -> str:
+    """Return the message of a workflow that must be refused."""
+    one, _ = await run(client, text, rows=texts(1))
+    assert (one["status"], one["error"]["code"]) == ("failed", "invalid_workflow"), one
+    return str(one["error"]["message"])
 
 
 def texts(count: int) -> list[dict[str, str]]:

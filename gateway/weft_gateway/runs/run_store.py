@@ -1,5 +1,5 @@
-"""The records of workflows and their runs: an SQLite database in the folder of files and batches,
-and one folder per unfinished run.
+"""The records of runs over HTTP: a database in the folder of files and batches, and one folder per
+unfinished run.
 """
 
 from __future__ import annotations
@@ -12,19 +12,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from weft_gateway.runs.database import SharedDatabase
 
 # Ids that this module generates, which are safe as names of folders.
-_ID: Final = re.compile(r"(?:wf_|run_)[0-9a-f]{24}")
+_ID: Final = re.compile(r"run_[0-9a-f]{24}")
 _SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS workflows (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL,
-  record BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS workflows_of ON workflows (tenant, number);
 CREATE TABLE IF NOT EXISTS runs (
   number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL,
   ended INTEGER NOT NULL, created_s INTEGER NOT NULL, record BLOB NOT NULL);
@@ -32,8 +28,6 @@ CREATE INDEX IF NOT EXISTS runs_of ON runs (tenant, number);
 CREATE INDEX IF NOT EXISTS runs_open ON runs (ended, tenant);
 CREATE TABLE IF NOT EXISTS cancels (id TEXT PRIMARY KEY, at_s INTEGER NOT NULL) WITHOUT ROWID;
 """
-
-
 _RUN: Final = "SELECT record, at_s FROM runs LEFT JOIN cancels USING (id) WHERE"
 # A folder without a record that is younger belongs to a run that is being created, seconds.
 _CREATING_S: Final = 3600.0
@@ -56,33 +50,6 @@ ENDED: Final = frozenset(
 )
 
 
-class ModelUse(msgspec.Struct, frozen=True):
-    """A model that an operator names, "" for an operator without one. line: of the operator in the
-    file.
-    """
-
-    name: str
-    operator: str
-    line: int
-
-
-class StoredWorkflow(msgspec.Struct, frozen=True):
-    """A workflow. file: its name in messages. plan: the explanation, JSON. inputs: types by column.
-    calls: LLM operators. needs_model: whether one of them names no model.
-    """
-
-    id: str
-    tenant: str
-    created_s: int
-    file: str
-    text: str
-    plan: dict[str, Any]
-    inputs: dict[str, str]
-    models: list[ModelUse]
-    calls: int
-    needs_model: bool
-
-
 class RunError(msgspec.Struct, frozen=True):
     """Why a run has ended early."""
 
@@ -91,24 +58,20 @@ class RunError(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct):
-    """A run. file, input_name: names of the workflow and of the rows in messages. model: of
-    operators that name none. calls: LLM operators. budget_tokens, max_errors: None for no limit.
-    batch_ms: how long its process takes further runs, from its beginning. times: Unix time by
-    state. rows, completed, failed: numbers of rows; `rows` is None until the input is read. tokens:
-    of prompts and answers. operators: figures of the operators since the last start of the gateway.
-    output_file: id of the result, once the run has ended and has one. starts: how often a gateway
-    has begun.
+    """A run. digest: of its workflow. input_file: id of an uploaded file. input_name: the name of
+    the rows in messages. budget_tokens, max_errors: None for no limit. batch_ms: how long it waits
+    for runs that share its process. times: Unix time by state. rows, completed, failed: numbers of
+    rows; `rows` is None until the input is read. tokens: of prompts and answers. output_file: id of
+    the result, once the run has ended and has one. starts: how often a gateway has begun. group:
+    the run whose folder has the journal, once a process has begun.
     """
 
     id: str
     tenant: str
-    workflow: str
-    file: str
+    digest: str
     created_s: int
     input_file: str = ""
-    input_name: str = ""
-    model: str = ""
-    calls: int = 0
+    input_name: str = "rows"
     budget_tokens: int | None = None
     max_errors: int | None = None
     batch_ms: int = 0
@@ -118,33 +81,42 @@ class Run(msgspec.Struct):
     completed: int = 0
     failed: int = 0
     tokens: int = 0
-    operators: dict[str, dict[str, int]] = {}
     error: RunError | None = None
     output_file: str = ""
     starts: int = 0
+    group: str = ""
 
     @property
     def ended(self) -> bool:
         """Whether nothing will change any more."""
         return self.status in ENDED
 
+    @property
+    def cancelling(self) -> bool:
+        """Whether it was cancelled, and has not ended."""
+        return self.status is RunStatus.CANCELLING
+
+    def enter(self, status: RunStatus) -> None:
+        """Change the state now."""
+        self.status = status
+        self.times = {**self.times, status.value: int(time.time())}
+
 
 _encode: Final = msgspec.json.Encoder().encode
-_run: Final = msgspec.json.Decoder(Run).decode
-_workflow: Final = msgspec.json.Decoder(StoredWorkflow).decode
+_decode: Final = msgspec.json.Decoder(Run).decode
 
 
-def new_id(kind: str) -> str:
-    """Return an id that cannot be guessed. kind: `wf_` or `run_`."""
-    return f"{kind}{secrets.token_hex(12)}"
+def new_run_id() -> str:
+    """Return an id that cannot be guessed."""
+    return f"run_{secrets.token_hex(12)}"
 
 
-def is_id(text: str) -> bool:
+def is_run_id(text: str) -> bool:
     """Whether a client's text has the form of an id."""
     return _ID.fullmatch(text) is not None
 
 
-class FlowStore:
+class RunStore:
     """The database, and the folders of runs. The gateways that share the folder may all use them.
     Its owner (`BatchStore.owner`) alone runs the runs, and writes their records after their
     creation.
@@ -160,7 +132,7 @@ class FlowStore:
     @staticmethod
     def file(folder: Path) -> Path:
         """Return the place of the database in a folder of files and batches."""
-        return folder / "workflows.sqlite3"
+        return folder / "runs.sqlite3"
 
     def close(self) -> None:
         """Close the database."""
@@ -170,45 +142,9 @@ class FlowStore:
         """See `SharedDatabase.changed`."""
         return self._shared.changed()
 
-    # Workflows
-
-    def add_workflow(self, workflow: StoredWorkflow) -> None:
-        """Store a workflow."""
-        self._db.execute(
-            "INSERT INTO workflows (id, tenant, record) VALUES (?, ?, ?)",
-            (workflow.id, workflow.tenant, _encode(workflow)),
-        )
-
-    def workflow(self, tenant: str, workflow_id: str) -> StoredWorkflow | None:
-        """Return a tenant's workflow, None if it has no such workflow."""
-        query = "SELECT record FROM workflows WHERE id = ? AND tenant = ?"
-        row = self._db.execute(query, (workflow_id, tenant)).fetchone()
-        return None if row is None else _workflow(row[0])
-
-    def workflows(self, tenant: str, limit: int, after: str = "") -> list[StoredWorkflow]:
-        """Return a tenant's workflows, the newest first, after the workflow `after`."""
-        rows = self._db.execute(
-            "SELECT record FROM workflows WHERE tenant = ?1 "
-            "AND (?2 = '' OR number < (SELECT number FROM workflows WHERE id = ?2)) "
-            "ORDER BY number DESC LIMIT ?3",
-            (tenant, after, limit),
-        )
-        return [_workflow(row[0]) for row in rows]
-
-    def count_workflows(self, tenant: str) -> int:
-        """Return the number of a tenant's workflows."""
-        query = "SELECT count(*) FROM workflows WHERE tenant = ?"
-        return int(self._db.execute(query, (tenant,)).fetchone()[0])
-
-    def delete_workflow(self, workflow_id: str) -> None:
-        """Remove a workflow. Its runs have copies."""
-        self._db.execute("DELETE FROM workflows WHERE id = ?", (workflow_id,))
-
-    # Runs
-
     def folder(self, run_id: str) -> Path:
         """Return the folder of a run. Raises ValueError for an id of another form."""
-        if not is_id(run_id):
+        if not is_run_id(run_id):
             raise ValueError("invalid run id")
         return self._folder / run_id
 
@@ -222,8 +158,7 @@ class FlowStore:
 
     def run(self, tenant: str, run_id: str) -> Run | None:
         """Return a tenant's run, None if it has no such run."""
-        query = f"{_RUN} id = ? AND tenant = ?"
-        row = self._db.execute(query, (run_id, tenant)).fetchone()
+        row = self._db.execute(f"{_RUN} id = ? AND tenant = ?", (run_id, tenant)).fetchone()
         return None if row is None else _read(row)
 
     def runs(self, tenant: str, limit: int, after: str = "") -> list[Run]:
@@ -243,33 +178,31 @@ class FlowStore:
         ).fetchall()
         return (_read(row) for row in rows)
 
-    def cancel(self, run_id: str, now_s: float) -> None:
+    def cancel(self, run_id: str) -> None:
         """Ask the owner to cancel a run. All processes then show it as cancelling."""
         query = "INSERT OR IGNORE INTO cancels (id, at_s) VALUES (?, ?)"
-        self._db.execute(query, (run_id, int(now_s)))
+        self._db.execute(query, (run_id, int(time.time())))
 
     def forget(self, run_id: str) -> None:
         """Delete the folder of a run."""
         shutil.rmtree(self.folder(run_id), ignore_errors=True)
 
-    def sweep(self) -> None:
-        """Delete folders of runs that have ended or were not created completely. For the owner."""
-        before_s = time.time() - _CREATING_S
-        known = {run.id for run in self.unfinished()}
-        for entry in self._folder.iterdir():
-            with suppress(FileNotFoundError):
-                if entry.name not in known and entry.stat().st_mtime < before_s:
-                    shutil.rmtree(entry, ignore_errors=True)
-
-    def delete_old(self, before_s: float) -> None:
-        """Remove the ended runs that were created before a time."""
+    def sweep(self, before_s: float) -> None:
+        """Delete the ended runs that were created before a time, and folders of runs that have
+        ended or were not created completely. For the owner.
+        """
         self._db.execute("DELETE FROM runs WHERE ended AND created_s < ?", (int(before_s),))
         self._db.execute("DELETE FROM cancels WHERE id NOT IN (SELECT id FROM runs)")
+        known = {name for run in self.unfinished() for name in (run.id, run.group)}
+        for entry in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                if entry.name not in known and entry.stat().st_mtime < time.time() - _CREATING_S:
+                    shutil.rmtree(entry, ignore_errors=True)
 
 
 def _read(row: tuple[bytes, int | None]) -> Run:
     """Return a run. The owner may not have seen yet that it is cancelled."""
-    run, cancelled_s = _run(row[0]), row[1]
+    run, cancelled_s = _decode(row[0]), row[1]
     if cancelled_s is not None and run.status in (RunStatus.QUEUED, RunStatus.IN_PROGRESS):
         run.status = RunStatus.CANCELLING
         run.times = {**run.times, RunStatus.CANCELLING.value: cancelled_s}
