@@ -10,10 +10,6 @@ import pytest
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 MESSAGES: Any = [{"role": "user", "content": "hello"}]
-CHUNK = (
-    b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"tiny","choices":'
-    b'[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
-)
 
 
 def openai_client(gateway: Any, **options: Any) -> openai.AsyncOpenAI:
@@ -26,19 +22,6 @@ def anthropic_client(gateway: Any) -> anthropic.AsyncAnthropic:
     return anthropic.AsyncAnthropic(base_url=gateway.url, api_key="sk-test", max_retries=0)
 
 
-async def test_openai_reads_a_stream(engine: Any, weft: Any) -> None:
-    async def script(wire: Any, request: Any) -> None:
-        await wire.stream(CHUNK, CHUNK, b"data: [DONE]\n\n")
-
-    async with (
-        engine(script=script) as stub,
-        weft(stub) as gateway,
-        openai_client(gateway) as client,
-    ):
-        stream = await client.chat.completions.create(model="tiny", messages=MESSAGES, stream=True)
-        assert [chunk.choices[0].delta.content async for chunk in stream] == ["hi", "hi"]
-
-
 async def test_openai_raises_not_found_for_an_unknown_model(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway, openai_client(gateway) as client:
         with pytest.raises(openai.NotFoundError) as caught:
@@ -48,23 +31,6 @@ async def test_openai_raises_not_found_for_an_unknown_model(engine: Any, weft: A
         with pytest.raises(openai.NotFoundError):
             await client.models.retrieve("nobody")
         assert [model.id async for model in client.models.list()] == ["tiny"]
-
-
-async def test_openai_raises_when_a_stream_breaks(engine: Any, weft: Any) -> None:
-    async def script(wire: Any, request: Any) -> None:
-        await wire.stream(CHUNK, end=False)
-        wire.writer.close()
-
-    async with (
-        engine(script=script) as stub,
-        weft(stub) as gateway,
-        openai_client(gateway) as client,
-    ):
-        stream = await client.chat.completions.create(model="tiny", messages=MESSAGES, stream=True)
-        with pytest.raises(openai.APIError) as caught:
-            async for _ in stream:
-                pass
-        assert caught.value.code == "replica_closed"
 
 
 async def test_openai_gets_a_retryable_error_without_replicas(engine: Any, weft: Any) -> None:
@@ -117,22 +83,6 @@ async def test_anthropic_gets_a_retry_after_header(weft: Any) -> None:
         body: Any = caught.value.body
         assert (caught.value.status_code, body["error"]["type"]) == (503, "overloaded_error")
         assert int(caught.value.response.headers["retry-after"]) > 0
-
-
-async def test_anthropic_gets_an_engine_error_with_its_reason(engine: Any, weft: Any) -> None:
-    error = {"type": "error", "error": {"type": "invalid_request_error", "message": "no tools"}}
-
-    async def script(wire: Any, request: Any) -> None:
-        await wire.plain(error, "400 Bad Request")
-
-    async with (
-        engine(script=script) as stub,
-        weft(stub) as gateway,
-        anthropic_client(gateway) as client,
-    ):
-        with pytest.raises(anthropic.BadRequestError) as caught:
-            await client.messages.create(model="tiny", max_tokens=1, messages=MESSAGES)
-        assert caught.value.body["error"] == error["error"]
 
 
 TOOL: Any = {
@@ -266,21 +216,3 @@ async def test_openai_continues_a_response_in_its_program(
         assert (await gateway.client.get(path, headers=key)).json()["calls"] == 3
         other = await client.responses.with_raw_response.create(model="tiny", input="anew")
         assert other.headers["x-weft-program"] not in programs
-
-
-async def test_anthropic_raises_when_a_stream_breaks(engine: Any, weft: Any) -> None:
-    async def script(wire: Any, request: Any) -> None:
-        await wire.stream(b'event: ping\ndata: {"type":"ping"}\n\n', end=False)
-        wire.writer.close()
-
-    async with (
-        engine(script=script) as stub,
-        weft(stub) as gateway,
-        anthropic_client(gateway) as client,
-    ):
-        stream = await client.messages.create(
-            model="tiny", max_tokens=1, messages=MESSAGES, stream=True
-        )
-        with pytest.raises(anthropic.APIStatusError, match="closed the connection"):
-            async for _ in stream:
-                pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from contextlib import AsyncExitStack
 from typing import Any
 
 import openai
@@ -376,35 +375,6 @@ async def test_a_gateway_finds_its_own_responses_during_an_outage(
         await until(lambda: not (left.parts.table.local or right.parts.table.local))
         await left.parts.stores.chains.flush()
         assert (await right.client.get(path)).json() == second
-
-
-@pytest.mark.parametrize("shared", [False, True], ids=["memory", "redis"])
-async def test_stored_answers_have_a_bound_and_those_unused_longest_go_first(
-    shared: bool, redis: RedisServer, engine: Any, weft: Any
-) -> None:
-    url = {"redis_url": redis.url} if shared else {}
-    async with engine(script=Thinking()) as stub, AsyncExitStack() as stack:
-        gateway = await stack.enter_async_context(weft(stub, stored_answers_bytes=36_000, **url))
-        mine = await ask(gateway, input="mine", headers=OTHER)
-        answers = [await ask(gateway, input="x" * 5000)]
-        while True:
-            body = {"input": "y" * 5000, "previous_response_id": answers[-1]["id"]}
-            got = await gateway.call("/v1/responses", body=body)
-            if got.status_code != 200:
-                break
-            answers.append(got.json())
-        # The chain has lost its beginning, so no part of it can be continued.
-        assert (got.status_code, got.json()["error"]["code"]) == (
-            400, "previous_response_not_found",
-        )  # fmt: skip
-        assert len(answers) in (4, 5, 6)
-        if shared:
-            # Another gateway has nothing in its memory.
-            gateway = await stack.enter_async_context(weft(stub, **url))
-        await ask(gateway, mine["id"], headers=OTHER)
-        path = "/v1/responses/"
-        assert (await gateway.client.get(path + answers[0]["id"])).status_code == 404
-        assert (await gateway.client.get(path + answers[-1]["id"])).json() == answers[-1]
 
 
 async def test_an_expanded_body_has_the_limit_of_bodies(engine: Any, weft: Any) -> None:

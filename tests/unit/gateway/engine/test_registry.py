@@ -51,13 +51,6 @@ def test_dead_replica_cannot_serve_an_unknown_model(registry: Registry) -> None:
     assert registry.knows("a")  # A model of a dead replica is still known.
 
 
-def test_failure_marks_the_replica_and_requests_a_check(registry: Registry) -> None:
-    registry.failed("r0", ConnectFailed())
-    assert not registry["r0"].circuit.healthy
-    assert registry["r1"].circuit.healthy
-    assert registry.suspicion.is_set()
-
-
 def test_calls_go_to_healthy_replicas_or_else_to_live_ones(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,14 +90,6 @@ def test_the_only_replica_of_a_model_gets_calls_although_they_fail(registry: Reg
     assert [replica.name for replica in registry.able()] == ["r1"]
 
 
-def test_request_head_has_path_host_and_key(registry: Registry) -> None:
-    head = registry["r1"].request_head("POST", b"/v1/x?b=1", [(b"a", b"b")], 12)
-    assert head == (
-        b"POST /engine/v1/x?b=1 HTTP/1.1\r\nhost: 127.0.0.1:8002\r\n"
-        b"authorization: Bearer sk-replica\r\na: b\r\ncontent-length: 12\r\n\r\n"
-    )
-
-
 def test_unreachable_replica_loses_its_recorded_prefixes(registry: Registry) -> None:
     prefix = PromptPrefix((1, 2), 512)
     registry.prefixes.room("r0", 9000)
@@ -117,41 +102,6 @@ def test_unreachable_replica_loses_its_recorded_prefixes(registry: Registry) -> 
     assert registry.prefixes.shared(prefix, ["r0", "r1"]) is None
 
 
-def test_a_removed_replica_is_found_by_its_calls_until_it_is_dropped(registry: Registry) -> None:
-    old = registry["r0"]
-    registry.remove("r0")
-    assert [replica.name for replica in registry] == ["r1"]
-    assert registry.get("r0") is None
-    assert registry["r0"] is old
-    assert old.upstream in registry.upstreams()
-    # It has calls, or was removed just now.
-    assert registry.drop_removed({"r0": 1}, 0.0) == []
-    assert registry.drop_removed({}, 3600.0) == []
-    assert registry.drop_removed({}, 0.0) == ["r0"]
-    assert not registry.removed
-    with pytest.raises(KeyError):
-        registry["r0"]
-    # Late outcomes of its calls change nothing.
-    registry.failed("r0", ConnectFailed())
-    registry.succeeded("r0")
-
-
-def test_a_replica_that_returns_keeps_its_connections_and_another_one_does_not(
-    registry: Registry,
-) -> None:
-    old = registry["r0"]
-    old.homes_until = 0.0
-    registry.remove("r0")
-    assert registry.add("r0", old.url) is old
-    assert old.homes_until is None
-    registry.remove("r0")
-    other = registry.add("r0", "http://127.0.0.1:9000")
-    assert registry["r0"] is other is not old
-    # The name is still in use.
-    assert registry.drop_removed({"r0": 1}, 0.0) == []
-    assert registry.upstreams() == [registry["r1"].upstream, other.upstream]
-
-
 def test_views_tell_which_calls_a_replica_takes(registry: Registry) -> None:
     first = registry.views({})[0]
     assert first.intake is Intake.ALL
@@ -161,11 +111,3 @@ def test_views_tell_which_calls_a_replica_takes(registry: Registry) -> None:
     assert registry.last_resort({})[0].intake is Intake.HOMES
     registry["r0"].homes_until = monotonic()
     assert registry.views({})[0].intake is Intake.NONE
-
-
-def test_a_draining_replica_is_able_if_no_other_is(registry: Registry) -> None:
-    registry["r0"].homes_until = 0.0
-    assert [replica.name for replica in registry.able()] == ["r1"]
-    assert [replica.name for replica in registry.able(draining=True)] == ["r0", "r1"]
-    registry["r1"].homes_until = 0.0
-    assert [replica.name for replica in registry.able()] == ["r0", "r1"]

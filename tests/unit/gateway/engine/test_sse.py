@@ -79,34 +79,6 @@ def test_output_never_ends_inside_a_frame(parts: list[bytes], cut: int) -> None:
     assert all(line in (CHUNK.strip(), b"data: 1", b": ping") for line in lines[:-1])
 
 
-def looks(stream: StreamFilter, pieces: list[bytes], monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return the number of frames that the filter parses. All the pieces pass."""
-    seen, frame_end = [], sse._frame_end
-
-    def counted(data: bytes, begin: int) -> int:
-        seen.append(begin)
-        return frame_end(data, begin)
-
-    monkeypatch.setattr(sse, "_frame_end", counted)
-    assert b"".join([stream.feed(piece) for piece in pieces]) == b"".join(pieces)
-    return len(seen)
-
-
-def test_frames_without_a_marker_are_not_parsed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert looks(StreamFilter(DONE), [CHUNK * 1000 + CHUNK[:9], CHUNK[9:]], monkeypatch) == 1
-
-
-@pytest.mark.parametrize("size", [1, 2, 100])
-def test_large_frame_is_joined_once(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = StreamFilter(DONE)
-    text = b"data: " + b"x" * sse._LARGE_FRAME_BYTES
-    lines = b"\r\ndata: x" * 1000 + b"\r\n\r\n"
-    pieces = [text, *(lines[at : at + size] for at in range(0, len(lines), size))]
-    assert looks(stream, pieces, monkeypatch) <= 3
-
-
 def test_report_is_removed_from_the_stream() -> None:
     passed, stream = play([CHUNK, COMMENT, END])
     assert passed == CHUNK + END

@@ -174,28 +174,6 @@ def test_bytes_per_token_of_a_vocabulary_are_learned() -> None:
     assert counter.count("m", chat(("user", "y" * 4000))).tokens == pytest.approx(2000, rel=0.1)
 
 
-def test_memory_is_bounded() -> None:
-    counter = TokenCounter()
-    counter._sections, counter._exact = Recent(50), Recent(50)
-    for number in range(400):
-        found = chat(("user", f"question {number}"), ("assistant", f"answer {number}"))
-        counter.learn(counter.count(f"model {number}", found), 30)
-    assert len(counter._sections) <= 100
-    assert len(counter._exact) <= 100
-    assert len(counter._rates) == 64
-
-
-def test_used_entries_are_not_evicted() -> None:
-    kept: Recent[int] = Recent(4)
-    kept.put(0, 7)
-    for number in range(1, 100):
-        kept.put(number, number)
-        assert kept.get(0) == 7
-    assert kept.get(1) is None
-    kept.drop(0)
-    assert kept.get(0) is None
-
-
 def test_images_do_not_change_the_fit() -> None:
     counter, untaught = TokenCounter(), TokenCounter()
     found = chat(("user", text(60, 400)))

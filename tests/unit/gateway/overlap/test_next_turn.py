@@ -104,15 +104,6 @@ def test_predictions_are_separate_by_tenant():
     assert ahead.called(other, "main", body("base", USER), ANSWER, 1000) is None
 
 
-def test_memory_is_bounded():
-    ahead = NextTurnPredictor()
-    for n in range(10_000):
-        ahead.called(key(n), "main", body(f"{n}", USER), ANSWER, 1000)
-        if n % 2:
-            ahead.came(key(n), "main", body(f"{n}", USER, ANSWER, RESULT), 0)
-    assert len(ahead) <= 4096 + 1024
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: (
@@ -136,20 +127,3 @@ def test_no_input_raises(request, answer):
     ahead.called(key(1), "main", request, answer, 1000, wanted=True)
     ahead.came(key(1), "main", request, 3)
     head_of(request)
-
-
-def test_heads_are_bounded_in_bytes_and_the_latest_are_kept():
-    ahead = NextTurnPredictor()
-    for number in range(200):
-        system = f"{number} " + "x" * 200_000
-        ahead.called(key(number), "main", body(system, USER), ANSWER, 1000)
-        ahead.came(key(number), "main", body(system, USER, ANSWER, RESULT), 500)
-    kept = [kind.head[1][0]["content"] for kind in ahead._kinds.values()]
-    assert 60 < len(kept) < 90
-    assert kept[-1].startswith("199 ")
-    assert ahead._kinds.bytes <= 1 << 24
-    # A known kind takes no more memory.
-    before = ahead._kinds.bytes
-    ahead.called(key(1), "main", body(system, USER), ANSWER, 1000)
-    ahead.came(key(1), "main", body(system, USER, ANSWER, RESULT), 500)
-    assert ahead._kinds.bytes == before

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.policies.forecast import MIN_SAMPLES, PathLengths
-from weft_gateway.policies.recent import ALL
 
 
 def play(lengths: PathLengths, kind: str, calls: int, *, ended: bool = True) -> None:
@@ -149,12 +148,3 @@ def test_seconds_are_unknown_at_first_and_follow_new_calls() -> None:
             play(lengths, "k", 2)
             lengths.served("k", 2, seconds)
     assert lengths.ahead("k", 1).seconds == pytest.approx(9.0, rel=0.1)
-
-
-def test_kinds_are_bounded_also_by_their_services(monkeypatch) -> None:
-    monkeypatch.setattr("weft_gateway.policies.forecast._MAX_KINDS", 3)
-    lengths = PathLengths()
-    for number in range(50):
-        lengths.served(f"kind {number}", 1, 2.0)
-    assert len(lengths._paths) <= 3
-    assert ALL in lengths._paths
