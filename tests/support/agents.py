@@ -131,9 +131,12 @@ class Agent:
         }
 
 
-def codex(url: str, home: Path, folder: Path, *, newest: bool = False) -> Agent:
-    """Set Codex up."""
+def codex(
+    url: str, home: Path, folder: Path, *, newest: bool = False, readme: bool = False
+) -> Agent:
+    """Set Codex up. readme: as the README says, not as the guide says."""
     settings, key = guides.blocks("codex", url)
+    settings = guides.row("Codex", url) if readme else settings
     (home / ".codex").mkdir(parents=True, exist_ok=True)
     # A daemon would outlive the test.
     quiet = "[features]\ndaemon_auto_start = false\n[analytics]\nenabled = false\n"
@@ -150,15 +153,22 @@ def codex(url: str, home: Path, folder: Path, *, newest: bool = False) -> Agent:
 
 
 def claude_code(
-    url: str, home: Path, folder: Path, *, output: int = 4096, newest: bool = False
+    url: str,
+    home: Path,
+    folder: Path,
+    *,
+    output: int = 4096,
+    newest: bool = False,
+    readme: bool = False,
 ) -> Agent:
-    """Set Claude Code up. output: most tokens of an answer."""
-    settings = guides.blocks("claude-code", url)[0].replace("4096", str(output))
+    """Set Claude Code up. output: most tokens of an answer. readme: as for `codex`."""
+    settings = guides.row("Claude Code", url) if readme else guides.blocks("claude-code", url)[0]
+    settings = settings.replace("4096", str(output))
     return Agent(
         _program("claude-code", "claude", newest),
         home,
         folder,
-        guides.variables(settings),
+        {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", **guides.variables(settings)},
         replies=(
             ("Choosethetextstyle", "\r"),
             ("PressEntertocontinue", "\r"),
@@ -170,10 +180,17 @@ def claude_code(
 
 
 def opencode(
-    url: str, home: Path, folder: Path, *, output: int = 4096, newest: bool = False
+    url: str,
+    home: Path,
+    folder: Path,
+    *,
+    output: int = 4096,
+    newest: bool = False,
+    readme: bool = False,
 ) -> Agent:
-    """Set opencode up. output: most tokens of an answer."""
-    settings = guides.blocks("opencode", url)[0].replace("4096", str(output))
+    """Set opencode up. output: most tokens of an answer. readme: as for `codex`."""
+    settings = guides.row("opencode", url) if readme else guides.blocks("opencode", url)[0]
+    settings = settings.replace("4096", str(output))
     (folder / "opencode.json").write_text(settings)
     disabled = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
     return Agent(

@@ -167,10 +167,8 @@ def printed_lines(hour: Hour) -> str:
 
 def readme(hour: Hour) -> str:
     """The first calls of the README."""
-    command = guides.blocks("README.md", hour.url, "Start")[1]
-    program = guides.python("README.md", hour.url, "Start")
-    (hour.folder / "first.py").write_text(program)
-    return hour.called(lambda: (hour.shell(command), hour.shell("python first.py", BIN)))
+    command = guides.blocks("README.md", hour.url, "Start")[0].partition("\n\n")[2]
+    return hour.called(lambda: hour.shell(command))
 
 
 def get_started(hour: Hour) -> str:
@@ -367,7 +365,8 @@ def _shown(hour: Hour, agent: agents.Agent, *arguments: str) -> str:
 
 def _aider(hour: Hour) -> tuple[agents.Agent, list[str]]:
     """Return aider and the options of its guide."""
-    settings, metadata = guides.blocks("aider", hour.url)
+    _, metadata = guides.blocks("aider", hour.url)
+    settings = guides.row("aider", hour.url)
     folder = hour.project()
     (folder / ".aider.model.metadata.json").write_text(metadata)
     program = hour.python("aider") / "aider"

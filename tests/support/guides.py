@@ -38,6 +38,14 @@ def python(name: str, url: str, heading: str) -> str:
     return str(found).replace(_URL, url)
 
 
+def row(agent: str, url: str) -> str:
+    """Return what the README's table says to set for an agent, for the gateway at `url`."""
+    (line,) = re.findall(rf"^\| \[{re.escape(agent)}\]\(.*\| (.+) \|$", _page("README.md"), re.M)
+    lines = [part.strip().strip("`") for part in line.split("<br>")]
+    assert len(lines) <= 6, agent
+    return "\n".join(lines).replace(_URL, url)
+
+
 def variables(text: str) -> dict[str, str]:
     """Return the variables that the lines `export NAME=value` of a block set."""
     return dict(re.findall(r"^export (\w+)=(\S*)$", text, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Real coding agents, unmodified, against `weft up` with real engines.
+"""Real agents, unmodified, against `weft up` with real engines, set up as the README says.
 
 The demo model has random weights, so the content of its answers is meaningless. The tests check
 that an agent makes its calls, reads the answers, and that all its calls are one program.
@@ -7,14 +7,16 @@ that an agent makes its calls, reads the answers, and that all its calls are one
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from support import agents
+from support import agents, guides
 from support.stack import Stack
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
@@ -54,7 +56,7 @@ def receipts(stack: Stack, session: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_codex_uses_one_websocket(stack, home, folder):
-    agent = agents.codex(stack.url, home, folder)
+    agent = agents.codex(stack.url, home, folder, readme=True)
     result = agent.run("exec", "--skip-git-repo-check", TASK)
     assert result.status == 0, result.output
     for trouble in ("Reconnecting", "Falling back", "failed to connect", "stream error"):
@@ -71,7 +73,7 @@ def test_codex_uses_one_websocket(stack, home, folder):
 
 
 def test_claude_code_completes_a_task(stack, home, folder):
-    result = agents.claude_code(stack.url, home, folder, output=1024).run("-p", TASK)
+    result = agents.claude_code(stack.url, home, folder, output=1024, readme=True).run("-p", TASK)
     # The demo model sometimes reaches the output limit, which Claude Code reports as an error.
     assert result.status == 0 or "output token maximum" in result.output, result.output
     assert result.output.strip()
@@ -85,7 +87,7 @@ def test_claude_code_completes_a_task(stack, home, folder):
 
 
 def test_opencode_completes_a_task(stack, home, folder):
-    result = agents.opencode(stack.url, home, folder, output=256).run("run", TASK)
+    result = agents.opencode(stack.url, home, folder, output=256, readme=True).run("run", TASK)
     assert result.status == 0, result.output
     assert "compact" not in result.output.lower()
     session = only_session(stack)
@@ -113,3 +115,48 @@ def test_the_ai_sdk_ignores_tool_dispatch_events(stack, tmp_path):
     for each in reports:
         assert each["errors"] == [], each
         assert each["parts"]["tool-call"] == 1
+
+
+PYTHON = {
+    "LangGraph": """
+from langchain_openai import ChatOpenAI
+{row}
+print(model.invoke("Say hello.", max_tokens=32))
+""",
+    "OpenAI Agents SDK": """
+from agents import Agent, ModelSettings, Runner
+agent = Agent(name="guide", model="weft-demo", model_settings=ModelSettings(max_tokens=32))
+try:
+    print(Runner.run_sync(agent, "Say hello.").final_output)
+except Exception as error:  # The demo model's answer reaches the limit of tokens.
+    assert "max" in str(error).lower() or "incomplete" in str(error).lower(), error
+""",
+}
+
+
+@pytest.mark.parametrize("agent", PYTHON)
+def test_python_frameworks_start_as_the_readme_says(stack, tmp_path, agent):
+    row = guides.row(agent, stack.url)
+    script = tmp_path / "agent.py"
+    script.write_text(PYTHON[agent].format(row=row))
+    subprocess.run(
+        [sys.executable, script], env=os.environ | guides.variables(row), timeout=240, check=True
+    )
+    session = only_session(stack)
+    assert (session["calls"] > 0, session["errors"]) == (True, 0)
+
+
+def test_the_ai_sdk_starts_as_the_readme_says(stack, tmp_path):
+    node = shutil.which("node")
+    modules = agents.install(*agents.packages("vercel-ai-sdk")) / "node_modules"
+    assert node is not None, "node is missing"
+    (tmp_path / "node_modules").symlink_to(modules)
+    (tmp_path / "agent.mjs").write_text(
+        'import { generateText } from "ai";\nimport { createOpenAI } from "@ai-sdk/openai";\n'
+        + guides.row("Vercel AI SDK", stack.url)
+        + '\nconst asked = { prompt: "Hello", maxOutputTokens: 32 };'
+        + '\nawait generateText({ model: openai("weft-demo"), ...asked });'
+    )
+    subprocess.run([node, "agent.mjs"], cwd=tmp_path, timeout=240, check=True)
+    session = only_session(stack)
+    assert (session["id"], session["errors"]) == ("sdk-run-1", 0)
