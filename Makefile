@@ -57,8 +57,7 @@ check: lint type imports ## run all checks that need no engine
 lock: ## update requirements/*.txt (needs uv)
 	requirements/lock.sh
 
-generate: ## generate the dashboards and docs/reference
-	$(BIN)/python -m weft_deploy.grafana.generate
+generate: ## generate docs/reference
 	$(BIN)/python -m weft_deploy.reference
 
 docs: ## build the documentation site in .weft/site; fails on warnings

@@ -1,1 +1,1 @@
-"""Deployment: the supervisor behind `weft up`, the installer, dashboards and reference pages."""
+"""Deployment: the supervisor behind `weft up`, the installer and reference pages."""

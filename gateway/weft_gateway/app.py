@@ -70,6 +70,7 @@ from weft_gateway.calls.placement import Placement, PromptCounter
 from weft_gateway.calls.prefills import PrefillManager
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
+from weft_gateway.constants import CONSTANTS, Constants
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.eviction_notifier import EvictionNotifier
 from weft_gateway.engine.fetch import EngineClient
@@ -106,6 +107,8 @@ _SWEEP_EVERY_S = 1.0
 _FOLLOW_S = 0.5
 # Lease renewals per call lease.
 _SIGNS = 4
+# Bodies of the maximum size that the gateway holds.
+_BODIES = 64
 
 
 class Gateway:
@@ -113,12 +116,18 @@ class Gateway:
     process start, stop and inspect them. `app`: the ASGI application.
     """
 
-    def __init__(self, settings: Settings, table: ProcessTable | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        table: ProcessTable | None = None,
+        constants: Constants = CONSTANTS,
+    ) -> None:
         """`table`: replaces the process table that the settings select."""
         s = self.settings = settings
+        c = self.constants = constants
         self.metrics = metrics = Metrics()
-        self.table = table = table if table is not None else make_table(s, metrics.task_failures)
-        self.stores = stores = make_stores(s, getattr(table, "link", None))
+        self.table = table = table if table is not None else make_table(s, c, metrics.task_failures)
+        self.stores = stores = make_stores(c, getattr(table, "link", None))
         self.tasks = Supervisor(metrics.task_failures)
         self.spawner = spawner = Spawner("ledger", metrics.task_failures)
         slos = slo_file.load(s.slo_file)
@@ -128,33 +137,30 @@ class Gateway:
         self.auth = auth = Authenticator(tenants, s.admin_key, run_tokens)
         self.registry = registry = Registry(
             s.replica_urls,
-            _timeouts(s),
+            _timeouts(c),
             s.replica_api_key,
-            s.replica_cache_tokens,
-            s.max_answer_bytes,
-            dict(s.model_aliases),
+            max_answer_bytes=c.max_answer_bytes,
+            aliases=dict(s.model_aliases),
         )
-        http = httpx.AsyncClient(timeout=s.connect_timeout_s, trust_env=False)
+        http = httpx.AsyncClient(timeout=c.connect_timeout_s, trust_env=False)
         self.engine_client = engine_client = EngineClient(http, s.engine_secret)
         self.advisor = advisor = KvAdvisor(registry, engine_client)
-        chains, lineage = stores.chains, Lineage(stores.lineage) if s.lineage else None
+        chains, lineage = stores.chains, Lineage(stores.lineage) if c.lineage else None
         limits = TenantLimits(tenants, stores.limiter)
         self.background = background = BackgroundCalls(
-            limits, registry, engine_client, chains, s.first_byte_timeout_s
+            limits, registry, engine_client, chains, c.first_byte_timeout_s
         )
         self.health = health = HealthLoop(
-            registry, engine_client, s.health_interval_s, s.connect_timeout_s
+            registry, engine_client, c.health_interval_s, c.connect_timeout_s
         )
         self.members = members = Membership(
             stores.members, registry, table, engine_client, background, s.replica_urls, self._gone
         )
-        budget, count_retry = RetryBudget(s.retry_budget), metrics.retry
-        receipts, calls_journal = Receipts(s.receipts, s.receipts_age_s), Journal()
-        self.listeners = listeners = Listeners(
-            s.listeners_per_session, s.listeners_per_tenant, s.listeners, s.heartbeat_s or None
-        )
+        budget, count_retry = RetryBudget(c.retry_budget), metrics.retry
+        receipts, calls_journal = Receipts(c.receipts), Journal()
+        self.listeners = listeners = Listeners(heartbeat_s=c.heartbeat_s or None)
         self.turns = turns = Turns()
-        self.bodies = bodies = BodyBytes(s.body_bytes, s.retry_after_s)
+        self.bodies = bodies = BodyBytes(c.body_bytes or _BODIES * s.max_body_bytes)
         metrics.body_bytes.set_function(lambda: bodies.total)
         self.disconnects = disconnects = DisconnectMonitor()
         self.next_turns = next_turns = NextTurnPredictor()
@@ -162,26 +168,26 @@ class Gateway:
 
         # The path of a call.
         observers = Observers()
-        router = routers.build(s.balancer, s.locality_threshold_tokens, s.balancer_alpha)
+        router = routers.build(s.balancer, c.locality_threshold_tokens, s.balancer_alpha)
         counter = PromptCounter(tokens, router)
-        identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
+        identifier = Identifier(chains, registry)
         budgets = self.budgets = Budgets()
         # Costs are predicted for balancers that use them, and for targets.
         predicts = s.balancer in routers.BY_COST or bool(slos.classes)
         outlook = Outlook(budgets, table, s.balancer == "soonest") if predicts else None
         health.costs = budgets.costs.set_engine if predicts else None
-        placement = Placement(router, registry, table, counter, s.retry_after_s, outlook)
+        placement = Placement(router, registry, table, counter, outlook)
 
         def set_alpha(alpha: float) -> None:
-            placement.router = routers.build(s.balancer, s.locality_threshold_tokens, alpha)
+            placement.router = routers.build(s.balancer, c.locality_threshold_tokens, alpha)
 
         self.alpha = alpha = SharedAlpha(stores.alpha, s.balancer_alpha, set_alpha)
         tally = SloTally(slos, metrics, tenants.weight, tenants.name)
         self.slo = SloObserver(slos, table, budgets, tally)
         engines = Engines(
-            registry, engine_client, counter, tenants, turns, budgets, tag_prompts=s.tag_prompts
+            registry, engine_client, counter, tenants, turns, budgets, tag_prompts=c.tag_prompts
         )
-        self.gates = gates = Gates(lambda: stores.gateways.count, s.admission_wait_s)
+        self.gates = gates = Gates(lambda: stores.gateways.count, c.admission_wait_s)
         lifecycle = Lifecycle(
             table,
             registry.prefixes,
@@ -197,7 +203,7 @@ class Gateway:
             engines,
             next_call,
             metrics.error,
-            attempts=s.attempts_per_call,
+            attempts=c.attempts_per_call,
             budget=budget,
             count_retry=count_retry,
         )
@@ -211,8 +217,8 @@ class Gateway:
             spawner,
             next_call,
             bodies,
-            most=s.prefills,
-            most_of_tenant=s.prefills_per_tenant,
+            most=c.prefills,
+            most_of_tenant=c.prefills_per_tenant,
         )
 
         # The features, in the order of their hooks. Each line is optional.
@@ -225,7 +231,7 @@ class Gateway:
         add(self.slo)
         add(PrefillObserver(prefills, table))
         add(ToolDispatchObserver(listeners))
-        add(AutoPrefill(next_turns, prefills, spawner) if s.auto_prefill else None)
+        add(AutoPrefill(next_turns, prefills, spawner) if c.auto_prefill else None)
         add(TokenLearning(counter))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
         add(JournalObserver(calls_journal))
@@ -233,17 +239,17 @@ class Gateway:
         self.foreground = foreground = ForegroundObserver()
         add(foreground)
         picks = any(one.late is not Late.SERVE for one in slos.classes.values())
-        add(FeasibleObserver(slos, budgets, table, s.admission_wait_s) if picks else None)
+        add(FeasibleObserver(slos, budgets, table, c.admission_wait_s) if picks else None)
         held = s.admission is Admission.AUTO
         # Last, so that the receipt of a call that waits exists.
         add(AdmissionObserver(gates, registry, tenants, metrics) if held else None)
-        self.sender = sender = Sender(registry, table, tenants, foreground, s.batch_calls)
+        self.sender = sender = Sender(registry, table, tenants, foreground, c.batch_calls)
         add(PatientObserver(sender, registry, table))
 
         # HTTP.
-        answers = Failures(metrics.error, next_call, s.retry_after_s)
+        answers = Failures(metrics.error, next_call)
         history = History(chains, background, turns, s)
-        self.keep_alives = keep_alives = KeepAlives(s.heartbeat_s)
+        self.keep_alives = keep_alives = KeepAlives(c.heartbeat_s)
         calls = CallEndpoint(
             auth,
             identifier,
@@ -257,16 +263,26 @@ class Gateway:
             answers,
             next_call,
             s,
+            c,
         )
 
         self.offline = offline = build_background(
-            s, calls.inside, sender, registry, lifecycle, turns, metrics, listeners, run_tokens
+            s,
+            c,
+            calls.inside,
+            sender,
+            registry,
+            lifecycle,
+            turns,
+            metrics,
+            listeners,
+            run_tokens,
         )
         self.batches = offline.batches
         passthrough = Passthrough(
-            auth, registry, history, limits, disconnects, turns, bodies, s, budget, count_retry
+            auth, registry, history, limits, disconnects, turns, bodies, s, c, budget, count_retry
         )
-        sockets = ResponsesSockets(s, auth, turns, bodies, metrics, chains)
+        sockets = ResponsesSockets(s, c, auth, turns, bodies, metrics, chains)
         pages = _fastapi(self)
         for routes in (
             status.router(
@@ -275,7 +291,6 @@ class Gateway:
                 registry,
                 metrics,
                 self.tasks,
-                s,
                 budgets.costs if predicts else None,
             ),
             models.router(auth, registry),
@@ -284,7 +299,7 @@ class Gateway:
             journal.router(auth, calls_journal, s),
             replicas.router(auth, members, health, s),
             stories.router(auth, table, receipts, listeners, turns),
-            *offline.routers(auth, listeners, turns, bodies, s),
+            *offline.routers(auth, listeners, turns, bodies, s, c),
             hints.prefill_router(
                 auth,
                 identifier,
@@ -295,6 +310,7 @@ class Gateway:
                 turns,
                 bodies,
                 s,
+                c,
             ),
             hints.router(auth, identifier, table, registry, advisor, s),
         ):
@@ -307,13 +323,13 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the background tasks, from before the first call until after the last one."""
-        settings, table = self.settings, self.table
+        table = self.table
         health = self.health
         # The first call must find the present members, with a known state.
         with contextlib.suppress(TableUnavailable):
             await self.members.sync()
         await health.check_all()
-        timeouts = _timeouts(settings)
+        timeouts = _timeouts(self.constants)
         notifier = EvictionNotifier(self.advisor, lambda key: table.peek(key) is not None)
         background: dict[str, Work] = {
             "health": health.run,
@@ -389,9 +405,8 @@ class Gateway:
 
     async def _reap(self, notifier: EvictionNotifier) -> None:
         """End programs that were idle too long, and calls of gateways that have disappeared."""
-        settings = self.settings
-        idle_s = settings.program_idle_s
-        every_s = min(_REAP_EVERY_S, idle_s / 2, settings.call_lease_s / _SIGNS)
+        idle_s = self.settings.program_idle_s
+        every_s = min(_REAP_EVERY_S, idle_s / 2, self.constants.call_lease_s / _SIGNS)
         while True:
             try:
                 gone = await self.table.expire(time(), idle_s)
@@ -422,10 +437,10 @@ def _fastapi(gateway: Gateway) -> FastAPI:
     )
 
 
-def _timeouts(settings: Settings) -> Timeouts:
+def _timeouts(c: Constants) -> Timeouts:
     return Timeouts(
-        settings.connect_timeout_s,
-        settings.first_byte_timeout_s,
-        settings.idle_timeout_s,
-        settings.lost_after_s,
+        c.connect_timeout_s,
+        c.first_byte_timeout_s,
+        c.idle_timeout_s,
+        c.lost_after_s,
     )

@@ -16,6 +16,7 @@ from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
+from weft_gateway.constants import Constants
 from weft_gateway.engine.registry import Registry
 from weft_gateway.runs.batch_calls import Submit
 from weft_gateway.runs.batch_files import BatchFiles
@@ -66,18 +67,20 @@ class Background:
         turns: Turns,
         bodies: BodyBytes,
         settings: Settings,
+        constants: Constants,
     ) -> Iterator[APIRouter]:
         """Yield the routes."""
         yield files.router(auth, self.batches, turns, bodies)
         yield batch_routes.router(auth, self.batches, turns, settings)
         yield batch_routes.messages_router(
-            auth, self.batches, turns, bodies, self.registry.unknown, settings
+            auth, self.batches, turns, bodies, self.registry.unknown, constants
         )
         yield run_routes.router(auth, self.runs, listeners, turns, settings.max_body_bytes)
 
 
 def build_background(
     settings: Settings,
+    constants: Constants,
     submit: Submit,
     sender: Sender,
     registry: Registry,
@@ -88,19 +91,19 @@ def build_background(
     tokens: RunTokens,
 ) -> Background:
     """Connect the parts. submit: makes one call. tokens: of runs."""
-    s = settings
+    s, c = settings, constants
 
     def batch_runner(store: BatchStore) -> BatchRunner:
-        reader = InputReader(turns, registry, s.read_body_bytes)
-        parts = BatchFiles(store, reader, turns, s.file_keep_s)
+        reader = InputReader(turns, registry, c.read_body_bytes)
+        parts = BatchFiles(store, reader, turns, c.file_keep_s)
         return BatchRunner(store, parts, submit, sender, lifecycle, metrics)
 
     def changed(run: Run) -> None:
         listeners.publish(run_routes.listener_key(run.tenant, run.id), {})
 
     quota = Quota(
-        s.file_bytes_per_tenant, s.files_per_tenant, s.batches_per_tenant, s.file_bytes,
-        s.file_keep_s,
+        s.file_bytes_per_tenant, c.files_per_tenant, c.batches_per_tenant, c.file_bytes,
+        c.file_keep_s,
     )  # fmt: skip
     batches = Batches(Path(s.data_folder(s.port)), quota, batch_runner)
     runs = Runs(batches, tokens, s.base_url, s.connection_files, s.allowed_hosts, metrics, changed)

@@ -10,7 +10,6 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode
 from weft_run.urls import allowed_host
 
-DAY_S: Final = 86_400.0
 _CONNECTION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 # A host without a port means the ports of its two schemes.
 _PORTS: Final = (80, 443)
@@ -29,41 +28,6 @@ def split(value: Any) -> Any:
 
 class BatchSettings(BaseSettings):
     """Storage and limits of files, batches and runs."""
-
-    data_dir: str = Field(
-        "",
-        description="folder of files, batches and runs on a local disk, which the gateways of "
-        "a machine may share; empty: `.weft/gateway-PORT` in the working folder",
-    )
-    file_bytes: int = Field(
-        209_715_200,
-        ge=1024,
-        le=10_737_418_240,
-        description="maximum size of a file and of the requests of a batch, bytes",
-    )
-    file_bytes_per_tenant: int = Field(
-        10_737_418_240,
-        ge=0,
-        description="files of one tenant, with the results of its batches and runs; beyond it, "
-        "uploads, new batches and new runs are refused, and runs stop; bytes",
-    )
-    files_per_tenant: int = Field(
-        10_000, ge=1, le=1_000_000, description="maximum files of one tenant"
-    )
-    file_keep_s: float = Field(
-        30 * DAY_S,
-        ge=1,
-        description="files, ended batches and ended runs are deleted after this time, seconds",
-    )
-    batches_per_tenant: int = Field(
-        100, ge=1, le=10_000, description="maximum unfinished batches of one tenant"
-    )
-    batch_calls: int = Field(
-        32,
-        ge=1,
-        le=65_536,
-        description="calls of batches and runs in flight at a replica without reported slots",
-    )
 
     run_databases: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
@@ -113,7 +77,3 @@ class BatchSettings(BaseSettings):
             host, port = allowed_host(one)
             found |= {f"{host}:{number}" for number in ((port,) if port else _PORTS)}
         return frozenset(found)
-
-    def data_folder(self, port: int) -> str:
-        """Return the folder of this data for a gateway that listens on `port`."""
-        return self.data_dir or f".weft/gateway-{port}"

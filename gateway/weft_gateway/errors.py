@@ -87,6 +87,17 @@ _ERRORS: Final = {
         "The gateway has reached its connection limit. Try again shortly.",
     ),
 }
+# Retry-After of refusals that a retry soon may avoid, seconds.
+RETRY_AFTER_S: Final = 2
+_SOON: Final = {
+    "no_replica",
+    "shutting_down",
+    "table_unavailable",
+    "too_many_body_bytes",
+    "too_many_body_bytes_of_key",
+    "too_many_connections",
+    "too_many_connections_of_key",
+}
 # OpenAI's client does not repeat a call that has to wait longer.
 _MOST_RETRY_AFTER_S: Final = 120
 
@@ -182,6 +193,8 @@ class ApiError(Exception):
 def of(code: str, *, retry_after_s: int | None = None, **values: object) -> ApiError:
     """Return a known error. values: for the placeholders of its message."""
     status, message = _ERRORS[code]
+    if retry_after_s is None and code in _SOON:
+        retry_after_s = RETRY_AFTER_S
     return ApiError(status, code, message.format(**values), retry_after_s=retry_after_s)
 
 

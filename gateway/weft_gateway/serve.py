@@ -23,6 +23,7 @@ from weft_gateway.api.edge import EdgeProtocol
 from weft_gateway.api.websocket_server import DrainingSocket
 from weft_gateway.app import Gateway
 from weft_gateway.config import Settings
+from weft_gateway.constants import CONSTANTS, Constants
 from weft_gateway.engine.errors import ShuttingDown
 
 log = logging.getLogger(__name__)
@@ -99,8 +100,7 @@ class Server(uvicorn.Server):
     async def _end_late_calls(self) -> None:
         """After the drain, send an error to each client that still waits."""
         await asyncio.sleep(self._drain_s)
-        settings = self._gateway.settings
-        error = errors.of("shutting_down", retry_after_s=settings.retry_after_s)
+        error = errors.of("shutting_down")
         late = self._gateway.disconnects.end_all(ShuttingDown(error.message))
         if late:
             log.warning("%d calls took longer than %g s and are aborted", late, self._drain_s)
@@ -115,8 +115,8 @@ def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
     """Return uvicorn's configuration. edge: state shared by connections; default: from the
     settings.
     """
-    settings = gateway.settings
-    edge = edge or Edge(settings, gateway.metrics)
+    settings, constants = gateway.settings, gateway.constants
+    edge = edge or Edge(constants, gateway.metrics)
     return uvicorn.Config(
         gateway.app,
         host=settings.host,
@@ -124,10 +124,10 @@ def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
         http=cast(type[asyncio.Protocol], partial(EdgeProtocol, edge=edge)),
         ws=DrainingSocket,
-        ws_max_size=min(settings.websocket_message_bytes, settings.max_body_bytes),
-        ws_ping_interval=settings.heartbeat_s or None,
+        ws_max_size=min(constants.websocket_message_bytes, settings.max_body_bytes),
+        ws_ping_interval=constants.heartbeat_s or None,
         # Many clients answer a ping only at their next read, which is after their tools have run.
-        ws_ping_timeout=settings.websocket_idle_s,
+        ws_ping_timeout=constants.websocket_idle_s,
         # Agents are close by: compressing their prompts would cost more than sending them.
         ws_per_message_deflate=False,
         lifespan="on",
@@ -142,7 +142,7 @@ def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
     )
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, constants: Constants = CONSTANTS) -> int:
     """Serve until SIGTERM or SIGINT. Calls in flight finish first, within `drain_s`.
 
     Return the exit status: 0, or 1 if the gateway could not start.
@@ -157,8 +157,8 @@ def run(settings: Settings) -> int:
             "no replica is configured (--replica or WEFT_REPLICAS): calls get a 503 until one is "
             "added through POST /weft/replicas"
         )
-    gateway = Gateway(settings)
-    edge = Edge(settings, gateway.metrics, _files_for(settings.max_connections))
+    gateway = Gateway(settings, constants=constants)
+    edge = Edge(constants, gateway.metrics, _files_for(constants.max_connections))
     server = Server(server_config(gateway, edge), gateway)
     # uvicorn handles these signals while it runs and raises them again when it has stopped. By then
     # they have been handled.
@@ -196,7 +196,7 @@ def _files_for(connections: int) -> int:
         return connections
     possible = max(1, (soft - _OTHER_FILES) // 2)
     log.warning(
-        "WEFT_MAX_CONNECTIONS is %d, but the open-file limit (ulimit -n %d) allows only %d",
+        "for %d client connections the open-file limit (ulimit -n) is too low: %d allows %d",
         connections,
         soft,
         possible,

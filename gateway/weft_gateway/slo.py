@@ -26,6 +26,7 @@ from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(-?\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)")
 _MAX_CLASSES: Final = 64
+_CLASS_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$"
 MAX_DEADLINE_S: Final = 86_400.0
 
 
@@ -44,15 +45,27 @@ def seconds(value: Any) -> float:
     return length
 
 
-class _Class(BaseModel, extra="forbid"):
-    scope: Scope = Scope.PROGRAM
-    deadline: Annotated[float, BeforeValidator(seconds)] | None = None
-    attainment: float = Field(0.95, gt=0, lt=1, allow_inf_nan=False)
-    weight: float = Field(1.0, ge=MIN_WEIGHT, le=MAX_WEIGHT, allow_inf_nan=False)
-    late: Late = Late.SERVE
+class ClassEntry(BaseModel, extra="forbid"):
+    """One class."""
+
+    scope: Scope = Field(Scope.PROGRAM, description="the unit that has to end in time")
+    deadline: Annotated[float, BeforeValidator(seconds)] | None = Field(
+        None, description="duration with a unit, at most 24h; without one, there is no target"
+    )
+    attainment: float = Field(
+        0.95, gt=0, lt=1, allow_inf_nan=False, description="share that should end in time"
+    )
+    weight: float = Field(
+        1.0,
+        ge=MIN_WEIGHT,
+        le=MAX_WEIGHT,
+        allow_inf_nan=False,
+        description="multiplies the weight of the keys of this class",
+    )
+    late: Late = Field(Late.SERVE, description="fate of programs that cannot meet their target")
 
     @model_validator(mode="after")
-    def _has_a_deadline(self) -> _Class:
+    def _has_a_deadline(self) -> ClassEntry:
         if self.deadline is None and self.late is not Late.SERVE:
             raise ValueError(f"late: {self.late} needs a deadline")
         return self
@@ -61,12 +74,12 @@ class _Class(BaseModel, extra="forbid"):
 class _File(BaseModel, extra="forbid"):
     version: Annotated[Literal[1], BeforeValidator(lambda value: 1 if value == "1" else value)]
     default: str
-    classes: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")], _Class] = (
-        Field(min_length=1, max_length=_MAX_CLASSES)
-    )
+    classes: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")], ClassEntry
+    ] = Field(min_length=1, max_length=_MAX_CLASSES)
 
 
-_ITEMS: Final[Mapping[str, type[BaseModel]]] = {"": _File, "classes": _Class}
+_ITEMS: Final[Mapping[str, type[BaseModel]]] = {"": _File, "classes": ClassEntry}
 
 
 def load(file: str) -> Slos:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft_gateway.config import Settings
-from weft_gateway.model.limits import TenantRules
+from weft_gateway.constants import Constants
 from weft_gateway.model.slo import Slos
 from weft_gateway.programs.alpha import AlphaStore, RedisAlpha
 from weft_gateway.programs.gateways import Gateways
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft_gateway.programs.redis_link import RedisLink
 
 
-def make_table(settings: Settings, failures: Counters) -> ProcessTable:
+def make_table(settings: Settings, constants: Constants, failures: Counters) -> ProcessTable:
     """Create the process table that the settings select. failures: as in Supervisor."""
     if settings.redis_url:
         # The Redis client is neither loaded nor required if the table is in memory.
@@ -33,14 +33,13 @@ def make_table(settings: Settings, failures: Counters) -> ProcessTable:
         return ResilientTable(
             RedisTable(
                 settings.redis_url,
-                settings.redis_prefix,
-                settings.call_lease_s,
-                settings.redis_timeout_s,
-                settings.max_programs_per_tenant,
+                lease_s=constants.call_lease_s,
+                timeout_s=constants.redis_timeout_s,
+                per_tenant=constants.max_programs_per_tenant,
             ),
             failed=failures.labels("process_table").inc,
         )
-    return MemoryTable(per_tenant=settings.max_programs_per_tenant)
+    return MemoryTable(per_tenant=constants.max_programs_per_tenant)
 
 
 class Stores(NamedTuple):
@@ -54,11 +53,11 @@ class Stores(NamedTuple):
     alpha: AlphaStore
 
 
-def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
+def make_stores(constants: Constants, link: RedisLink | None) -> Stores:
     """Create the stores. link: the process table's Redis client, if it has one."""
     if link is None:
         return Stores(
-            ResponseStore(settings.stored_answers_bytes, settings.answer_keep_s),
+            ResponseStore(constants.stored_answers_bytes),
             MemoryLimiter(),
             MemoryLineage(),
             Gateways(),
@@ -72,11 +71,11 @@ def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
     from weft_gateway.programs.redis_response_store import RedisResponseStore
 
     return Stores(
-        RedisResponseStore(link, settings.answer_keep_s, settings.stored_answers_bytes),
+        RedisResponseStore(link, limit=constants.stored_answers_bytes),
         RedisLimiter(link),
         RedisLineage(link),
-        RedisGateways(link, settings.call_lease_s),
-        RedisMembers(link, settings.call_lease_s),
+        RedisGateways(link, constants.call_lease_s),
+        RedisMembers(link, constants.call_lease_s),
         RedisAlpha(link),
     )
 
@@ -85,7 +84,4 @@ def make_tenants(settings: Settings, slos: Slos) -> Tenants:
     """Load the keys and the rules of all tenants. Raises TenantsError if the file has become
     invalid since the settings were loaded.
     """
-    default = TenantRules(
-        1.0, settings.requests_per_minute, settings.tokens_per_minute, settings.calls_in_flight
-    )
-    return Tenants(settings.keys_file, default, settings.api_keys, slos)
+    return Tenants(settings.keys_file, settings.api_keys, slos)

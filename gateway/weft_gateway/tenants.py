@@ -53,15 +53,13 @@ class Tenants:
     def __init__(
         self,
         file: str = "",
-        default: TenantRules | None = None,
         api_keys: Iterable[str] = (),
         slos: Slos | None = None,
     ) -> None:
-        """file: the keys file, "" for none. default: rules of keys without rules. api_keys: keys
+        """file: the keys file, "" for none. api_keys: keys
         that are accepted beside those of the file. slos: the classes. Raises TenantsError.
         """
         self._file = file
-        self._default = default or TenantRules()
         self._slos = slos or Slos()
         self._listed = [tenant_of(key) for key in api_keys]
         self.required = bool(file or self._listed)
@@ -75,7 +73,7 @@ class Tenants:
         then changes nothing.
         """
         read = _read(self._file, self._slos) if self._file else _File()
-        default = read.default.over(self._default)
+        default = read.default.over(TenantRules())
         entries = {entry.tenant: entry for entry in read.keys.values()}
         # If some keys have classes, a key without one has the default only.
         classed = any(entry.class_ or entry.may is not None for entry in entries.values())
@@ -121,10 +119,18 @@ def _times(rules: TenantRules, factor: float) -> TenantRules:
 
 
 class _Rules(BaseModel, extra="forbid", strict=True):
-    weight: Annotated[float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT, allow_inf_nan=False)] = 1.0
-    requests_per_minute: Limit = 0
-    tokens_per_minute: Limit = 0
-    calls_in_flight: Limit = 0
+    weight: float = Field(
+        default=1.0,
+        ge=MIN_WEIGHT,
+        le=MAX_WEIGHT,
+        allow_inf_nan=False,
+        description="share of engine time and cache while keys contend",
+    )
+    requests_per_minute: Limit = Field(default=0, description="requests per minute; 0: no limit")
+    tokens_per_minute: Limit = Field(
+        default=0, description="prompt and output tokens per minute; 0: no limit"
+    )
+    calls_in_flight: Limit = Field(default=0, description="concurrent calls; 0: no limit")
 
     def over(self, default: TenantRules) -> TenantRules:
         """Return `default` with the members that are set here."""
@@ -134,11 +140,15 @@ class _Rules(BaseModel, extra="forbid", strict=True):
 _RULES = set(_Rules.model_fields)
 
 
-class _Entry(_Rules):
+class KeyEntry(_Rules):
+    """The rules of one key."""
+
     key: Annotated[str, AfterValidator(checked_key)] = Field("", min_length=1)
     digest: str = Field("", pattern="^[0-9a-f]{16}$")
-    class_: str = Field("", alias="class")
-    may: list[str] | None = None
+    class_: str = Field(
+        "", alias="class", description="class of the SLO file; empty: the file's default"
+    )
+    may: list[str] | None = Field(None, description="further classes that calls may ask for")
 
     @property
     def tenant(self) -> str:
@@ -153,12 +163,12 @@ class _Entry(_Rules):
 
 
 # Of keys that only the settings name.
-_NO_ENTRY: Final = _Entry.model_construct()
+_NO_ENTRY: Final = KeyEntry.model_construct()
 
 
 class _File(BaseModel, extra="forbid"):
     default: _Rules = _Rules()
-    keys: dict[Annotated[str, Field(pattern=NAME)], _Entry] = {}
+    keys: dict[Annotated[str, Field(pattern=NAME)], KeyEntry] = {}
 
 
 def _read(file: str, slos: Slos) -> _File:

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
+from weft_bench.stack.gateway import command
 
 CHAT = "/v1/chat/completions"
 # Calls of batches in flight at an engine of a test.
@@ -90,16 +90,19 @@ async def content(client: openai.AsyncOpenAI, file_id: str | None) -> dict[str, 
 
 @contextlib.asynccontextmanager
 async def served(
-    port: int, replica: str, folder: Path, **environment: str
+    port: int,
+    replica: str,
+    folder: Path,
+    constants: dict[str, Any] | None = None,
+    **environment: str,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a gateway process until the context ends, which kills it."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
+        *command({"batch_calls": CALLS} | (constants or {}), port=port),
         env={
             **os.environ,
             "WEFT_REPLICAS": replica,
             "WEFT_DATA_DIR": str(folder),
-            "WEFT_BATCH_CALLS": str(CALLS),
             **environment,
         },
         stderr=asyncio.subprocess.DEVNULL,

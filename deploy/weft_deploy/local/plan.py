@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Final
 from weft_engine.emulated.launch import check as check_engine
 from weft_engine.orders import order_names
 from weft_gateway.config import Settings as Settings
-from weft_gateway.config import SettingsError, exposed, load, unread
+from weft_gateway.config import SettingsError, load
 
 from weft_deploy.local.demo_model import SERVED_NAME
 
@@ -87,23 +87,14 @@ def check(options: UpOptions) -> Settings:
     known = order_names()
     if options.policy not in known:
         raise OptionError(f"--policy {options.policy} is unknown; use one of {', '.join(known)}")
-    if options.emulated is not None:
-        _check_emulated(options.emulated)
+    if emulated := options.emulated:
+        try:
+            for preset in emulated.presets.split(","):
+                check_engine(preset.strip(), emulated.dilate, emulated.scheduler)
+        except ValueError as error:
+            raise OptionError(str(error)) from None
     # The gateway would refuse invalid settings too, but only after the engines have started.
     return _settings(options)
-
-
-def _check_emulated(emulated: Emulated) -> None:
-    try:
-        for preset in emulated.presets.split(","):
-            check_engine(preset.strip(), emulated.dilate, emulated.scheduler)
-    except ValueError as error:
-        raise OptionError(str(error)) from None
-
-
-def warnings(settings: Settings, variables: Iterable[str]) -> list[str]:
-    """Return warnings about unused environment variables and about unsafe settings."""
-    return [*unread(variables), *exposed(settings)]
 
 
 def _settings(options: UpOptions) -> Settings:

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 import httpx
 from rich.console import Console
+from weft_gateway.config import exposed, unread
 
 from weft_deploy.local import plan, usage
 from weft_deploy.local.children import Child, Children
@@ -65,7 +66,7 @@ def run(
         _check_redis(settings.redis_url, "--redis" if options.redis_url else "WEFT_REDIS_URL")
     except (OptionError, PortTaken) as error:
         return _refuse(error)
-    for line in plan.warnings(settings, os.environ):
+    for line in (*unread(os.environ), *exposed(settings)):
         print(f"weft up: warning: {line}", file=sys.stderr)
     # The port keeps the logs of several stacks of one checkout apart.
     logs = logs or default_folder().parents[1] / "logs" / str(options.port)
@@ -131,17 +132,13 @@ def _check_attached(urls: Iterable[str]) -> None:
             answer = httpx.get(f"{url}/health", timeout=10.0, trust_env=False)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise OptionError(f"--attach {url}: the engine does not answer ({error})") from None
-        if _is_gateway(answer):
+        try:
+            found = answer.json()
+        except ValueError:
+            continue
+        # The gateway's own check of engines uses these members, too.
+        if isinstance(found, dict) and {"table", "replicas"} <= found.keys():
             raise OptionError(f"--attach {url}: is a gateway of Weft; name its engines")
-
-
-def _is_gateway(answer: httpx.Response) -> bool:
-    """Whether an answer of `/health` comes from a gateway, by what the gateway's own check uses."""
-    try:
-        found = answer.json()
-    except ValueError:
-        return False
-    return isinstance(found, dict) and {"table", "replicas"} <= found.keys()
 
 
 def _check_redis(url: str, name: str) -> None:
@@ -225,7 +222,8 @@ def _bring_up(starts: list[Start], console: Console, children: Children) -> None
         start.ready_url: children.start(start.name, start.command, start.environment)
         for start in starts
     }
-    with Progress(console) as progress, httpx.Client(timeout=2.0, trust_env=False) as client:
+    progress = Progress(console)
+    with httpx.Client(timeout=2.0, trust_env=False) as client:
         while waiting:
             _watch(children)
             for url, child in list(waiting.items()):

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from weft_engine.wire import ORDER_NAMES
 
-from weft_gateway.api import schemas, slo_schemas, web
+from weft_gateway.api import web
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, read_model
 from weft_gateway.calls.admission import Gates
@@ -127,8 +127,6 @@ def router(
     @api.post(
         "/policy",
         summary="Change the order of every engine's queue",
-        response_model=schemas.AppliedPolicy,
-        response_model_exclude_unset=True,
         openapi_extra=described(Policy, required=True),
     )
     async def set_policy(request: Request) -> dict[str, Any]:
@@ -154,8 +152,6 @@ def router(
     @api.get(
         "/state",
         summary="Get every replica's state and the gateway's integrity",
-        response_model=schemas.GatewayState,
-        response_model_exclude_unset=True,
     )
     async def get_state() -> dict[str, Any]:
         """Each replica's own answer by name, and checks of the process table and of admission."""
@@ -181,7 +177,6 @@ def router(
     @api.get(
         "/slo",
         summary="Get attainment, slack, misses and fairness per class and tenant",
-        response_model=slo_schemas.SloReport,
     )
     async def get_slo() -> dict[str, Any]:
         """Programs, turns and calls with a target that have ended at this gateway since it started.

@@ -19,6 +19,7 @@ from weft_gateway.api.uploads import Upload
 from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
+from weft_gateway.constants import Constants
 from weft_gateway.runs.batch_input import MAX_LINES
 from weft_gateway.runs.batch_requests import CUSTOM_ID, write_lines
 from weft_gateway.runs.batch_results import anthropic_batch, openai_batch
@@ -69,7 +70,6 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, settings: Settin
     @api.post(
         "/v1/batches",
         summary="Create a batch",
-        response_model=schemas.Batch,
         openapi_extra=described(schemas.NewBatch, required=True),
     )
     async def create_batch(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, settings: Settin
         )
         return openai_batch(batch)
 
-    @api.get("/v1/batches", summary="List batches", response_model=schemas.BatchList)
+    @api.get("/v1/batches", summary="List batches")
     async def list_batches(
         tenant: str = Depends(auth.tenant),
         limit: Annotated[int, Query(ge=1, le=100, description="batches per page")] = 20,
@@ -99,14 +99,12 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, settings: Settin
         found = batches.batches(tenant, Api.OPENAI, after=after)
         return await page(turns, tenant, found, limit, openai_batch)
 
-    @api.get("/v1/batches/{batch_id}", summary="Get a batch", response_model=schemas.Batch)
+    @api.get("/v1/batches/{batch_id}", summary="Get a batch")
     async def get_batch(batch_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """The state of a batch, its counts, and the ids of its results after its end."""
         return openai_batch(batches.batch(tenant, Api.OPENAI, batch_id))
 
-    @api.post(
-        "/v1/batches/{batch_id}/cancel", summary="Cancel a batch", response_model=schemas.Batch
-    )
+    @api.post("/v1/batches/{batch_id}/cancel", summary="Cancel a batch")
     async def cancel_batch(batch_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Stop sending requests. Calls in flight finish. The results so far are available when the
         status is `cancelled`."""
@@ -121,7 +119,7 @@ def messages_router(
     turns: Turns,
     bodies: BodyBytes,
     unknown: Callable[[str], str],
-    settings: Settings,
+    constants: Constants,
 ) -> APIRouter:
     """Create the routes of Anthropic's batches. unknown: see `write_lines`."""
     api = APIRouter(tags=["batches"])
@@ -129,7 +127,6 @@ def messages_router(
     @api.post(
         "/v1/messages/batches",
         summary="Create a batch of messages (Anthropic)",
-        response_model=schemas.MessageBatch,
         openapi_extra=_REQUESTS,
     )
     async def create_message_batch(
@@ -144,7 +141,7 @@ def messages_router(
             body = Upload(source, most, bodies.hold(tenant))
             async with body, Upload(store.path(file_id), most) as lines:
                 await body.body(request.receive)
-                longest = settings.read_body_bytes
+                longest = constants.read_body_bytes
                 count = await write_lines(source, lines.path, longest, turns, tenant, unknown)
                 batches.add_file(tenant, file_id, "requests.jsonl", "batch_input", hidden=True)
                 lines.keep()
@@ -159,7 +156,6 @@ def messages_router(
     @api.get(
         "/v1/messages/batches",
         summary="List batches of messages (Anthropic)",
-        response_model=schemas.MessageBatchList,
     )
     async def list_message_batches(
         request: Request,
@@ -179,7 +175,6 @@ def messages_router(
     @api.get(
         "/v1/messages/batches/{batch_id}",
         summary="Get a batch of messages (Anthropic)",
-        response_model=schemas.MessageBatch,
     )
     async def get_message_batch(
         request: Request, batch_id: str, tenant: str = Depends(auth.tenant)
@@ -203,7 +198,6 @@ def messages_router(
     @api.post(
         "/v1/messages/batches/{batch_id}/cancel",
         summary="Cancel a batch of messages (Anthropic)",
-        response_model=schemas.MessageBatch,
     )
     async def cancel_message_batch(
         request: Request, batch_id: str, tenant: str = Depends(auth.tenant)
@@ -214,7 +208,6 @@ def messages_router(
     @api.delete(
         "/v1/messages/batches/{batch_id}",
         summary="Delete a batch of messages (Anthropic)",
-        response_model=schemas.DeletedMessageBatch,
     )
     async def delete_message_batch(
         batch_id: str, tenant: str = Depends(auth.tenant)

@@ -31,6 +31,7 @@ from weft_gateway.calls.observers import Observers, notify
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.config import Settings
+from weft_gateway.constants import Constants
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.headers import query_of, sane_request_id
@@ -63,6 +64,7 @@ class CallEndpoint:
     failures: Failures
     next_call: Callable[[], str]
     settings: Settings
+    constants: Constants
 
     async def __call__(
         self,
@@ -193,8 +195,8 @@ class CallEndpoint:
 
     async def _read_large(self, call: Call) -> None:
         most, items, tenant = (
-            self.settings.read_body_bytes,
-            self.settings.read_body_messages,
+            self.constants.read_body_bytes,
+            self.constants.read_body_messages,
             call.caller.tenant,
         )
         call.raw, call.body = await call_body(call.raw, most, items, self.turns, tenant)

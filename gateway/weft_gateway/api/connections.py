@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from weft_gateway.config import Settings
+from weft_gateway.constants import Constants
 from weft_gateway.telemetry.metrics import Metrics
 
 # Time that pieces of work for WebSockets take per turn of the event loop. A piece takes at most
@@ -69,11 +69,11 @@ class Edge:
     progress and WebSockets, by API key. pieces: work for WebSockets.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, most: int = 0) -> None:
-        """most: maximum number of connections; 0: from the settings."""
-        self.settings = settings
+    def __init__(self, constants: Constants, metrics: Metrics, most: int = 0) -> None:
+        """most: maximum number of connections; 0: from the constants."""
+        self.constants = constants
         self.metrics = metrics
-        self.most = most or settings.max_connections
+        self.most = most or constants.max_connections
         self.open = 0
         self.fresh: dict[Connection, None] = {}
         self.idle: dict[Connection, None] = {}
@@ -97,7 +97,7 @@ class Edge:
     def enter(self, key: bytes) -> bool:
         """Count a connection of an API key. Return False without counting it at the limit."""
         count = self.by_key.get(key, 0)
-        if count >= self.settings.max_connections_per_key:
+        if count >= self.constants.max_connections_per_key:
             return False
         self.by_key[key] = count + 1
         return True

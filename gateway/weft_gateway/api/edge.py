@@ -36,6 +36,7 @@ _LINGER_S: Final = 2.0
 _MOST_DROPPED: Final = 1 << 20
 # Requests that one connection may send before their answers.
 _MOST_PIPELINED: Final = 32
+_MAX_HEADERS: Final = 128
 _OF_BODIES: Final = (b"content-length", b"transfer-encoding")
 # Headers that few requests have, and those that a request has once: of several, software in front
 # of the gateway may have read another one.
@@ -67,10 +68,8 @@ class EdgeProtocol(CoalescingProtocol):
         edge: Edge,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        settings = edge.settings
         self._edge = edge
-        self._max_head = settings.max_head_bytes
-        self._max_headers = settings.max_headers
+        self._max_head = edge.constants.max_head_bytes
         # Bytes that certainly belong to the current head, and bytes of all reads that contain it.
         self._head_bytes = 0
         self._read_bytes = 0
@@ -109,8 +108,7 @@ class EdgeProtocol(CoalescingProtocol):
             self._wait_among(edge.fresh)
             self._time()
         else:
-            retry_after_s = edge.settings.retry_after_s
-            self.refuse(errors.of("too_many_connections", retry_after_s=retry_after_s))
+            self.refuse(errors.of("too_many_connections"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost()
@@ -242,12 +240,12 @@ class EdgeProtocol(CoalescingProtocol):
         if self._waits == _BODY:
             # A trailer is not a header (RFC 9110, 6.5.1): the call may have begun without it.
             self._trailers += 1
-            if self._trailers > self._max_headers:
-                raise errors.of("too_many_headers", limit=self._max_headers)
+            if self._trailers > _MAX_HEADERS:
+                raise errors.of("too_many_headers", limit=_MAX_HEADERS)
             return
-        if len(headers) >= self._max_headers:
+        if len(headers) >= _MAX_HEADERS:
             self._check_size()
-            raise errors.of("too_many_headers", limit=self._max_headers)
+            raise errors.of("too_many_headers", limit=_MAX_HEADERS)
         headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -328,7 +326,7 @@ class EdgeProtocol(CoalescingProtocol):
         elif self._waits == _NOTHING and self._counted:
             self._wait_among(self._edge.idle)
             self._waits = self._timed = _NEXT
-            self._deadline.set(self._edge.settings.keep_alive_s)
+            self._deadline.set(self._edge.constants.keep_alive_s)
 
     # The counts
 
@@ -340,8 +338,7 @@ class EdgeProtocol(CoalescingProtocol):
             return
         key = presented(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
         if not edge.enter(key):
-            retry_after_s = edge.settings.retry_after_s
-            raise errors.of("too_many_connections_of_key", retry_after_s=retry_after_s)
+            raise errors.of("too_many_connections_of_key")
         self._key = key
 
     def _leave(self) -> None:
@@ -400,26 +397,26 @@ class EdgeProtocol(CoalescingProtocol):
 
     def _time(self) -> None:
         """Set the deadline for the current state."""
-        settings = self._edge.settings
+        constants = self._edge.constants
         self._timed = waits = self._waits
         self._arrived = 0
         if waits == _HEAD:
-            within = settings.head_timeout_s
+            within = constants.head_timeout_s
         else:
-            within = settings.body_timeout_s
+            within = constants.body_timeout_s
             if not self.pipeline:
                 self._wait_among(self._edge.receiving)
         self._deadline.set(within)
 
     def _late(self) -> None:
-        settings = self._edge.settings
+        constants = self._edge.constants
         if self._waits == _NOTHING:
             return  # The awaited data has arrived.
         if self._waits == _NEXT:
             self.transport.close()
             self._watch_reader()
         elif self._waits == _BODY and not self.pipeline:
-            seconds = settings.body_timeout_s
+            seconds = constants.body_timeout_s
             if self._arrived >= LEAST_RATE * seconds:
                 self._time()
             else:
@@ -428,7 +425,7 @@ class EdgeProtocol(CoalescingProtocol):
             # The next request, which has to wait for this answer anyway.
             self._time()
         elif self._begun:
-            self.refuse(errors.of("head_timeout", seconds=settings.head_timeout_s))
+            self.refuse(errors.of("head_timeout", seconds=constants.head_timeout_s))
         else:
             # The client has sent nothing that needs an answer.
             self.drop("head_timeout")
@@ -445,7 +442,7 @@ class EdgeProtocol(CoalescingProtocol):
     def _watch_reader(self) -> None:
         """While bytes wait to be written, check that the client reads."""
         if self._reader is None:
-            timeout_s = self._edge.settings.send_timeout_s
+            timeout_s = self._edge.constants.send_timeout_s
             self._reader = ReaderWatch(self.loop, self.transport, timeout_s, self._stalled)
         self._reader.start()
 

@@ -29,14 +29,11 @@ log = logging.getLogger(__name__)
 class Failures:
     """Converts exceptions to answers and counts them."""
 
-    def __init__(
-        self, count_error: Callable[[str], None], next_call: Callable[[], str], retry_after_s: int
-    ) -> None:
+    def __init__(self, count_error: Callable[[str], None], next_call: Callable[[], str]) -> None:
         """count_error: counts an error code in the metrics. next_call: creates ids for requests
-        without one. retry_after_s: retry delay while the process table is unreachable, in seconds.
+        without one.
         """
         self.count = count_error
-        self._retry_after_s = retry_after_s
         self._next_call = next_call
 
     def known(self, error: Exception) -> ApiError | None:
@@ -56,7 +53,7 @@ class Failures:
             case TooDeep():
                 return errors.of("too_deeply_nested")
             case TableUnavailable():
-                return errors.of("table_unavailable", retry_after_s=self._retry_after_s)
+                return errors.of("table_unavailable")
             case _:
                 return None
 

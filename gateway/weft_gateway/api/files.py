@@ -9,7 +9,6 @@ from fastapi.responses import FileResponse
 from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
 from weft_gateway import errors
-from weft_gateway.api import schemas_batches as schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.lists import page
 from weft_gateway.api.uploads import Upload
@@ -42,7 +41,7 @@ _UPLOAD: Final[dict[str, Any]] = {
 
 
 def file_json(file: StoredFile) -> dict[str, Any]:
-    """Return a file in OpenAI's format (`schemas.File`)."""
+    """Return a file in OpenAI's format."""
     return {
         "id": file.id,
         "object": "file",
@@ -77,7 +76,6 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, bodies: BodyByte
     @api.post(
         "/v1/files",
         summary="Upload a file",
-        response_model=schemas.File,
         openapi_extra=_UPLOAD,
     )
     async def create_file(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
@@ -97,7 +95,7 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, bodies: BodyByte
                 upload.keep()
         return file_json(file)
 
-    @api.get("/v1/files", summary="List files", response_model=schemas.FileList)
+    @api.get("/v1/files", summary="List files")
     async def list_files(
         tenant: str = Depends(auth.tenant),
         purpose: Annotated[str, Query(description="only files with this purpose")] = "",
@@ -111,7 +109,7 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, bodies: BodyByte
         found = batches.store.files(tenant, purpose, after, oldest_first=order == "asc")
         return await page(turns, tenant, found, limit, file_json)
 
-    @api.get("/v1/files/{file_id}", summary="Get a file", response_model=schemas.File)
+    @api.get("/v1/files/{file_id}", summary="Get a file")
     async def get_file(file_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """The size, name and purpose of a file."""
         return file_json(batches.file(tenant, file_id))
@@ -127,7 +125,7 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, bodies: BodyByte
         path = batches.content(tenant, file_id)
         return StoredContent(path, media_type="application/octet-stream")
 
-    @api.delete("/v1/files/{file_id}", summary="Delete a file", response_model=schemas.DeletedFile)
+    @api.delete("/v1/files/{file_id}", summary="Delete a file")
     async def delete_file(file_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Delete a file. 409 while a batch reads it."""
         batches.delete_file(tenant, file_id)

@@ -16,7 +16,6 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from weft_gateway import errors
-from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import call_body, described, is_skimmed, read_model
 from weft_gateway.api.http import read_body
@@ -27,6 +26,7 @@ from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.prefills import PrefillManager
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
+from weft_gateway.constants import Constants
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.media import text_bytes
 from weft_gateway.engine.registry import Registry
@@ -105,6 +105,7 @@ def prefill_router(
     turns: Turns,
     bodies: BodyBytes,
     settings: Settings,
+    constants: Constants,
 ) -> APIRouter:
     """Create the routes of prefills. lineage: None if each call without a key is a separate
     program.
@@ -127,7 +128,6 @@ def prefill_router(
         "/prefill",
         status_code=201,
         summary="submit_partial_prefill: prefill the beginning of the next call",
-        response_model=schemas.PrefillState,
         openapi_extra=described(NewPrefill, required=True),
     )
     async def create_prefill(request: Request) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def prefill_router(
         caller = auth.caller(headers)
         held = bodies.hold(caller.tenant)
         raw = await read_body(headers, request.receive, settings.max_body_bytes, held)
-        most, items = settings.read_body_bytes, settings.read_body_messages
+        most, items = constants.read_body_bytes, constants.read_body_messages
         _, body = await call_body(raw, most, items, turns, caller.tenant)
         if is_skimmed(body):
             raise ApiError(
@@ -155,7 +155,7 @@ def prefill_router(
             prefill = await prefills.submit(caller, key, body, model, ttl_s)
         return prefill.to_json()
 
-    @api.get("/prefill/{prefill_id}", summary="Get a prefill", response_model=schemas.PrefillState)
+    @api.get("/prefill/{prefill_id}", summary="Get a prefill")
     async def get_prefill(prefill_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Its status, its replica and its cost."""
         return (await found(tenant, prefill_id)).to_json()
@@ -163,7 +163,6 @@ def prefill_router(
     @api.delete(
         "/prefill/{prefill_id}",
         summary="Discard a prefill, for example because its tools failed",
-        response_model=schemas.DeletedPrefill,
     )
     async def delete_prefill(prefill_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Stop the prefill if it still runs, and release its blocks."""
@@ -205,7 +204,6 @@ def router(
     @api.post(
         "/tags",
         summary="tag_kv_blocks: tag parts of a program's prompts",
-        response_model=schemas.TagFates,
         openapi_extra=described(TagHint, required=True),
     )
     async def tag_prompts(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
@@ -222,7 +220,6 @@ def router(
     @api.post(
         "/priority",
         summary="set_reuse_priority: set how long to keep a program's KV blocks",
-        response_model=schemas.PriorityFates,
         openapi_extra=described(PriorityHint, required=True),
     )
     async def set_priority(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:

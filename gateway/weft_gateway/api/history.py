@@ -105,7 +105,7 @@ class History:
         try:
             return await self.background.settled(tenant, name, answer)
         except httpx.HTTPError:
-            raise errors.of("no_replica", retry_after_s=self.settings.retry_after_s) from None
+            raise errors.of("no_replica") from None
 
     async def _completed(self, call: Call) -> bytes:
         previous = call.body.get("previous_response_id")

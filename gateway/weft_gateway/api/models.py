@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
-from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.engine.endpoints import api_of
 from weft_gateway.engine.registry import Registry
@@ -19,7 +18,7 @@ def router(auth: Authenticator, registry: Registry) -> APIRouter:
     """Create the routes GET /v1/models and /v1/models/{id}; ids may contain slashes."""
     api = APIRouter(tags=["models"], dependencies=[Depends(auth.tenant)])
 
-    @api.get("/v1/models", summary="List models", response_model=schemas.ModelList)
+    @api.get("/v1/models", summary="List models")
     async def list_models(request: Request) -> Any:
         """The models of all replicas, each as its engine describes it. Requests with the header
         `anthropic-version` get Anthropic's form.
@@ -31,7 +30,7 @@ def router(auth: Authenticator, registry: Registry) -> APIRouter:
         data = [_anthropic(name, card) for name, card in cards.items()]
         return JSONResponse({"data": data, "has_more": False, **ends})
 
-    @api.get("/v1/models/{model_id:path}", summary="Get a model", response_model=schemas.Model)
+    @api.get("/v1/models/{model_id:path}", summary="Get a model")
     async def get_model(request: Request, model_id: str) -> Any:
         """One model, as its engine describes it. The id may contain slashes. Requests with the
         header `anthropic-version` get Anthropic's form.

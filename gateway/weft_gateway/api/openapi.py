@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from importlib import resources
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 from fastapi import FastAPI
+from pydantic import BaseModel, Field
 
 from weft_gateway import errors
-from weft_gateway.api.schemas import Error
 
 # For `FastAPI(responses=...)`: every operation refers to the one description of errors.
 ERRORS: Final[dict[int | str, dict[str, Any]]] = {
@@ -50,6 +50,21 @@ _WEBSOCKET: Final = (
     "time per connection. An error is a message "
     '`{"type": "error", "status": 400, "error": {...}}` and leaves the connection open.'
 )
+
+
+class ErrorDetail(BaseModel):
+    """Describes the error of a request."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None = Field(description="the wrong member or parameter")
+    code: str = Field(description="the kind of error, for programs")
+
+
+class Error(BaseModel):
+    """An error in OpenAI's shape."""
+
+    error: ErrorDetail
 
 
 class _Route(NamedTuple):

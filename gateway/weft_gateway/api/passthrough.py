@@ -36,6 +36,7 @@ from weft_gateway.calls.stored import (
 )
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
+from weft_gateway.constants import Constants
 from weft_gateway.engine.endpoints import api_of
 from weft_gateway.engine.engine_request import with_model
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
@@ -84,6 +85,7 @@ class Passthrough:
     turns: Turns
     bodies: BodyBytes
     settings: Settings
+    constants: Constants
     budget: RetryBudget
     count_retry: Callable[[str], None]
 
@@ -121,7 +123,7 @@ class Passthrough:
         able = self.registry.able(draining=bool(only))
         able = [replica for replica in able if only in ("", replica.name)]
         if not able:
-            raise errors.of("no_replica", retry_after_s=self.settings.retry_after_s)
+            raise errors.of("no_replica")
         target = path + query_of(scope["query_string"])
         self.budget.add_call()
         client, unreachable = self.disconnects.expect(receive), 0
@@ -135,7 +137,7 @@ class Passthrough:
                 except ConnectFailed:
                     # The replica read no byte, so another one may take the request.
                     unreachable += 1
-                    if last or unreachable >= self.settings.attempts_per_call:
+                    if last or unreachable >= self.constants.attempts_per_call:
                         raise
                     if not self.budget.take():
                         self.count_retry("refused")

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from weft_gateway import errors
-from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
 from weft_gateway.api.lists import page
@@ -95,7 +94,7 @@ def _told(program: Program) -> dict[str, Any]:
 
 
 def session_json(program: Program, known_by: str | None = None) -> dict[str, Any]:
-    """Return a program in the API's format (`schemas.Session`). known_by: the name that assigned
+    """Return a program in the API's format. known_by: the name that assigned
     the latest call to the program; None if no call came through this gateway.
     """
     answered = program.calls_closed - program.errors
@@ -162,8 +161,6 @@ def router(
         "/v1/sessions",
         status_code=201,
         summary="Start a session",
-        response_model=schemas.CreatedSession,
-        response_model_exclude_unset=True,
         openapi_extra=described(NewSession, required=False),
     )
     async def create_session(
@@ -196,7 +193,7 @@ def router(
             response.status_code = 200
         return answer
 
-    @api.get("/v1/sessions", summary="List sessions", response_model=schemas.SessionList)
+    @api.get("/v1/sessions", summary="List sessions")
     async def list_sessions(
         request: Request,
         tenant: str = Depends(auth.tenant),
@@ -204,7 +201,7 @@ def router(
         after: Annotated[str, Query(description="`last_id` of the previous page")] = "",
     ) -> Response:
         """The tenant's sessions in the order of their ids. A finished session is listed while this
-        gateway keeps receipts of its calls (for WEFT_RECEIPTS_AGE_S, at most WEFT_RECEIPTS calls).
+        gateway keeps receipts of its calls (for an hour, at most 4096 calls).
         A deleted session is not listed."""
         after = query_id(request.scope["query_string"], "after")
         found = await table.programs(tenant, limit + 1, after)
@@ -244,7 +241,7 @@ def router(
         receipts.unlist(key, time())
         return session
 
-    @api.get("/v1/sessions/{session_id}", summary="Get a session", response_model=schemas.Session)
+    @api.get("/v1/sessions/{session_id}", summary="Get a session")
     async def get_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """The session's row of the process table. The figures of a finished session come from the
         receipts of its calls. The answer lists the hints in force with the times of their ends.
@@ -252,9 +249,7 @@ def router(
         key = program_key(tenant, path_id(session_id))
         return shown(key, await table.get(key))
 
-    @api.delete(
-        "/v1/sessions/{session_id}", summary="End a session", response_model=schemas.DeletedSession
-    )
+    @api.delete("/v1/sessions/{session_id}", summary="End a session")
     async def delete_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """End the session and return its totals. Calls in flight run to their end."""
         session = await end(program_key(tenant, path_id(session_id)))
@@ -263,7 +258,6 @@ def router(
     @api.post(
         "/finish_session",
         summary="End a session (vllm-router's name for it)",
-        response_model=schemas.FinishedSession,
     )
     async def finish_session(
         request: Request,

@@ -10,11 +10,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.config import Settings
 from weft_gateway.engine.described import costs_json
 from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.errors import RETRY_AFTER_S
 from weft_gateway.policies.costs import Costs
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.metrics import Metrics
@@ -25,7 +24,7 @@ _PING_S: Final = 1.0
 
 
 def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, Any]:
-    """Return a replica's state (`schemas.ReplicaState`). Only administrators see its address, which
+    """Return a replica's state. Only administrators see its address, which
     errors contain too.
     """
     where = {"url": replica.url, "last_error": replica.circuit.last_error or None}
@@ -61,7 +60,6 @@ def router(
     registry: Registry,
     counts: Metrics,
     tasks: Supervisor,
-    settings: Settings,
     costs: Costs | None,
 ) -> APIRouter:
     """Create the routes GET /health, /ready and /metrics. costs: None if the gateway does not
@@ -93,7 +91,7 @@ def router(
             status = "replica_key_refused"
         if status != "ok":
             response.status_code = 503
-            response.headers["retry-after"] = str(settings.retry_after_s)
+            response.headers["retry-after"] = str(RETRY_AFTER_S)
         return {
             "status": status,
             "table": {"state": "ok" if answers else "unavailable", "local": table.local},
@@ -102,9 +100,7 @@ def router(
         }
 
     health: dict[str, Any] = {
-        "response_model": schemas.Health,
-        "response_model_exclude_unset": True,
-        "responses": {503: {"model": schemas.Health, "description": "Unavailable"}},
+        "responses": {503: {"description": "Unavailable"}},
     }
 
     @api.get("/health", summary="Check whether the gateway can serve calls", **health)

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
 from weft_gateway import errors
-from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.lists import listed
 from weft_gateway.api.sessions import path_id, program_key
@@ -46,14 +45,13 @@ def router(
         "/v1/receipts/{request_id:path}",
         tags=["receipts"],
         summary="Get the receipt of a call",
-        response_model=schemas.CallReceipt,
     )
     async def get_receipt(
         request: Request, request_id: str, tenant: str = Depends(auth.tenant)
     ) -> dict[str, Any]:
         """Replicas chosen and rejected with their scores, the order, predicted against actual
         figures, each hint's fate, waits, swaps and seconds saved. Ask the gateway that served the
-        call: it keeps the receipt for WEFT_RECEIPTS_AGE_S. `request_id` is the call's
+        call: it keeps the receipt for an hour. `request_id` is the call's
         `x-request-id`."""
         # An id may contain percent signs, so the raw form is looked up first.
         raw = request.scope.get("raw_path", b"").partition(b"/receipts/")[2].decode("latin-1")
@@ -70,7 +68,6 @@ def router(
         "/v1/sessions/{session_id}/story",
         tags=["receipts"],
         summary="List the calls of a session",
-        response_model=schemas.SessionStory,
     )
     async def get_story(session_id: str, tenant: str = Depends(auth.tenant)) -> Response:
         """The receipts of the session's calls in the order of arrival, with refused calls apart,

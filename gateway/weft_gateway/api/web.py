@@ -48,7 +48,7 @@ def check_admin(
             403,
             "host_not_allowed",
             f"Administration is not served under the name {host[:128]!r}. "
-            "Add it to WEFT_ADMIN_HOSTS, or set an admin key.",
+            "Set an admin key (WEFT_ADMIN_KEY).",
         )
     origin = headers.get(b"origin")
     if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
@@ -109,7 +109,7 @@ def _is_own(host: str, settings: Settings) -> bool:
     name = found[1].strip("[]").rstrip(".").lower()
     if name in _LOOPBACK or name.endswith(".localhost"):
         return True
-    if name in {allowed.lower() for allowed in (settings.host, *settings.admin_hosts)}:
+    if name == settings.host.lower():
         return True
     try:
         ipaddress.ip_address(name)

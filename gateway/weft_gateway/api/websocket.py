@@ -31,6 +31,7 @@ from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.stored import TERMINAL, input_of
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.config import Settings
+from weft_gateway.constants import Constants
 from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
 from weft_gateway.overlap.events import EventReader
@@ -77,6 +78,7 @@ class ResponsesSockets:
     def __init__(
         self,
         settings: Settings,
+        constants: Constants,
         auth: Authenticator,
         turns: Turns,
         bodies: BodyBytes,
@@ -84,6 +86,7 @@ class ResponsesSockets:
         answers: ResponseStore,
     ) -> None:
         self.settings = settings
+        self.constants = constants
         self.turns = turns
         self.bodies = bodies
         self.metrics = metrics
@@ -121,7 +124,7 @@ class ResponsesSockets:
         if not may_connect(headers, self.settings):
             raise ApiError(403, "origin_not_allowed", "Pages of other origins may not connect.")
         tenant = self.auth.caller(headers).tenant
-        if self._open[tenant] >= self.settings.websockets_per_tenant:
+        if self._open[tenant] >= self.constants.websockets_per_tenant:
             raise ApiError(429, "too_many_websockets", "This key has too many WebSockets open.")
         return tenant
 
@@ -186,7 +189,7 @@ class _Connection:
         if not self._waiting:
             await self._send({"type": IDLE})
         try:
-            async with asyncio.timeout(self._sockets.settings.websocket_idle_s):
+            async with asyncio.timeout(self._sockets.constants.websocket_idle_s):
                 while not (self._waiting or self._gone or self._close is not None):
                     self._news.clear()
                     await self._news.wait()
@@ -199,14 +202,14 @@ class _Connection:
         return self._waiting.popleft()
 
     async def _read(self) -> None:
-        settings = self._sockets.settings
+        most = self._sockets.constants.websocket_message_bytes
         while True:
             message = await self._receive()
             if message["type"] == "websocket.receive":
                 # A binary message is not JSON, and the answer says so.
                 text = message.get("text") or ""
                 size = sum(map(len, self._waiting)) + len(text)
-                if len(self._waiting) >= _WAITING or size > settings.websocket_message_bytes:
+                if len(self._waiting) >= _WAITING or size > most:
                     self._close = _POLICY
                 else:
                     self._waiting.append(text)

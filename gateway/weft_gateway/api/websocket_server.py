@@ -110,7 +110,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self._key = key
         self.conn.receive_data(_HEAD)
         self.conn.events_received()
-        timeout_s = self._edge.settings.send_timeout_s
+        timeout_s = self._edge.constants.send_timeout_s
         self._reader = ReaderWatch(self.loop, self.transport, timeout_s, self._stalled)
         self._counts_events = COUNTS_EVENTS.decode() in request.headers
         self.handle_connect(request)
@@ -173,10 +173,10 @@ class DrainingSocket(WebSocketsSansIOProtocol):
 
     def _time(self) -> None:
         self._arrived = 0
-        self._deadline.set(self._edge.settings.body_timeout_s)
+        self._deadline.set(self._edge.constants.body_timeout_s)
 
     def _late(self) -> None:
-        seconds = self._edge.settings.body_timeout_s
+        seconds = self._edge.constants.body_timeout_s
         if not self._timed:
             return
         if self._waits or self._arrived >= LEAST_RATE * seconds:

@@ -25,12 +25,11 @@ _TRIMMED: Final = 16 << 20
 class BodyBytes:
     """The account of one process. total: bytes that are held."""
 
-    def __init__(self, most: int, retry_after_s: int) -> None:
+    def __init__(self, most: int) -> None:
         """most: limit of `total`. A body larger than that fits while nothing else is held."""
         self.total = 0
         self._peak = 0
         self._most = most
-        self._retry_after_s = retry_after_s
         self._by_tenant: dict[str, int] = {}
 
     def hold(self, tenant: str) -> HeldBytes:
@@ -43,9 +42,9 @@ class BodyBytes:
         if size > 0:
             share = self._most if tenant == ANONYMOUS else self._most // _SHARE
             if own and own + size > share:
-                raise errors.of("too_many_body_bytes_of_key", retry_after_s=self._retry_after_s)
+                raise errors.of("too_many_body_bytes_of_key")
             if self.total and self.total + size > self._most:
-                raise errors.of("too_many_body_bytes", retry_after_s=self._retry_after_s)
+                raise errors.of("too_many_body_bytes")
         self.total += size
         self._peak = max(self._peak, self.total)
         if own + size:

@@ -19,11 +19,9 @@ from weft_gateway.programs.response_store import PRIVATE, ResponseStore
 class Identifier:
     """Finds the program of a call that names one (`weft_gateway.programs.aliases`)."""
 
-    def __init__(self, chains: ResponseStore, registry: Registry, *, traceparent: bool) -> None:
-        """traceparent: whether a trace is a program."""
+    def __init__(self, chains: ResponseStore, registry: Registry) -> None:
         self._chains = chains
         self._registry = registry
-        self._traceparent = traceparent
 
     def identify(self, call: Call) -> Awaitable[None] | None:
         """Set the call's model, program and thread. Returns an awaitable if it must look up
@@ -54,7 +52,6 @@ class Identifier:
             body=body,
             path_program=None,
             chains=self._chains,
-            traceparent=self._traceparent,
         )
         return await fold(self._chains, identity) if has_parent(identity) else identity
 
@@ -87,6 +84,5 @@ class Identifier:
             body=body,
             path_program=call.program_in_path,
             chains=self._chains,
-            traceparent=self._traceparent,
             chained=call.endpoint.chained,
         )

@@ -88,15 +88,12 @@ def counted_alone(call: Call) -> Counted | None:
 
 @dataclass(slots=True, eq=False)
 class Placement:
-    """Proposes a replica for each call. retry_after_s: for clients whose call no replica can
-    take. outlook: predicts costs, if they are used.
-    """
+    """Proposes a replica for each call. outlook: predicts costs, if they are used."""
 
     router: Router
     registry: Registry
     table: ProcessTable
     counter: PromptCounter
-    retry_after_s: int
     outlook: Outlook | None = None
     _rng: Random = field(default_factory=Random, init=False)
     _ordinals: Iterator[int] = field(default_factory=itertools.count, init=False)
@@ -125,7 +122,7 @@ class Placement:
                 question = self.outlook.predicted(call, question)
             decision = self.router.route(question, self._rng)
             if not decision.replica:
-                raise errors.of("no_replica", retry_after_s=self.retry_after_s)
+                raise errors.of("no_replica")
         if call.prefill is not None and call.prefill.replica in decision.eligible:
             # Its KV is there, regardless of the program's home.
             return Placed(

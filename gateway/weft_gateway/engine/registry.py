@@ -28,6 +28,8 @@ from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 log = logging.getLogger(__name__)
 
 _ALL: Final = Intake.ALL
+# Prefix cache of replicas that do not report it, tokens.
+CACHE_TOKENS: Final = 131_072
 # No alias stands for a longer name of a model.
 _MOST_NAME: Final = 256
 
@@ -112,7 +114,7 @@ class Registry:
         urls: Mapping[str, str],
         timeouts: Timeouts,
         api_key: str = "",
-        cache_tokens: int = 0,
+        cache_tokens: int = CACHE_TOKENS,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         aliases: Mapping[str, str] | None = None,
     ) -> None:

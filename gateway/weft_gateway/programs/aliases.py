@@ -86,6 +86,7 @@ HEADERS: Final = (
     Name(b"x-smg-routing-key", "SGLang's gateway: a session, a person or a workload", _PLACE),
     Name(b"x-correlation-id", "most clients: one request; aiperf: one conversation", _PLACE),
     Name(b"x-request-id", "one request; its receipt has this id", Decides.NOTHING),
+    Name(b"traceparent", "W3C Trace Context: one request", Decides.NOTHING),
 )
 
 BODY: Final = (
@@ -113,6 +114,3 @@ BODY: Final = (
     Name(("safety_identifier",), "OpenAI: a person", Decides.NOTHING),
     Name(("metadata", "user_id"), "Anthropic: a person", Decides.NOTHING),
 )
-
-# Names a program if `WEFT_TRACEPARENT_PROGRAMS` is set.
-TRACEPARENT: Final = Name(b"traceparent", "W3C Trace Context: one request", Decides.NOTHING)

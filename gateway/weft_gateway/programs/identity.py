@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import sha256
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.record import record
-from weft_gateway.programs.aliases import BODY, HEADERS, TRACEPARENT, Decides, Name, Where
+from weft_gateway.programs.aliases import BODY, HEADERS, Decides, Name, Where
 from weft_gateway.programs.ids import from_bytes, from_json
 from weft_gateway.programs.response_store import ResponseStore
 
@@ -19,10 +18,6 @@ MAIN_THREAD: Final = "main"
 # The tenant of all clients without a key.
 ANONYMOUS: Final = "public"
 _TRUE: Final = frozenset({b"1", b"true", b"yes", b"on"})
-# W3C Trace Context: a version other than ff, a trace id that is not all zeros, the rest.
-_TRACE: Final = re.compile(
-    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
-)
 _SESSIONS: Final = tuple(row for row in HEADERS if row.decides is Decides.PROGRAM)
 _FIELDS: Final = tuple(row for row in BODY if row.decides is Decides.PROGRAM)
 _PLACES: Final = tuple(row for row in (*HEADERS, *BODY) if row.decides is Decides.PLACEMENT)
@@ -64,15 +59,14 @@ def resolve(
     body: Mapping[str, Any],
     path_program: str | None,
     chains: ResponseStore,
-    traceparent: bool = False,
     chained: bool = False,
 ) -> Identity:
     """Find the call's program and thread. The first name of a program wins.
 
-    headers: from ASGI, names in lower case. path_program: from `/p/{program}/...`. traceparent:
-    whether a trace is a program. chained: whether this endpoint stores answers, unless the body's
-    `store` says otherwise, so that clients can continue them by id. Ids are opaque (see `ids`) and
-    scoped to the tenant. An empty id counts as missing. Raises IdentityError.
+    headers: from ASGI, names in lower case. path_program: from `/p/{program}/...`. chained:
+    whether this endpoint stores answers, unless the body's `store` says otherwise, so that clients
+    can continue them by id. Ids are opaque (see `ids`) and scoped to the tenant. An empty id counts
+    as missing. Raises IdentityError.
     """
     by_name = dict(headers)
     if path_program:
@@ -89,13 +83,6 @@ def resolve(
                 return found
             program, thread = chains.place(tenant, program)
             return replace(found, key=ProgramKey(tenant, program), thread=thread or MAIN_THREAD)
-    if traceparent and TRACEPARENT.where in by_name:
-        trace = _TRACE.fullmatch(by_name[TRACEPARENT.where].strip())
-        if trace:
-            program = trace[1].decode()
-            return Identity(
-                ProgramKey(tenant, program), MAIN_THREAD, "", TRACEPARENT.text, ephemeral=False
-            )
     # A stored answer of the Responses API can be continued by its id. Its program is therefore not
     # ephemeral, so that it includes the chain's first call.
     store = body.get("store")

@@ -154,10 +154,10 @@ class Metrics:
             registry=r,
         )
         self.programs = Gauge("weft_programs", "Live programs, all gateways", registry=r)
-        self.begun = Counters(
-            "weft_programs_begun", "Programs started, all gateways", (), r
-        ).labels()
-        self.ended = Counters("weft_programs_ended", "Programs ended, all gateways", (), r).labels()
+        events = Counters(
+            "weft_program_events", "Programs begun and ended, all gateways", ("event",), r
+        )
+        self.begun, self.ended = events.labels("begun"), events.labels("ended")
         self.local = Gauge(
             "weft_table_local",
             "1 while the process table's store is unreachable and this gateway uses its local view",
@@ -207,8 +207,8 @@ class Metrics:
             r,
         )
         self.slo_misses = Counters(
-            "weft_slo_misses",
-            "Programs, turns or calls that missed their target, by the cause",
+            "weft_slo_late",
+            "Programs, turns or calls that did not meet their target, by the cause",
             ("class", "cause"),
             r,
         )

@@ -293,7 +293,7 @@ class Receipts:
     takes about 50 ns per receipt of the tenant.
     """
 
-    def __init__(self, limit: int, max_age_s: float) -> None:
+    def __init__(self, limit: int, max_age_s: float = 3600.0) -> None:
         self.on: Final = limit > 0
         """Whether receipts are kept."""
         self._room = FairLRU[Receipt](max(1, limit))

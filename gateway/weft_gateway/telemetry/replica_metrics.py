@@ -21,16 +21,11 @@ class ReplicaMetrics:
             ("replica",),
             registry=r,
         )
-        self.prompt = Gauge(
-            "weft_replica_prompt_token_seconds",
-            f"Predicted seconds per uncached prompt token; {known}",
-            ("replica",),
-            registry=r,
-        )
-        self.answer = Gauge(
-            "weft_replica_answer_token_seconds",
-            f"Predicted seconds per answer token of the usual call by itself; {known}",
-            ("replica",),
+        self.token = Gauge(
+            "weft_replica_token_seconds",
+            "Predicted seconds per uncached `prompt` token, and per `answer` token of the usual "
+            f"call by itself; {known}",
+            ("replica", "token"),
             registry=r,
         )
 
@@ -38,9 +33,9 @@ class ReplicaMetrics:
         """Set the gauges. speeds: seconds per prompt token and per answer token, of the replicas
         whose costs are known. work: microseconds.
         """
-        for gauge in (self.work, self.prompt, self.answer):
-            gauge.clear()
+        self.work.clear()
+        self.token.clear()
         for name, (prompt_s, answer_s) in speeds.items():
             self.work.labels(name).set(work.get(name, 0) / _US)
-            self.prompt.labels(name).set(prompt_s)
-            self.answer.labels(name).set(answer_s)
+            self.token.labels(name, "prompt").set(prompt_s)
+            self.token.labels(name, "answer").set(answer_s)

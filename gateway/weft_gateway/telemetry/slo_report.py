@@ -77,7 +77,7 @@ class Report:
     service: dict[str, tuple[float, float]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report in the API's format (`schemas.SloReport`)."""
+        """Return the report in the API's format."""
         goals = {name: one["goal"] for name, one in self.classes.items()}
         by_class: dict[str, Units] = {name: Units() for name in self.classes}
         by_tenant: dict[str, Units] = {}

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 # First and longest pause before a restart, in seconds. The longest is short compared with the
-# default WEFT_CALL_LEASE_S, so a failing task that renews leases has many attempts within one
+# lease of a call, so a failing task that renews leases has many attempts within one
 # lease.
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0

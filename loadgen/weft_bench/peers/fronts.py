@@ -97,8 +97,9 @@ def fronts(place: Place, orders: Sequence[str], *, targets: bool = False) -> dic
     """
     vllm = _vllm_routers(place)
     told = {"WEFT_ENGINE_SECRET": place.secret} if place.secret else {}
-    told |= {"WEFT_AUTO_PREFILL": "false"} if targets else {}
     ours = replace(proxies.OURS, environment=told)
+    if targets:
+        ours = replace(ours, command=proxies.weft_with(auto_prefill=False))
     round_robin = replace(ours, environment={**told, "WEFT_BALANCER": "round_robin"})
     rows = [
         Front(ROUND_ROBIN, round_robin),
@@ -120,7 +121,7 @@ def fronts(place: Place, orders: Sequence[str], *, targets: bool = False) -> dic
     ]
     if orders:
         # Short calls also go home. This shows the cost and gain of Algorithm 2's threshold.
-        at_home = replace(ours, environment={**told, "WEFT_LOCALITY_THRESHOLD_TOKENS": "0"})
+        at_home = replace(ours, command=proxies.weft_with(locality_threshold_tokens=0))
         first, last = orders[0], orders[-1]
         rows.append(Front(f"weft/{first}/at-home", at_home, first, reads="x-session-id", ends=True))
         rows.append(Front(f"weft/{last}/no-key", ours, last, keyed=False))
@@ -133,7 +134,7 @@ def _by_budget(ours: Proxy, order: str) -> Proxy:
     def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
         file = work / "slo.yaml"
         file.write_text(slo_file())
-        line = proxies.weft(programs, engines, port, work)
+        line = ours.command(programs, engines, port, work)
         return [*line, "--slo", str(file), "--balancer", _BY_BUDGET[order]]
 
     return replace(ours, command=command)

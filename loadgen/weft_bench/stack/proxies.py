@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from weft_bench.stack import gateway
 from weft_bench.stack.processes import free_port, running
 
 PEERS_FOLDER: Final = Path(__file__).resolve().parents[3] / ".weft" / "peers"
@@ -45,6 +46,15 @@ def weft(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[
     """Return the command line of Weft; see Command."""
     replicas = [word for url in engines for word in ("--replica", url)]
     return [sys.executable, "-m", "weft_gateway.cli", "serve", *replicas, "--port", str(port)]
+
+
+def weft_with(**constants: Any) -> Command:
+    """Return the command line of Weft with other constants (`weft_gateway.constants`)."""
+
+    def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+        return gateway.command(constants, engines, port)
+
+    return command
 
 
 def vllm_router(name: str, policy: str, scheduling: Mapping[str, Any] | None = None) -> Proxy:
@@ -103,13 +113,7 @@ PEERS: Final = {
     "bare": Proxy(
         "bare",
         "",
-        weft,
-        environment={
-            "WEFT_LINEAGE": "false",
-            "WEFT_TAG_PROMPTS": "false",
-            "WEFT_AUTO_PREFILL": "false",
-            "WEFT_RECEIPTS": "0",
-        },
+        weft_with(lineage=False, tag_prompts=False, auto_prefill=False, receipts=0),
     ),
 }
 

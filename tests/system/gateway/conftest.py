@@ -22,9 +22,13 @@ import uvicorn.server
 from support.redis_server import RedisServer
 from support.scripted_engine import DEADLINE_S, Engine
 from weft_gateway.app import Gateway
-from weft_gateway.config import load
+from weft_gateway.config import Settings, load
+from weft_gateway.constants import Constants
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.serve import server_config
+
+# In the keys file, for all keys.
+LIMITS = ("requests_per_minute", "tokens_per_minute", "calls_in_flight")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -120,9 +124,11 @@ def weft(
 
     A module whose tests have several tenants names their API keys in KEYS. The gateway then
     requires one of them, and `gateway.client` sends the first one unless a test names another.
+
+    A name is a setting, a member of `Constants`, or a limit of every key.
     """
+    known = Settings.model_fields
     keys: tuple[str, ...] = getattr(request.module, "KEYS", ())
-    headers = {"authorization": f"Bearer {keys[0]}"} if keys else {}
 
     @contextlib.asynccontextmanager
     async def start(
@@ -133,15 +139,24 @@ def weft(
     ) -> AsyncIterator[Weft]:
         urls = [e if isinstance(e, str) else e.url for e in engines]
         replicas = ",".join(f"r{number}={url}" for number, url in enumerate(urls))
+        limits = {name: settings.pop(name) for name in LIMITS if name in settings}
+        given = {name: settings.pop(name) for name in [*settings] if name not in known}
         # The long interval leaves only the health checks at the start and after failures.
+        constants = Constants(**{"health_interval_s": 60} | given)
         defaults = {
             "replicas": replicas,
-            "health_interval_s": 60,
             "balancer": "round_robin",
             "data_dir": str(tmp_path / "data"),
             "api_keys": ",".join(keys) or None,
         }
-        parts = build(load(**defaults | settings), table=table)
+        if limits:
+            file = tmp_path / "limits.toml"
+            lines = [f"{name} = {value}\n" for name, value in limits.items()]
+            file.write_text("[default]\n" + "".join(lines))
+            defaults["keys_file"] = str(file)
+            # Limits hold for keys.
+            defaults["api_keys"] = defaults["api_keys"] or "test"
+        parts = build(load(**defaults | settings), table, constants)
         config = server_config(parts)
         config.port = 0
         server = uvicorn.Server(config)
@@ -151,6 +166,8 @@ def weft(
         try:
             # The processes of runs call the gateway at its port.
             parts.offline.runs.url = url
+            key = keys[0] if keys else "test" if limits else ""
+            headers = {"authorization": f"Bearer {key}"} if key else {}
             async with httpx.AsyncClient(
                 base_url=url, timeout=DEADLINE_S, trust_env=False, headers=headers
             ) as client:

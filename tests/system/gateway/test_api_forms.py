@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import openai
 import pytest
 from support import batches
-from weft_deploy.api_shapes import CELLS
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -293,22 +293,43 @@ async def listed(clients: Clients, gateway: Any, api: str) -> None:
     assert (await clients.anthropic.models.retrieve("tiny")).type == "model"
 
 
-TESTS: dict[str, Test] = {
-    "error": refused,
-    "too_long": too_long,
-    "stream_error": broken,
-    "end": ended,
-    "usage": counted,
-    "keep_alive": kept_alive,
-    "models": listed,
+# By the titles of the page.
+ASPECTS: dict[str, tuple[str, Test]] = {
+    "An error before the answer": ("error", refused),
+    "A prompt that is too long": ("too_long", too_long),
+    "An error within a stream": ("stream_error", broken),
+    "The end of an answer": ("end", ended),
+    "Usage": ("usage", counted),
+    "Keep-alives": ("keep_alive", kept_alive),
+    "Lists of models": ("models", listed),
 }
+APIS = {
+    "Chat Completions": "chat",
+    "Completions": "completions",
+    "Responses": "responses",
+    "Responses over a WebSocket": "websocket",
+    "Messages": "messages",
+    "Batches": "batches",
+    "Message Batches": "message_batches",
+}
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "api-forms.md"
+
+
+def cells() -> Iterator[tuple[str, str]]:
+    """Yield (title, API) of each row of the page."""
+    for section in PAGE.read_text().split("\n## ")[1:]:
+        title, *lines = section.splitlines()
+        for api in [line.split(" | ")[0].removeprefix("| ") for line in lines if line[:1] == "|"]:
+            if api not in ("API", "---"):
+                yield title, APIS[api]
+
+
 EVERY_S = 0.05
 
 
-@pytest.mark.parametrize(
-    ("aspect", "api"), [(aspect, api) for aspect, cells in CELLS.items() for api in cells]
-)
-async def test_the_official_client(aspect: str, api: str, engine: Any, weft: Any) -> None:
+@pytest.mark.parametrize(("title", "api"), cells())
+async def test_the_official_client(title: str, api: str, engine: Any, weft: Any) -> None:
+    aspect, test = ASPECTS[title]
     script = Playing(aspect)
     async with (
         engine(script=script, weft=False) as stub,
@@ -318,4 +339,4 @@ async def test_the_official_client(aspect: str, api: str, engine: Any, weft: Any
         async with clients.openai, clients.anthropic:
             if aspect == "keep_alive":
                 asyncio.get_running_loop().call_later(8 * EVERY_S, script.heard.set)
-            await TESTS[aspect](clients, gateway, api)
+            await test(clients, gateway, api)

@@ -42,7 +42,7 @@ async def test_another_gateway_continues_the_batches_of_a_killed_one(
             await chat(wire, request)
 
     ports, folder = (free_port(), free_port()), tmp_path / "data"
-    shared = {"WEFT_REDIS_URL": redis.url, "WEFT_CALL_LEASE_S": "2"}
+    shared = {"WEFT_REDIS_URL": redis.url, "constants": {"call_lease_s": 2}}
     first, second = (
         openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-a") for port in ports
     )

@@ -250,8 +250,8 @@ async def test_a_closed_terminal_stops_the_gateway(engine: Any, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"WEFT_TENANTS_FILE": "tenants.toml"}, "WEFT_TENANTS_FILE: WEFT_KEYS_FILE replaces it"),
-        ({"WEFT_TUNING": "paper"}, "WEFT_TUNING: the command `weft tune` replaces it"),
+        ({"WEFT_TENANTS_FILE": "tenants.toml"}, "WEFT_TENANTS_FILE was removed: use WEFT_KEYS"),
+        ({"WEFT_TUNING": "paper"}, "WEFT_TUNING was removed: the command `weft tune` replaces it"),
         (
             {"WEFT_SLO_FILE": "version: 1\ndefault: a\nclasses: {a: {}}\ntenants: []\n"},
             "tenants: the classes of keys are in the keys file now (WEFT_KEYS_FILE)",

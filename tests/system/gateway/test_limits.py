@@ -78,8 +78,9 @@ async def test_the_keys_file_sets_limits_and_weights_per_key(
     engine: Any, weft: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys.toml"
-    file.write_text('[keys.big]\nkey = "big"\nweight = 4\nrequests_per_minute = 100\n')
-    settings = {"keys_file": str(file), "requests_per_minute": 1, "api_keys": "small"}
+    text = '[keys.big]\nkey = "big"\nweight = 4\nrequests_per_minute = 100\n'
+    file.write_text(f"[default]\nrequests_per_minute = 1\n{text}")
+    settings = {"keys_file": str(file), "api_keys": "small"}
     async with engine() as stub, weft(stub, **settings) as gateway:
         for _ in range(3):
             assert (await gateway.call(headers=key("big"))).status_code == 200

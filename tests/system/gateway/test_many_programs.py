@@ -20,6 +20,7 @@ import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port, until
 from weft_bench.drive.client import Connection
+from weft_bench.stack.gateway import command
 from weft_bench.stack.processes import running
 
 pytestmark = pytest.mark.system
@@ -37,21 +38,17 @@ class Gateway:
     def __init__(self, engines: list[str], redis_url: str, log: Path) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        replicas = [part for engine in engines for part in ("--replica", engine)]
-        self._command = [
-            sys.executable, "-m", "weft_gateway.cli", "serve", *replicas, "--port", str(self.port),
-        ]  # fmt: skip
-        self._environment = {
-            **os.environ,
-            "WEFT_REDIS_URL": redis_url,
-            "WEFT_CALL_LEASE_S": str(LEASE_S),
-            "WEFT_LOCALITY_THRESHOLD_TOKENS": "8",
+        constants = {
+            "call_lease_s": LEASE_S,
+            "locality_threshold_tokens": 8,
             # The long timeout keeps a busy machine from looking like an outage. A gateway that is
             # killed in an outage loses unwritten changes.
-            "WEFT_REDIS_TIMEOUT_S": "30",
+            "redis_timeout_s": 30,
             # Without lineage, a call without an id is a program of one call. `_open` relies on it.
-            "WEFT_LINEAGE": "false",
+            "lineage": False,
         }
+        self._command = command(constants, engines, self.port)
+        self._environment = {**os.environ, "WEFT_REDIS_URL": redis_url}
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

@@ -241,7 +241,7 @@ async def test_a_limit_of_the_tenant_slows_the_run_and_fails_no_row(engine, weft
 
     async with (
         engine(script=slow) as stub,
-        weft(stub, calls_in_flight=1, retry_after_s=1) as gateway,
+        weft(stub, calls_in_flight=1) as gateway,
     ):
         runs = Runs(tmp_path, gateway.url)
         runs.rows([{"docs": [], "question": f"q{n}"} for n in range(10)])

@@ -17,6 +17,7 @@ import pytest
 from support.stack import free_port
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
+from weft_bench.stack.gateway import command
 
 pytestmark = pytest.mark.system
 
@@ -48,10 +49,13 @@ def server(port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextlib.contextmanager
-def serving(port: int) -> Iterator[subprocess.Popen[str]]:
+def serving(port: int, line: list[str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """Run the gateway until the context ends."""
     process = subprocess.Popen(
-        [*COMMAND, "--port", str(port)], stderr=subprocess.PIPE, text=True, env={**os.environ}
+        line or [*COMMAND, "--port", str(port)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
     )
     deadline = time.monotonic() + 60
     try:
@@ -98,9 +102,9 @@ def test_refused_websockets_are_counted_and_not_logged(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEFT_API_KEYS", "sk-a")
-    monkeypatch.setenv("WEFT_WEBSOCKETS_PER_TENANT", "1")
     url, key = f"ws://127.0.0.1:{port}/v1/responses", {"authorization": "Bearer sk-a"}
-    with serving(port) as process:
+    line = command({"websockets_per_tenant": 1}, ["http://127.0.0.1:9"], port)
+    with serving(port, line) as process:
         with connect(url, additional_headers=key, proxy=None):
             refused = {}
             for headers in ({}, key | {"origin": "http://elsewhere"}, key):
@@ -127,10 +131,9 @@ def test_refused_websockets_are_counted_and_not_logged(
     [
         ("WEFT_REPLICAS", "http://h:notaport"),
         ("WEFT_REDIS_URL", "redis://h:abc"),
-        ("WEFT_REDIS_PREFIX", "{a}"),
         ("WEFT_REPLICA_API_KEY", "key\n"),
         ("WEFT_API_KEYS", ","),
-        ("WEFT_IDLE_TIMEOUT_S", "-1"),
+        ("WEFT_DRAIN_S", "-1"),
     ],
 )
 def test_an_invalid_setting_is_a_one_line_error(variable: str, value: str) -> None:
@@ -155,6 +158,16 @@ def test_a_misspelt_key_setting_stops_the_start() -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line == "weft serve: WEFT_API_KEY is not a known setting; did you mean WEFT_API_KEYS?"
+
+
+def test_a_removed_setting_stops_the_start() -> None:
+    done = run(SERVE, WEFT_REQUESTS_PER_MINUTE="60", WEFT_LISTENERS="")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line == (
+        "weft serve: WEFT_REQUESTS_PER_MINUTE was removed: the [default] table of WEFT_KEYS_FILE "
+        "has requests_per_minute"
+    )
 
 
 def test_an_open_address_without_keys_is_a_warning(port: int) -> None:
@@ -215,6 +228,6 @@ def test_the_command_has_a_version() -> None:
 
 def test_an_unreachable_redis_is_reported_in_words(port: int) -> None:
     nowhere = free_port()
-    variables = {"WEFT_REDIS_URL": f"redis://localhost:{nowhere}", "WEFT_REDIS_TIMEOUT_S": "2"}
-    stderr = output([*COMMAND, "--port", str(port)], port, **variables)
+    variables = {"WEFT_REDIS_URL": f"redis://localhost:{nowhere}"}
+    stderr = output(command({"redis_timeout_s": 2}, port=port), port, **variables)
     assert f"at redis://localhost:{nowhere} cannot be reached: Connection refused" in stderr

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port
+from weft_bench.stack.gateway import command
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.redis import RedisTable
 
@@ -50,12 +50,11 @@ async def test_shutdown_does_not_wait_for_listeners_and_prefills(
     try:
         async with engine(script=script, canned={"/weft/kv": {}}) as stub:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
+                *command({"redis_timeout_s": 20}, port=port),
                 env={
                     **os.environ,
                     "WEFT_REPLICAS": stub.url,
                     "WEFT_REDIS_URL": redis.url,
-                    "WEFT_REDIS_TIMEOUT_S": "20",
                     "WEFT_DRAIN_S": str(DRAIN_S),
                 },
                 stderr=asyncio.subprocess.PIPE,

@@ -72,8 +72,11 @@ async def test_costs_of_engines_place_calls_and_are_in_receipts(engine, weft):
             text = (await gateway.client.get("/metrics")).text
             assert f'weft_replica_work_seconds{{replica="r1"}} {work["r1"] / 1e6}' in text
             assert 'weft_replica_work_seconds{replica="r0"} 0.0' in text
-            assert f'weft_replica_prompt_token_seconds{{replica="r0"}} {SLOW}' in text
-            assert f'weft_replica_answer_token_seconds{{replica="r1"}} {0.001 + 100 * FAST}' in text
+            assert f'weft_replica_token_seconds{{replica="r0",token="prompt"}} {SLOW}' in text
+            assert (
+                f'weft_replica_token_seconds{{replica="r1",token="answer"}} {0.001 + 100 * FAST}'
+                in text
+            )
             hold.set()
             await asyncio.gather(*calls)
             assert table.work() == {}

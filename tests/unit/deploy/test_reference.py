@@ -15,23 +15,12 @@ def test_a_page_is_up_to_date(name: str) -> None:
 
 
 def test_every_setting_has_a_row_with_its_meaning() -> None:
-    rows = re.findall(r"^\| `WEFT_(\w+)` \| (.+?) \| .*\| (.+?) \|$", settings(), re.MULTILINE)
-    assert [name.lower() for name, _, _ in rows] == list(Settings.model_fields)
-    assert all(len(text) > 5 for _, _, text in rows)
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        "| `WEFT_PORT` | `8080` | >= 1, <= 65535 |",
-        "| `WEFT_TRACEPARENT_PROGRAMS` | `false` |",
-        "| `WEFT_BALANCER` | `locality` |",
-        "| `WEFT_REPLICAS` | empty |",
-        "| `WEFT_HEALTH_INTERVAL_S` | `2` | > 0.0, <= 300.0 |",
-    ],
-)
-def test_defaults_and_limits_are_in_the_notation_of_users(row: str) -> None:
-    assert row.replace(".0", "") in settings().replace(".0", "")
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.+?) \|$", settings(), re.MULTILINE)
+    variables = [f"WEFT_{name.upper()}" for name in Settings.model_fields]
+    assert sorted(name for name, _ in rows if name.startswith("WEFT_")) == sorted(variables)
+    assert all(len(text) > 5 for _, text in rows)
+    assert "| `WEFT_PORT` | `8080` | >= 1, <= 65535 |" in settings()
+    assert "| `WEFT_REPLICAS` | empty |" in settings()
 
 
 @pytest.mark.parametrize("path", ["POST /v1/chat/completions", "GET /health", "POST /v1/sessions"])

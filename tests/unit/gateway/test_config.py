@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from weft_gateway.config import Settings, SettingsError, exposed, load, unread
+from weft_gateway.constants import CONSTANTS
+from weft_gateway.removed_settings import REMOVED
 
 ROOT = Path(__file__).parents[3]
 # Settings that a test's variables change.
@@ -26,7 +29,6 @@ def test_defaults_are_valid() -> None:
     settings = load()
     assert settings.replicas == ()
     assert settings.balancer == "locality"
-    assert settings.locality_threshold_tokens == 2048
 
 
 def test_arguments_override_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +78,6 @@ def test_replicas_keep_their_names_when_the_list_changes() -> None:
         ("redis_url", "http://redis"),
         ("redis_url", "redis://h:abc"),
         ("redis_url", "redis://h/notadb"),
-        ("redis_prefix", "{x}"),
         ("host", ""),
         ("api_keys", ","),
         ("api_keys", " "),
@@ -84,12 +85,9 @@ def test_replicas_keep_their_names_when_the_list_changes() -> None:
         ("admin_key", "a\nb"),
         ("replica_api_key", "secret\n"),
         ("engine_secret", "two\r\nlines"),
-        ("redis_prefix", ""),
         ("balancer", "random"),
         ("max_body_bytes", "12"),
-        ("first_byte_timeout_s", "0"),
         ("drain_s", "-1"),
-        ("retry_after_s", "0"),
     ],
 )
 def test_error_names_the_setting_and_its_variable(
@@ -198,6 +196,24 @@ def test_all_wrong_settings_are_named_together() -> None:
 def test_unknown_setting_is_refused() -> None:
     with pytest.raises(SettingsError, match="prot"):
         load(prot=1)
+
+
+def test_every_removed_setting_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in REMOVED:
+        monkeypatch.setenv(name, "1")
+    with pytest.raises(SettingsError) as caught:
+        load()
+    assert str(caught.value).splitlines() == [
+        f"{name} was removed: {why}" for name, why in REMOVED.items()
+    ]
+    assert REMOVED.keys().isdisjoint(f"WEFT_{name.upper()}" for name in Settings.model_fields)
+
+
+def test_lines_of_removed_settings_name_the_present_values() -> None:
+    for name, value in asdict(CONSTANTS).items():
+        line = REMOVED[f"WEFT_{name.upper()}"]
+        said = re.match(r"it is ([0-9.]+)\b", line)
+        assert said is None or float(said[1].rstrip(".")) == value, line
 
 
 def test_settings_are_immutable() -> None:

@@ -15,6 +15,7 @@ from weft_gateway.tenants import Tenants, TenantsError
 GOOD = """
 [default]
 requests_per_minute = 60
+calls_in_flight = 9
 
 [keys.search]
 key = "sk-search"
@@ -38,8 +39,7 @@ def written(folder: Path, text: str) -> str:
 
 
 def test_entries_override_single_members_of_the_default(tmp_path: Path) -> None:
-    rules = TenantRules(calls_in_flight=9)
-    tenants = Tenants(written(tmp_path, GOOD), rules, ["listed"], SLOS)
+    tenants = Tenants(written(tmp_path, GOOD), ["listed"], SLOS)
     search, batch, listed = tenant_of("sk-search"), "0123456789abcdef", tenant_of("listed")
     # The weight of a key times that of its class.
     assert tenants.of(search) == TenantRules(6.0, 60, 2000, 9)

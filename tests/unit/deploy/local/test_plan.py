@@ -100,16 +100,3 @@ def test_the_base_url_can_be_reached_from_here(host, url):
 
 def settings(**options):
     return plan.check(UpOptions(**options))
-
-
-def test_an_unknown_variable_is_a_warning():
-    assert plan.warnings(settings(), ["WEFT_REPLCAS"])
-    assert plan.warnings(settings(), ["WEFT_REPLICAS", "PATH"]) == []
-
-
-def test_an_open_address_without_keys_is_a_warning(monkeypatch):
-    monkeypatch.delenv("WEFT_API_KEYS", raising=False)
-    (line,) = plan.warnings(settings(host="0.0.0.0"), [])
-    assert "ANYONE" in line
-    monkeypatch.setenv("WEFT_API_KEYS", "k")
-    assert plan.warnings(settings(host="0.0.0.0"), []) == []

@@ -62,8 +62,8 @@ def test_replicas_have_a_speed_only_while_their_costs_are_known() -> None:
     text = metrics.render().decode()
     assert 'weft_replica_work_seconds{replica="r0"} 1.5' in text
     assert 'weft_replica_work_seconds{replica="r1"} 0.0' in text
-    assert 'weft_replica_prompt_token_seconds{replica="r0"} 0.0001' in text
-    assert 'weft_replica_answer_token_seconds{replica="r1"} 0.02' in text
+    assert 'weft_replica_token_seconds{replica="r0",token="prompt"} 0.0001' in text
+    assert 'weft_replica_token_seconds{replica="r1",token="answer"} 0.02' in text
     metrics.replicas.show({"r1": (0.0, 0.02)}, {"r0": 1_500_000})
     text = metrics.render().decode()
     assert 'replica="r0"' not in text

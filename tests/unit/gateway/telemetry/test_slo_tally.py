@@ -42,7 +42,7 @@ def test_metrics_and_report_have_the_same_counts() -> None:
     (report,) = tally.report().to_json()["classes"]
     assert (report["met"], report["late"], report["misses"]) == (1, 1, {"queue": 1})
     labels = {"class": "report", "cause": "queue"}
-    assert value(metrics, "weft_slo_misses_total", **labels) == 1
+    assert value(metrics, "weft_slo_late_total", **labels) == 1
     buckets = {"class": "report", "le": "10.0"}
     assert value(metrics, "weft_slo_slack_seconds_bucket", **buckets) == 1
     assert sum(report["slack"]["calls"]) == 1

@@ -11,6 +11,7 @@ from weft_bench.peers.fronts import ROUND_ROBIN, SESSION_HEADERS, Place, fronts,
 from weft_bench.peers.turns import slo_file
 from weft_engine.emulated.presets import preset
 from weft_gateway.config import load
+from weft_gateway.constants import Constants
 from weft_gateway.programs import aliases
 
 PLACE = Place("m", 48_000, 0.2, preset("8b-a100").cost)
@@ -48,20 +49,19 @@ def test_calls_carry_the_same_headers_except_without_a_key():
     assert ROWS["weft/plas"].reads in ours
 
 
-def test_weft_rows_are_set_by_existing_settings(monkeypatch):
-    for row in (ROUND_ROBIN, "weft/fcfs/at-home"):
-        for name, value in ROWS[row].proxy.environment.items():
-            monkeypatch.setenv(name, value)
-    settings = load()
-    assert settings.balancer == "round_robin"
-    assert settings.locality_threshold_tokens == 0
+def test_weft_rows_are_set_by_existing_settings(monkeypatch, tmp_path):
+    for name, value in ROWS[ROUND_ROBIN].proxy.environment.items():
+        monkeypatch.setenv(name, value)
+    assert load().balancer == "round_robin"
+    line = ROWS["weft/fcfs/at-home"].proxy.command(tmp_path, ENGINES, 7000, tmp_path)
+    assert Constants(**json.loads(line[3])).locality_threshold_tokens == 0
 
 
 def test_only_orders_for_deadlines_get_the_targets_of_turns(tmp_path):
     rows = fronts(PLACE, ("slack", "resident"), targets=True)
     for name in ("weft/slack", "weft/resident"):
         line = rows[name].proxy.command(tmp_path, ENGINES, 7000, tmp_path)
-        assert rows[name].proxy.environment["WEFT_AUTO_PREFILL"] == "false"
+        assert json.loads(line[3]) == {"auto_prefill": False}
         if name == "weft/resident":
             assert "--slo" not in line
             assert "--balancer" not in line

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from weft_bench.stack import proxies
 from weft_bench.stack.proxies import OURS, PEERS, Absent, Proxy
+from weft_gateway.constants import Constants
 
 ENGINES = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
 
@@ -22,16 +25,11 @@ def test_peers_are_pinned_and_installed_separately():
     assert proxies.PEERS_FOLDER.parts[-2:] == (".weft", "peers")
 
 
-def test_bare_is_weft_with_all_optional_features_off(monkeypatch):
-    from weft_gateway.config import load
-
-    for name, value in PEERS["bare"].environment.items():
-        monkeypatch.setenv(name, value)
-    settings = load()
-    assert not (settings.lineage)
-    assert not (settings.tag_prompts)
-    assert not (settings.auto_prefill)
-    assert settings.receipts == 0
+def test_bare_is_weft_with_all_optional_features_off(tmp_path):
+    command = PEERS["bare"].command(tmp_path, ENGINES, 7000, tmp_path)
+    constants = Constants(**json.loads(command[3]))
+    assert not any((constants.lineage, constants.tag_prompts, constants.auto_prefill))
+    assert constants.receipts == 0
 
 
 @pytest.mark.slow

@@ -1,1 +1,0 @@
-"""Grafana dashboards, generated from code."""
