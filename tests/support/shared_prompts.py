@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from weft_bench.stats import mean
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.records import Simulation
 from weft_bench.virtual.world import Setup, simulate
@@ -62,10 +61,6 @@ def play(
 def homes(found: Simulation) -> Counter[str]:
     """Count programs by the replica of their first call."""
     return Counter(program.replicas[0] for program in found.programs)
-
-
-def latency(found: Simulation) -> float:
-    return mean([program.response_s for program in found.programs])
 
 
 def hit_rate(found: Simulation) -> float:

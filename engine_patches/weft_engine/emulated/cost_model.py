@@ -52,14 +52,6 @@ class CostModel:
         )
         return max(1, round(seconds / TICK_S)) * TICK_S
 
-    def alone(self, fresh_tokens: int, output_tokens: int) -> float:
-        """Estimate the seconds of a call by itself with the rest of its prompt cached.
-
-        Clairvoyant orders receive this estimate.
-        """
-        prefill = max(self.weights_s, fresh_tokens * self.prefill_token_s)
-        return self.step_s + prefill + output_tokens * (self.step_s + self.weights_s)
-
 
 def on_tick(seconds: float) -> float:
     """Return the nearest instant of virtual time."""

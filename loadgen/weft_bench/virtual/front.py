@@ -29,8 +29,6 @@ from weft_gateway.policies.route.registry import ALPHA, BY_COST, build
 from weft_gateway.programs.memory import MemoryTable, at_once
 
 from weft_bench.virtual.clients import EVERYONE, Clients
-from weft_bench.virtual.prefix_tree import PrefixTree
-from weft_bench.virtual.programs import Known
 from weft_bench.virtual.targets import MODEL, Call, Targets, in_microseconds
 from weft_bench.workloads.parts import tag_spans
 from weft_bench.workloads.schema import Part
@@ -67,10 +65,9 @@ class Front:
     """Places calls and closes them.
 
     balancer: a router's name; ValueError lists the valid ones. threshold_tokens: calls longer than
-    this go to the program's home replica, if the balancer has homes. tree: restricts the router's
-    choice by prompt content. deadlines: of programs that have one, seconds from their first call.
-    alpha: of the balancer `work`. forecast_error: a factor on learned times and answers. refuse:
-    programs that cannot meet their deadline are refused. states: of the engines' answers to
+    this go to the program's home replica, if the balancer has homes. deadlines: of programs that
+    have one, seconds from their first call. alpha: of the balancer `work`. refuse: programs that
+    cannot meet their deadline are refused. states: of the engines' answers to
     `GET /weft/state`, the limits and costs, by replica. clients: of programs that state something
     or have a tenant.
     """
@@ -81,11 +78,9 @@ class Front:
         balancer: str,
         rng: Random,
         threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS,
-        tree: PrefixTree | None = None,
         sent: PrefixAffinityIndex | None = None,
         deadlines: Mapping[str, float] | None = None,
         alpha: float = ALPHA,
-        forecast_error: float = 1.0,
         refuse: bool = False,
         states: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
         clients: Clients = EVERYONE,
@@ -94,7 +89,6 @@ class Front:
         self._router = build(balancer, threshold_tokens, alpha)
         self._replicas = tuple(replicas)
         self._rng = rng
-        self._tree = tree
         self._sent = sent or PrefixAffinityIndex(0)
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
@@ -112,7 +106,6 @@ class Front:
             deadlines or {},
             lambda: self._now_s,
             every=self._predicts,
-            error=forecast_error,
         )
 
     def begin(self, program: str, now: float) -> None:
@@ -131,15 +124,13 @@ class Front:
         tags: Sequence[int] | None = None,
         retain_s: float | None = None,
         prefilled: str = "",
-        known: Known | None = None,
     ) -> tuple[str, CallContext]:
         """Route and open a call. Returns its replica and the context for the engine.
 
         A call of a program that is refused has no open call after it: see `refused`.
 
-        parts: the prompt's content, for a tree. prefilled: the replica that computed the prompt's
-        prefix ahead of the call. known: its future, in experiments. Raises RuntimeError if no
-        replica is eligible.
+        parts: the prompt's content. prefilled: the replica that computed the prompt's prefix ahead
+        of the call. Raises RuntimeError if no replica is eligible.
         """
         self._now_s = now
         key = self._key(program)
@@ -150,9 +141,8 @@ class Front:
                 for name in self._replicas
             ]
         )
-        away = self._tree.away(parts) if self._tree else frozenset()
-        row, arrived = self.table.peek(key), self._arrived(key, call, parts, known)
-        question = RouteRequest(MODEL, prompt_tokens, row, views, away, next(self._placed))
+        row, arrived = self.table.peek(key), self._arrived(key, call, parts)
+        question = RouteRequest(MODEL, prompt_tokens, row, views, frozenset(), next(self._placed))
         if self._predicts and parts:
             self._check_engines(now)
             question = self._targets.predicted(arrived, question)
@@ -193,8 +183,6 @@ class Front:
                 self._close_refused(arrived, now)
         if prefix is not None:
             self._sent.sent(opened.replica, prefix)
-        if self._tree:
-            self._tree.sent(opened.replica, parts)
         row = opened.program
         context = CallContext(
             call,
@@ -221,11 +209,9 @@ class Front:
     def _key(self, program: str) -> ProgramKey:
         return ProgramKey(self._clients.of(program).tenant, program)
 
-    def _arrived(
-        self, key: ProgramKey, call: str, parts: Sequence[Part], known: Known | None
-    ) -> Call:
+    def _arrived(self, key: ProgramKey, call: str, parts: Sequence[Part]) -> Call:
         stated = self._clients.of(key.program).stages_left
-        return self._targets.call(key, call, parts, known, stated)
+        return self._targets.call(key, call, parts, stated)
 
     def _check_engines(self, now: float) -> None:
         """Read the engines' step costs, as the gateway's health check does."""

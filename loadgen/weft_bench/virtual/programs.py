@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import takewhile
 from operator import eq
 from struct import pack
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from weft_bench.virtual.records import CallRecord
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram, message_bytes
@@ -105,37 +105,6 @@ class Program:
     due: list[float]
     records: list[CallRecord] = field(default_factory=list)
     unanswered: int = 0
-
-
-class Known(NamedTuple):
-    """A call's future: the tokens of its answer, and the calls after it on its program's longest
-    path, with the mean seconds that each takes alone. No gateway knows it.
-    """
-
-    answer: int
-    later: int
-    later_s: float
-
-
-def known(program: Program, number: int, costs: Sequence[float]) -> Known:
-    """Return the future of a call. costs: seconds of each call alone."""
-    calls, seconds = _path_after(program.followers, costs, number)
-    answer = program.ready.calls[number].max_tokens
-    return Known(answer, calls, seconds / calls if calls else 0.0)
-
-
-def _path_after(
-    followers: Sequence[Sequence[int]], costs: Sequence[float], number: int
-) -> tuple[int, float]:
-    """Return the number and the seconds of the calls after a call on the longest path."""
-    found = [0.0] * len(costs)
-    calls = [0] * len(costs)
-    for at in range(len(costs) - 1, number - 1, -1):
-        for follower in followers[at]:
-            if costs[follower] + found[follower] > found[at]:
-                found[at] = costs[follower] + found[follower]
-                calls[at] = 1 + calls[follower]
-    return calls[number], found[number]
 
 
 def begin_program(

@@ -5,7 +5,6 @@ forecasts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from weft_engine.wire import CallReport
@@ -25,14 +24,11 @@ from weft_gateway.model import (
     RouteRequest,
 )
 from weft_gateway.model.hint import Hints
-from weft_gateway.model.slo import Ask, CallBudget, Goal, Late, Scope
-from weft_gateway.policies.budget import split
-from weft_gateway.policies.costs import Shape
+from weft_gateway.model.slo import Ask, Goal, Late, Scope
 from weft_gateway.policies.feasible import Verdict, verdict
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.memory import MemoryTable
 
-from weft_bench.virtual.programs import Known
 from weft_bench.workloads.schema import Part
 
 __all__ = ["MODEL", "Call", "Targets", "in_microseconds"]
@@ -42,57 +38,12 @@ _CHAT: Final = BY_PATH["/v1/chat/completions"]
 _US: Final = 1e6
 
 
-class _KnownBudgets(Budgets):
-    """Budgets from the true answers and paths of calls, a limit for forecasts. known: by call."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__(clock=clock)
-        self.known: dict[str, Known] = {}
-
-    def expected(self, call: Call, prompt: int) -> Shape | None:
-        found = super().expected(call, prompt)
-        if found is None or call.id not in self.known:
-            return found
-        answer = self.known[call.id].answer
-        return replace(found, answer=answer, answer_high=answer)
-
-    def _of(
-        self,
-        call: Call,
-        program: Program,
-        goal: Goal,
-        target_s: float,
-        now_s: float,
-        position: int,
-        prompt: int,
-    ) -> CallBudget:
-        found = super()._of(call, program, goal, target_s, now_s, position, prompt)
-        usual = super().expected(call, prompt)
-        if usual is None or call.id not in self.known:
-            return found
-        truth = self.known[call.id]
-        answer_s = found.answer_s * truth.answer / max(1.0, usual.answer)
-        cost_s = found.prefill_s + answer_s
-        budget_s, late, path_s = split(found.left_s, cost_s, truth.later, truth.later_s)
-        return replace(
-            found,
-            budget_s=budget_s,
-            cost_s=cost_s,
-            answer_s=answer_s,
-            remaining=truth.later,
-            late=late,
-            path_s=path_s,
-            whole_s=path_s,
-            whole_p90_s=path_s,
-        )
-
-
 class Targets:
     """Predicts calls and gives those of a program with a deadline their budget, as
     `weft_gateway.calls` does.
 
-    deadlines: seconds from a program's first call, by program. clock: the instant, seconds. error:
-    a factor on the times and answers that are learned. every: learn from calls without a budget.
+    deadlines: seconds from a program's first call, by program. clock: the instant, seconds. every:
+    learn from calls without a budget.
     """
 
     def __init__(
@@ -102,14 +53,11 @@ class Targets:
         clock: Callable[[], float],
         *,
         every: bool,
-        error: float = 1.0,
     ) -> None:
         self._table = table
         self._deadlines = deadlines
-        self._every, self._error = every, error
-        self._known = _KnownBudgets(clock)
-        # Without known calls it decides as its base.
-        self._budgets: Budgets = self._known
+        self._every = every
+        self._budgets = Budgets(clock=clock)
         self._outlook = Outlook(self._budgets, table)
         self._calls: dict[str, Call] = {}
 
@@ -122,14 +70,9 @@ class Targets:
         key: ProgramKey,
         call: str,
         parts: Sequence[Part],
-        known: Known | None = None,
         stages_left: int | None = None,
     ) -> Call:
-        """Return a call that arrives. parts: its prompt. known: its future, in experiments.
-        stages_left: as stated by its client, None if unstated.
-        """
-        if known is not None:
-            self._known.known[call] = known
+        """Return a call that arrives. parts: its prompt. stages_left: as stated by its client."""
         found = Call(call, _CHAT, [], b"", 0.0, Hooks())
         found.identity = Identity(key, MAIN_THREAD, "", "session", False)
         found.body, found.model = body_of(parts), MODEL
@@ -165,22 +108,14 @@ class Targets:
 
     def refused(self, call: Call) -> None:
         """Forget a program whose first call was refused."""
-        self._known.known.pop(call.id, None)
         del self._calls[call.id]
         self._budgets.forget(call.key)
 
     def closed(self, report: CallReport, outcome: Outcome) -> None:
         """Learn from a call that was answered."""
-        self._known.known.pop(report.call, None)
         call = self._calls.pop(report.call, None)
         if call is not None and (self._every or call.budget is not None):
             call.outcome, call.report = outcome, report
-            if self._error != 1.0:
-                call.report = replace(
-                    report,
-                    service_s=report.service_s * self._error,
-                    output_tokens=round(report.output_tokens * self._error),
-                )
             self._budgets.closed(call, self._table.in_flight().get(call.replica, 1))
 
     def ended(self, program: Program) -> None:

@@ -35,8 +35,7 @@ from weft_bench.virtual.overlap import (
     known_before_tools,
     name_of,
 )
-from weft_bench.virtual.prefix_tree import PrefixTree
-from weft_bench.virtual.programs import Program, begin_program, known
+from weft_bench.virtual.programs import Program, begin_program
 from weft_bench.virtual.prompts import place
 from weft_bench.virtual.records import CallRecord, PrefillRecord, Simulation, program_record
 from weft_bench.virtual.replica import Replica
@@ -49,21 +48,18 @@ _AHEAD: Final = 2
 _STOPS: Final = 3
 _BEGINS: Final = 4
 _OVER: Final = 5
-# The balancer of `weft_bench.virtual.prefix_tree`, which production does not have.
-PREFIX_TREE: Final = "prefix_tree"
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """A simulated setup.
 
-    shapes: one a replica. balancer: a router's name, or `PREFIX_TREE`. seed: breaks ties in the
+    shapes: one a replica. balancer: a router's name. seed: breaks ties in the
     router, and draws the delays. bytes_per_token: the ratio that estimated the lengths of programs
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
-    deadlines: of programs that have one, seconds from their first call. alpha, forecast_error,
-    refuse: as in `Front`. known: the gateway knows the future of each call. clients: of the
-    programs.
+    deadlines: of programs that have one, seconds from their first call. alpha, refuse: as in
+    `Front`. clients: of the programs.
     """
 
     shapes: Sequence[EngineShape]
@@ -76,8 +72,6 @@ class Setup:
     delay_s: float = 0.0
     deadlines: Mapping[str, float] = field(default_factory=dict)
     alpha: float = ALPHA
-    forecast_error: float = 1.0
-    known: bool = False
     clients: Clients = EVERYONE
     refuse: bool = False
 
@@ -122,7 +116,6 @@ class _World:
         self._stopping: dict[str, list[str]] = {}
         self._now = 0.0
         self._delays = stream(setup.seed, "delays")
-        self._alone: dict[str, Sequence[float]] = {}
 
     def run(self) -> Simulation:
         for program in self._programs.values():
@@ -185,7 +178,6 @@ class _World:
         call = f"{id_}/{number}"
         tags = tags_of(parts) if self._setup.engine.tags and overlap.tell_tags else None
         tools = ready.call.tool_s
-        ready_costs = self._costs(program) if self._setup.known else ()
         name, context = front.place(
             id_,
             str(number),
@@ -196,7 +188,6 @@ class _World:
             tags=tags,
             retain_s=overlap.retain_s or None if tools else None,
             prefilled=prefilled,
-            known=known(program, number, ready_costs) if ready_costs else None,
         )
         if id_ in front.refused:
             return
@@ -211,13 +202,6 @@ class _World:
         self._records.append(record)
         self._calls[call] = (program, number, record)
         self._added(replica, ends)
-
-    def _costs(self, program: Program) -> Sequence[float]:
-        """Return the seconds of each call alone, with the answered ones."""
-        name = program.ready.id
-        if name not in self._alone:
-            self._alone[name] = program.ready.costs(self._setup.shapes[0].cost)
-        return self._alone[name]
 
     def _added(self, replica: Replica, ends: float | None) -> None:
         """Schedule a replica that got one more call. ends: the new end of its running step, or
@@ -355,19 +339,15 @@ class _World:
 
 
 def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
-    tree, balancer = None, setup.balancer
     room = {r.name: r.shape.kv_blocks * r.shape.block_tokens for r in replicas.values()}
     sent = PrefixAffinityIndex(0)
     for name, tokens in room.items():
         sent.room(name, tokens)
-    if balancer == PREFIX_TREE:
-        tree, balancer = PrefixTree(room), "least_used"
     rng = stream(setup.seed, "router")
     return Front(
-        list(replicas), balancer, rng, setup.threshold_tokens, tree, sent,
+        list(replicas), setup.balancer, rng, setup.threshold_tokens, sent,
         deadlines=setup.deadlines,
         alpha=setup.alpha,
-        forecast_error=setup.forecast_error,
         clients=setup.clients,
         refuse=setup.refuse,
         states={name: replica.scheduler.speed for name, replica in replicas.items()},

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec.structs import replace
-from weft_engine.emulated.cost_model import CostModel
 
 from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
 
@@ -41,23 +40,6 @@ class ReadyProgram:
     cut: bool
     trimmed: bool
     arrival_s: float | None = None
-
-    def fresh_tokens(self, number: int) -> int:
-        """Return the prompt tokens of a call beyond those of the calls that it waits for.
-
-        An engine that has evicted nothing computes these.
-        """
-        ready = self.calls[number]
-        needs = ready.call.needs(number)
-        known = max((self.calls[needed].prompt_tokens for needed in needs), default=0)
-        return max(0, ready.prompt_tokens - known)
-
-    def costs(self, cost: CostModel) -> list[float]:
-        """Return the seconds that each call takes alone, with the calls it waits for cached."""
-        return [
-            cost.alone(self.fresh_tokens(number), ready.max_tokens)
-            for number, ready in enumerate(self.calls)
-        ]
 
 
 def message_bytes(messages: Sequence[Mapping[str, Any]]) -> int:

@@ -43,11 +43,6 @@ def test_step_takes_at_least_one_tick():
     assert CostModel(step_s=1e-12).step(0, 0, 0) == TICK_S
 
 
-def test_lone_call_prefills_new_tokens_and_decodes_one_by_one():
-    assert MODEL.alone(0, 10) == pytest.approx(0.001 + 0.010 + 10 * 0.011)
-    assert MODEL.alone(1000, 0) == pytest.approx(0.001 + 0.1)
-
-
 @pytest.mark.parametrize("wrong", [{"step_s": -1.0}, {"step_s": float("nan")}, {"step_s": 0.0}])
 def test_times_are_not_negative_and_a_step_is_not_free(wrong):
     with pytest.raises(ValueError, match="step_s"):

@@ -23,9 +23,9 @@ def test_call_gets_the_service_of_its_program():
     assert (context.program, context.service_s, context.arrival_s) == ("p", 0.0, 1.0)
     assert gate.table.in_flight() == {name: 1}
     gate.close(CallReport("p/0", service_s=2.0, waiting_s=0.5, prompt_tokens=10), 5.0)
-    _, context = gate.place("p", "1", "p/1", 10, 6.0, tags=[10, 3], remaining_s=4.0)
+    _, context = gate.place("p", "1", "p/1", 10, 6.0, tags=[10, 3])
     assert (context.service_s, context.waiting_s, context.critical_path_s) == (2.0, 0.5, 2.0)
-    assert (context.tags, context.remaining_s) == ((10, 3), 4.0)
+    assert context.tags == (10, 3)
     assert gate.violations() == ["process table: calls are open: ['p/1']"]
     gate.close(CallReport("p/1"), 7.0)
     gate.end("p", 7.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-import pytest
 from weft_bench.virtual.front import HEALTH_INTERVAL_S, Front
 from weft_bench.workloads.schema import Part
 from weft_engine.wire import CallReport
@@ -70,19 +69,6 @@ def test_engines_are_asked_as_often_as_by_the_health_check():
     for now in (0.0, HEALTH_INTERVAL_S / 2, HEALTH_INTERVAL_S, HEALTH_INTERVAL_S * 1.5):
         played(gate, 1, now)
     assert len(asked) == 2
-
-
-@pytest.mark.parametrize(("error", "cost"), [(1.0, 1.0), (4.0, 4.0), (0.25, 0.25)])
-def test_learned_answers_are_wrong_by_the_factor(error: float, cost: float):
-    gate = front(
-        "round_robin",
-        deadlines={f"played-0.0-{i}": 10.0 for i in range(20)} | {"p": 100.0},
-        states={name: lambda: state({**FAST, "prefill_token_s": 0.0}) for name in "ab"},
-        forecast_error=error,
-    )
-    played(gate, 20, output=100)
-    _, context = gate.place("p", "0", "p/0", 100, 9.0, parts=HEAD)
-    assert context.cost_s == pytest.approx(cost)
 
 
 def test_programs_that_cannot_meet_their_deadline_are_refused_at_their_first_call():
