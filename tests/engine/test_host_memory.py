@@ -97,7 +97,7 @@ def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, policy
         engine, host, swap_slots, policy=policy, max_num_seqs=3, blocks=60, step_tokens=96
     )
     random, alive, wanted = Random(1), [], {}
-    for number in range(150):
+    for number in range(80):
         name, program = f"c{number}", random.randrange(9)
         e.add(
             name,

@@ -102,27 +102,6 @@ async def test_usage_is_null_without_reports(engine, weft):
         assert fresh["service_s"] == 0.0, "the new session has usage"
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({"model": "nobody"}, 404, "model_not_found"),
-        ({"session_id": "x" * 300}, 400, "id_too_long"),
-    ],
-)
-async def test_a_refused_call_leaves_a_receipt(engine, weft, body, status, code):
-    async with engine(script=answer_with_report) as stub, weft(stub) as gateway:
-        got = await gateway.call(body=body, headers={"x-request-id": "mine"})
-        assert got.status_code == status
-        receipt = (await gateway.client.get("/v1/receipts/mine")).json()
-        assert (receipt["outcome"], receipt["status"], receipt["error"]) == (
-            "refused",
-            status,
-            code,
-        )
-        assert receipt["place"] is None
-        assert receipt["times"]["total_s"] > 0
-
-
 @pytest.mark.parametrize("raw", [b"{bad", b"[]", b'{"model": "nobody"}'])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/p/run/v1/chat/completions"])
 async def test_a_refused_call_is_listed_in_the_trace_of_its_program(engine, weft, raw, path):

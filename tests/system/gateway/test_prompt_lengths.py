@@ -201,14 +201,6 @@ async def test_media_count_as_media_in_a_body_that_is_not_read(
     assert 6000 < receipt["predicted"]["prompt_tokens"] < 12_000
 
 
-async def test_media_count_as_media_for_every_balancer(engine: Any, weft: Any) -> None:
-    path, body = IMAGES["messages"]
-    settings = {"balancer": "round_robin", "tokens_per_minute": 100_000}
-    async with engine() as stub, weft(stub, **settings) as gateway:
-        for _ in range(3):
-            assert (await gateway.call(path, body=body)).status_code == 200
-
-
 async def test_sessions_with_images_share_the_text_before_them(
     engine: Any, weft: Any, until: Any
 ) -> None:

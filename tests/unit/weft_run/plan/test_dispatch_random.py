@@ -9,7 +9,7 @@ from support.dispatch_driver import check
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32))
 def test_results_are_those_of_the_naive_evaluation(seed: int) -> None:
     check(seed)
