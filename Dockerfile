@@ -1,9 +1,8 @@
 # syntax=docker/dockerfile:1
-# Two images: `gateway` (no torch, no vLLM) and `replica` (vLLM with Weft's plugin). Neither contains
-# the bench.
+# Two images: `gateway` (no torch, no vLLM) and `replica` (vLLM with Weft's plugin).
 #   docker build --target gateway -t weft-gateway .
 #   docker build --target replica -t weft-replica .                          for NVIDIA GPUs
-#   docker build --target replica --build-arg ENGINE=cpu -t weft-replica .   for a CPU
+#   docker build --target replica --build-arg ENGINE=cpu -t weft-replica .   for a CPU, also --emulated
 ARG PYTHON=3.12
 ARG VLLM=0.32.0
 ARG ENGINE=gpu
@@ -21,7 +20,6 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 FROM build AS wheel
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip install --no-deps -r requirements/gateway.txt
-# Without loadgen/: the wheel of the images has no weft_bench.
 COPY pyproject.toml README.md LICENSE ./
 COPY gateway/ gateway/
 COPY engine_patches/ engine_patches/

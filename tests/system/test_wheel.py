@@ -31,7 +31,6 @@ PACKAGES = {
     "weft_gateway",
     "weft_engine",
     "weft_kernels",
-    "weft_bench",
     "weft_deploy",
 }
 NEIGHBOURS = ("-r", ROOT / "requirements/neighbours.txt")
@@ -54,7 +53,7 @@ for name in names:
         if error.name.partition(".")[0] not in engine:
             raise
         needs_engine.add(name.partition(".")[0])
-assert needs_engine <= {{"weft_engine", "weft_kernels", "weft_bench"}}, needs_engine
+assert needs_engine <= {{"weft_engine", "weft_kernels"}}, needs_engine
 for name in engine:
     del sys.modules[name]
 """
@@ -82,7 +81,7 @@ def test_the_wheel_installs_only_the_packages_of_weft(names: list[str]) -> None:
 
 
 def test_the_wheel_is_small_and_has_no_results(wheel: Path, names: list[str]) -> None:
-    assert wheel.stat().st_size < 1_600_000
+    assert wheel.stat().st_size < 1_000_000
     kinds = Counter(Path(name).suffix for name in names if ".dist-info/" not in name)
     assert kinds.keys() == {".py", ".typed", ".lua", ".txt", ".jinja", ".json", ".jsonl", ".yaml"}
     documents = [name for name in names if name.endswith(".json")]
@@ -119,9 +118,7 @@ def serve_one_call(environment: Environment, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def gateway_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Install the same packages as the gateway's image: its lock file and the wheel without the
-    bench.
-    """
+    """Install the same packages as the gateway's image: its lock file and the wheel."""
     folder = tmp_path_factory.mktemp("gateway")
     environment = Environment(folder / "environment")
     image = build_wheel(folder, parse((ROOT / "Dockerfile").read_text()).sources())

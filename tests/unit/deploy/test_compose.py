@@ -20,6 +20,7 @@ from support.compose import interpolate, load, variables
 from support.dockerfile import exec_form, parse
 from support.redis_server import RedisServer
 from weft_deploy.local import plan
+from weft_engine.emulated.launch import check
 from weft_engine.launch import stock_arguments
 from weft_gateway import cli
 from weft_gateway.config import Settings, SettingsError
@@ -28,8 +29,9 @@ from weft_gateway.config import load as load_settings
 ROOT = Path(__file__).parents[3]
 BASE = ROOT / "docker-compose.yml"
 CPU = ROOT / "deploy/compose.cpu.yml"
+EMULATED = ROOT / "deploy/compose.emulated.yml"
 EXAMPLE = ROOT / "deploy/env.example"
-STACKS = {"gpu": (BASE,), "cpu": (BASE, CPU)}
+STACKS = {"gpu": (BASE,), "cpu": (BASE, CPU), "emulated": (BASE, CPU, EMULATED)}
 FILLED = {
     "WEFT_ENGINE_SECRET": "s",
     "WEFT_ADMIN_KEY": "a",
@@ -172,6 +174,14 @@ def test_cpu_replicas_serve_the_demo_model_as_weft_up_does() -> None:
         assert replica["environment"].items() >= {"HF_HUB_OFFLINE": "1"}.items()
         assert replica["build"]["args"] == {"ENGINE": "cpu"}
         assert "deploy" not in replica, "no GPU is asked for"
+
+
+def test_emulated_replicas_take_the_times_of_a_preset() -> None:
+    command = typer.main.get_command(cli.app).commands["replica"]  # type: ignore[attr-defined]
+    for replica in replicas(interpolate(load(*STACKS["emulated"]), FILLED)).values():
+        options = command.make_context("weft replica", [*replica["command"]]).params
+        assert options["emulated"]
+        assert check(options["preset"], options["dilate"], options["scheduler"]).name == "8b-a100"
 
 
 def test_each_gpu_replica_has_its_own_device() -> None:
