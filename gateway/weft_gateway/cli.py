@@ -7,7 +7,6 @@ when it runs or when `weft --help` lists it: the gateway imports no other packag
 from __future__ import annotations
 
 import os
-import re
 from typing import Annotated, Any, Final
 
 import typer
@@ -80,51 +79,16 @@ def load(name: str) -> Any:
         command.name = name
         return command
     for entry in metadata.entry_points(group=GROUP, name=name):
-        # A command's requirements are the extra of its name, if there is one.
-        missing = _missing(name)
-        if not missing:
-            try:
-                command = typer.main.get_command(entry.load())
-            except ModuleNotFoundError as error:
-                missing = [error.name or str(error)]
-            else:
-                command.name = name
-                return command
-        from weft_run.installing import command as install
+        try:
+            command = typer.main.get_command(entry.load())
+        except ModuleNotFoundError as error:
+            from weft_run.installing import command as install
 
-        what = f"not installed: {', '.join(missing)}. Run: {install(_extra(name))}"
-        return MissingCommand(name, help=what)
+            what = f"not installed: {error.name or error}. Run: {install('')}"
+            return MissingCommand(name, help=what)
+        command.name = name
+        return command
     return None
-
-
-def _extra(name: str) -> str:
-    """Return the extra with the requirements of a command, "" without one."""
-    from importlib import metadata
-
-    try:
-        extras = metadata.metadata("weft-gateway").get_all("Provides-Extra") or []
-    except metadata.PackageNotFoundError:
-        extras = []
-    return name if name in extras else ""
-
-
-def _missing(extra: str) -> list[str]:
-    """The packages of the extra `extra` that are not installed."""
-    from importlib import metadata
-
-    missing = []
-    try:
-        requirements = metadata.requires("weft-gateway") or []
-    except metadata.PackageNotFoundError:
-        requirements = []
-    for requirement in requirements:
-        package = re.match(r"[\w.-]+", requirement)
-        if package and re.search(rf"""extra == ['"]{extra}['"]""", requirement):
-            try:
-                metadata.version(package[0])
-            except metadata.PackageNotFoundError:
-                missing.append(package[0])
-    return missing
 
 
 app = typer.Typer(

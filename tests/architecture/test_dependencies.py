@@ -12,6 +12,7 @@ from support.sources import PACKAGES, ROOT, imported, sources
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+BENCH = tomllib.loads((ROOT / "loadgen/pyproject.toml").read_text())["project"]["dependencies"]
 OWN = {path.name for top in PACKAGES for path in (ROOT / top).glob("weft_*")}
 # Module names that differ from the name of their distribution.
 DISTRIBUTION = {
@@ -43,7 +44,7 @@ OPTIONAL = declared(*EXTRAS["langgraph"], *EXTRAS["parquet"])
         ("engine_patches", BASE | ENGINE | OF_VLLM),
         ("kernels", ENGINE | OF_VLLM),
         ("deploy", BASE | ENGINE | OF_VLLM),
-        ("loadgen", BASE | ENGINE | OF_VLLM | declared(*EXTRAS["bench"])),
+        ("loadgen", BASE | ENGINE | OF_VLLM | declared(*BENCH)),
     ],
 )
 def test_imports_are_declared(folder: str, allowed: set[str]) -> None:

@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[3]
+# The bench, a distribution of its own.
+BENCH: Final = ROOT / "loadgen"
 VENV: Final = ROOT / ".venv"
 REQUIREMENTS: Final = ROOT / "requirements"
 OLDEST: Final = (3, 11)
@@ -71,7 +73,7 @@ def lock(kind: str) -> Path:
 def fingerprint(kind: str, version: str) -> str:
     """Return a hash of everything that decides which packages of a kind are installed."""
     digest = hashlib.sha256(f"{kind}\n{version}\n".encode())
-    for file in (lock(kind), ROOT / "pyproject.toml", Path(__file__)):
+    for file in (lock(kind), ROOT / "pyproject.toml", BENCH / "pyproject.toml", Path(__file__)):
         digest.update(file.read_bytes())
     return f"{kind}:{digest.hexdigest()}"
 
@@ -211,7 +213,7 @@ def _install(wanted: list[str], version: str) -> None:
         if kind == "test":
             installer.redis()
     installer.say("weft itself")
-    installer.pip("--no-build-isolation", "--editable", str(ROOT))
+    installer.pip("--no-build-isolation", "--editable", str(ROOT), "--editable", str(BENCH))
     installer.warn()
     lines = sorted(kept | {fingerprint(kind, version) for kind in wanted})
     partial = STAMP.with_suffix(".partial")

@@ -60,7 +60,13 @@ def command(
             asked: Any = options(**values)
             if check is not None:
                 asked = check(_context, asked)
-            raise typer.Exit(import_module(module).run(asked))
+            try:
+                found = import_module(module)
+            except ModuleNotFoundError as error:
+                what = f"not installed: {error.name or error}. Run: make install"
+                typer.echo(f"weft bench {name}: {what}", err=True)
+                raise typer.Exit(2) from None
+            raise typer.Exit(found.run(asked))
 
         run.__doc__, run.__annotations__ = options.__doc__, {}
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

@@ -177,7 +177,7 @@ def test_cpu_replicas_serve_the_demo_model_as_weft_up_does() -> None:
 
 
 def test_emulated_replicas_take_the_times_of_a_preset() -> None:
-    command = typer.main.get_command(cli.app).commands["replica"]  # type: ignore[attr-defined]
+    command = cli.load("replica")
     for replica in replicas(interpolate(load(*STACKS["emulated"]), FILLED)).values():
         options = command.make_context("weft replica", [*replica["command"]]).params
         assert options["emulated"]

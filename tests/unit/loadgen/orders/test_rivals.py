@@ -22,7 +22,7 @@ SECONDS = st.floats(0, 1e4)
 
 
 def test_they_register_under_their_names_and_replace_none_of_weft():
-    text = (Path(__file__).parents[4] / "pyproject.toml").read_text()
+    text = (Path(__file__).parents[4] / "loadgen/pyproject.toml").read_text()
     groups = tomllib.loads(text)["project"]["entry-points"]
     found = {}
     for group, taken in (("weft.orders", ORDERS), ("weft.balancers", ROUTERS)):
