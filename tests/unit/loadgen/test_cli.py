@@ -13,10 +13,10 @@ from weft_bench.cli import bench
 runner = CliRunner()
 
 
-def test_the_bench_has_these_commands() -> None:
+def test_there_are_nine_commands() -> None:
     command = typer.main.get_command(bench)
-    assert set(command.commands) >= {  # type: ignore[attr-defined]
-        "peers", "overhead", "scheduler", "swap", "lineage", "overlap", "workload", "fit"
+    assert set(command.commands) == {  # type: ignore[attr-defined]
+        "peers", "study", "overhead", "scheduler", "swap", "lineage", "overlap", "workload", "fit"
     }  # fmt: skip
 
 
