@@ -96,7 +96,6 @@ BENCHES = [
     ("weft_bench.overhead.command", "overhead", "--json"),
     ("weft_bench.micro.swap.command", "swap", "--json"),
     ("weft_bench.micro.scheduler.command", "scheduler", "--json"),
-    ("weft_bench.workloads.command", "workload", "--out"),
     ("weft_bench.workloads.command", "workload", "--json"),
 ]
 
@@ -105,7 +104,6 @@ BENCHES = [
     ("recorder", "command", "kind"),
     [
         ("weft_bench.workloads.command", "workload", "weekly"),
-        ("weft_bench.workloads.command", "workload", "recorded"),
     ],
     indirect=["recorder"],
 )
@@ -118,10 +116,10 @@ def test_unknown_arrivals_are_rejected(recorder: Recorder, command: str, kind: s
 
 @pytest.mark.parametrize("recorder", ["weft_bench.workloads.command"], indirect=True)
 def test_workload_receives_its_options(recorder: Recorder) -> None:
-    line = ["workload", "--name", "bfcl", "--arrivals", "bursty", "--describe", "a,b"]
+    line = ["workload", "--arrivals", "bursty", "--describe", "a,b"]
     assert runner.invoke(bench, line).exit_code == 7
     (options,) = recorder.calls
-    assert (options.name, options.arrivals) == ("bfcl", "bursty")
+    assert options.arrivals == "bursty"
     assert options.describe == ("a", "b")
 
 
