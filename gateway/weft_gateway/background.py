@@ -1,4 +1,4 @@
-"""The parts that make calls in the background: batches, and runs of workflows over HTTP."""
+"""The parts that work in the background: batches, and runs over HTTP."""
 
 from __future__ import annotations
 

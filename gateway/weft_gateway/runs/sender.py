@@ -1,5 +1,5 @@
-"""Sends the calls that the gateway makes in the background, those of batches and runs, and calls of
-clients that can wait (`runs.patient`).
+"""Sends the calls that the gateway makes in the background, those of batches, and calls of clients
+that can wait (`runs.patient`).
 
 They share one window per replica, which leaves room for the calls of clients, and the limits of
 their tenants. No call of a source is sent before the window allows it.
@@ -185,11 +185,6 @@ class Sender:
         task = asyncio.get_running_loop().create_task(look())
         self._tasks.add(task)
         task.add_done_callback(ended)
-
-    def most(self) -> int:
-        """Return the largest window of all replicas together, at least that of one replica."""
-        slots = [replica.slots for replica in self.registry.able()] or [0]
-        return sum(credit(one, self.default_calls, 0, float("inf")) for one in slots)
 
     async def aclose(self) -> None:
         """Abort the calls in flight, and send no more."""
