@@ -239,7 +239,7 @@ class Gateway:
         self.foreground = foreground = ForegroundObserver()
         add(foreground)
         picks = any(one.late is not Late.SERVE for one in slos.classes.values())
-        add(FeasibleObserver(slos, budgets, table, c.admission_wait_s) if picks else None)
+        add(FeasibleObserver(slos, budgets) if picks else None)
         held = s.admission is Admission.AUTO
         # Last, so that the receipt of a call that waits exists.
         add(AdmissionObserver(gates, registry, tenants, metrics) if held else None)

@@ -49,21 +49,17 @@ class Session:
         metadata: Mapping[str, Any] | None = None,
         slo: str | None = None,
         deadline_s: float | None = None,
-        kind: str | None = None,
-        stages: Sequence[Mapping[str, Any]] | None = None,
         keep: bool = False,
     ) -> None:
         """base_url: of the gateway, with or without `/v1`. id: a name, 1 to 256 printable ASCII
         characters; an existing program is joined. api_key: default is the variable OPENAI_API_KEY.
         metadata: the server returns it with the session. slo, deadline_s: its SLO class, and its
-        deadline in seconds. kind: programs of one kind make similar calls. stages: the calls of the
-        program in order, each with `name`, `calls` and `parallel`. keep: leave the program alive on
-        exit, for another process to continue."""
+        deadline in seconds. keep: leave the program alive on exit, for another process to
+        continue."""
         self.base_url = with_version(base_url)
         self.id = checked(id) if id is not None else ""
         self._key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "none")
-        goal = {"slo": slo, "deadline_s": deadline_s}
-        self._fields = {"metadata": metadata, **goal, "kind": kind, "stages": stages}
+        self._fields = {"metadata": metadata, "slo": slo, "deadline_s": deadline_s}
         self._keep = keep
         self._known = False  # The server has a session with this id.
         self._clients: list[OpenAI] = []
@@ -74,25 +70,21 @@ class Session:
         """The headers that mark a call of any client as one of the program: `x-weft-program`."""
         return {"x-weft-program": self._started()}
 
-    def openai(
-        self, *, thread: str | None = None, stage: str | None = None, **options: Any
-    ) -> OpenAI:
-        """An OpenAI client whose calls belong to the program, and to a `thread` and a `stage` of it
-        if given. options: those of `openai.OpenAI`. The session closes the client."""
+    def openai(self, *, thread: str | None = None, **options: Any) -> OpenAI:
+        """An OpenAI client whose calls belong to the program, and to a `thread` of it if given.
+        options: those of `openai.OpenAI`. The session closes the client."""
         from openai import OpenAI
 
-        client = OpenAI(**self._options(thread, options, stage))
+        client = OpenAI(**self._options(thread, options))
         self._clients.append(client)
         return client
 
-    def async_openai(
-        self, *, thread: str | None = None, stage: str | None = None, **options: Any
-    ) -> AsyncOpenAI:
+    def async_openai(self, *, thread: str | None = None, **options: Any) -> AsyncOpenAI:
         """As `openai`, for `openai.AsyncOpenAI`. `async with` closes the client; after a plain
         `with`, close it yourself."""
         from openai import AsyncOpenAI
 
-        client = AsyncOpenAI(**self._options(thread, options, stage))
+        client = AsyncOpenAI(**self._options(thread, options))
         self._async_clients.append(client)
         return client
 
@@ -218,11 +210,8 @@ class Session:
     def _authorization(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self._key}"}
 
-    def _options(
-        self, thread: str | None, options: dict[str, Any], stage: str | None = None
-    ) -> dict[str, Any]:
+    def _options(self, thread: str | None, options: dict[str, Any]) -> dict[str, Any]:
         headers = self.headers | ({"x-weft-thread": checked(thread)} if thread else {})
-        headers |= {"x-weft-stage": checked(stage)} if stage else {}
         headers |= options.get("default_headers") or {}
         defaults = {"base_url": self.base_url, "api_key": self._key}
         return defaults | options | {"default_headers": headers}

@@ -32,7 +32,7 @@ def exposed() -> dict[str, set[str]]:
     metrics.batch_requests.labels("succeeded").inc()
     metrics.replicas.show({"replica-0": (1e-4, 1e-2)}, {"replica-0": 1_000_000})
     metrics.slo_programs.labels("report", "met").inc()
-    metrics.slo_misses.labels("report", "queue").inc()
+    metrics.slo_late.labels("report", "waiting").inc()
     metrics.slo_slack.labels("report").observe(1.0)
     metrics.slo_goal.labels("report").set(0.95)
     metrics.slo_jain.labels("service").set(1.0)

@@ -176,7 +176,7 @@ def router(
 
     @api.get(
         "/slo",
-        summary="Get attainment, slack, misses and fairness per class and tenant",
+        summary="Get attainment, causes of late units and fairness per class and tenant",
     )
     async def get_slo() -> dict[str, Any]:
         """Programs, turns and calls with a target that have ended at this gateway since it started.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from weft_gateway import errors
 from weft_gateway.api.auth import Authenticator
@@ -17,12 +17,10 @@ from weft_gateway.api.lists import page
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
-from weft_gateway.model import Program, ProgramAttribute, ProgramKey
-from weft_gateway.model.slo import NO_GOAL, NO_PLAN, Plan, Slos, Stage
+from weft_gateway.model import Program, ProgramKey
+from weft_gateway.model.slo import NO_GOAL, Slos
 from weft_gateway.policies.goals import session_goal
-from weft_gateway.policies.hints_values import MAX_DEADLINE_S, NAME
-from weft_gateway.policies.hints_values import name as read_name
-from weft_gateway.policies.stages import MAX_STAGE_CALLS, MAX_STAGES, PLAN, encode
+from weft_gateway.policies.hints_values import MAX_DEADLINE_S
 from weft_gateway.programs.handles import PREFIX
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
 from weft_gateway.programs.table import ProcessTable
@@ -32,22 +30,6 @@ from weft_gateway.telemetry.receipts import Receipts
 # Sessions listed per turn, and the size of a body that takes as long to read.
 _A_TURN: Final = 64
 _TURN_BYTES: Final = 1 << 18
-
-
-# The reader's errors are plain; the pattern is for the OpenAPI page.
-_Name = Annotated[
-    str, BeforeValidator(lambda value: read_name(value)[0]), Field(pattern=f"^{NAME}$")
-]
-
-
-class NewStage(BaseModel):
-    """A stage of a session."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: _Name
-    calls: int = Field(1, ge=1, le=MAX_STAGE_CALLS, strict=True, description="number of its calls")
-    parallel: bool = Field(False, strict=True, description="its calls run at the same time")
 
 
 class NewSession(BaseModel):
@@ -69,20 +51,8 @@ class NewSession(BaseModel):
         description="deadline in seconds, from the first call or the begin of each turn, by the "
         "scope of the class",
     )
-    kind: _Name | None = Field(
-        None, description="sessions of one kind make similar calls: forecasts are learned by kind"
-    )
-    stages: list[NewStage] | None = Field(
-        None,
-        max_length=MAX_STAGES,
-        description="the stages of the session, or of each turn, in order; they replace the "
-        "forecast of the remaining calls",
-    )
-
-    def plan(self) -> Plan:
-        """Return what the client says about the session's calls."""
-        stages = [Stage(one.name, one.calls, one.parallel) for one in self.stages or ()]
-        return Plan(self.kind or "", tuple(stages))
+    kind: Any = Field(None, deprecated=True, description="without effect")
+    stages: Any = Field(None, deprecated=True, description="without effect")
 
 
 def _told(program: Program) -> dict[str, Any]:
@@ -182,10 +152,6 @@ def router(
             member = "slo" if str(error).startswith("the classes") else "deadline_s"
             raise errors.invalid_member((member,), str(error)) from None
         program, created = await table.start(key, now_s, ask)
-        plan = new.plan()
-        if plan != NO_PLAN:
-            told = ProgramAttribute(PLAN, encode(plan), now_s + MAX_DEADLINE_S)
-            program = await table.set_attribute(key, told, now_s) or program
         answer = session_json(program)
         if new.metadata is not None:
             answer["metadata"] = new.metadata

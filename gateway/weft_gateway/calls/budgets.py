@@ -9,14 +9,13 @@ from time import perf_counter, time
 from typing import Any, Final
 
 from weft_gateway.calls.call import PREFILL, Call
-from weft_gateway.calls.kinds import NamedKinds, stage_of
+from weft_gateway.calls.kinds import stage_of
 from weft_gateway.model import Outcome, Program, ProgramKey
-from weft_gateway.model.slo import NO_GOAL, NO_PLAN, CallBudget, Goal, Plan, Scope
-from weft_gateway.policies import stages
+from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope
 from weft_gateway.policies.budget import split
 from weft_gateway.policies.costs import Costs, Shape
-from weft_gateway.policies.forecast import MAX_CALLS, PathLengths
-from weft_gateway.policies.misses import Overruns
+from weft_gateway.policies.forecast import PathLengths
+from weft_gateway.policies.lateness import Cause, Overruns
 from weft_gateway.programs.rules import fresh, pursued
 
 _MAX_UNITS: Final = 16_384
@@ -26,8 +25,8 @@ _LIMITS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 @dataclass(slots=True)
 class Unit:
     """A program or a turn in progress. kind: of its programs. path: the kind with its scope and
-    model. position: of its last call on the path, from 1. done: its end is known. stage: as the
-    client named it last, and its first position. left_s: the end of its last call.
+    model. position: of its last call on the path, from 1. done: its end is known. left_s: the end
+    of its last call.
     """
 
     kind: str
@@ -35,8 +34,6 @@ class Unit:
     begun_s: float
     position: int
     done: bool = False
-    stage: str = ""
-    stage_begun: int = 1
     overruns: Overruns = field(default_factory=Overruns)
     left_s: float = 0.0
 
@@ -51,7 +48,6 @@ class Budgets:
         self._units: OrderedDict[ProgramKey, Unit] = OrderedDict()
         self._lengths = PathLengths()
         self.costs = Costs()
-        self.names = NamedKinds()
 
     def opened(self, call: Call) -> bool:
         """Follow the path of a program with a target. Call it when a call has opened. Returns
@@ -65,7 +61,7 @@ class Budgets:
             if unit is not None and not unit.done:
                 given_up = True
                 self._lengths.ended(unit.path, unit.position)
-            kind = _named_kind(call, self._plan(call, call.program)) or _stage(call)
+            kind = _stage(call)
             path = f"{goal.scope.value}\n{call.model}\n{kind}"
             unit = self._units[call.key] = Unit(kind, path, goal.begun_s, position)
             if len(self._units) > _MAX_UNITS:
@@ -75,8 +71,6 @@ class Budgets:
             unit.left_s = 0.0
         for passed in range(unit.position, position):
             self._lengths.went_on(unit.path, passed)
-        if call.hints.stage and call.hints.stage != unit.stage:
-            unit.stage, unit.stage_begun = call.hints.stage, position
         unit.position = max(unit.position, position)
         self._units.move_to_end(call.key)
         return given_up
@@ -108,7 +102,7 @@ class Budgets:
             return replace(found, cost_s=0.0)
         unit = self._units.get(call.key)
         known = unit is not None and self._lengths.knows(unit.path)
-        if known or found.stated or found.scope is Scope.CALL:
+        if known or found.scope is Scope.CALL:
             return found
         return replace(found, whole_s=found.cost_s, whole_p90_s=found.p90_s or found.cost_s)
 
@@ -163,7 +157,7 @@ class Budgets:
         position = _position(call.program, call.program.goal)
         unit.left_s = self._clock()
         if position == 1:
-            unit.overruns.first(found, call.held_s)
+            unit.overruns.late = found.late
         if call.report is not None:
             count_overruns(call, unit.overruns)
 
@@ -181,10 +175,9 @@ class Budgets:
         self._units.pop(key, None)
 
     def _kind(self, call: Call) -> str:
-        """Return the names of a call's model, kind and stage, without those of its session."""
-        unit = self._units.get(call.key)
-        stage = _own(call, call.hints.stage) or _stage(call)
-        kind = _own(call, call.hints.kind) or (stage if unit is None else unit.kind)
+        """Return the names of a call's model, kind and stage."""
+        unit, stage = self._units.get(call.key), _stage(call)
+        kind = stage if unit is None else unit.kind
         return f"{call.model}\n{kind}\n{stage}"
 
     def _of(
@@ -198,31 +191,14 @@ class Budgets:
         prompt: int,
     ) -> CallBudget:
         unit = self._units.get(call.key) if goal.scope is not Scope.CALL else None
-        plan, name = self._plan(call, program), call.hints.stage
-        left: list[tuple[str, int]] = []
-        if plan.stages:
-            begun = 1 if unit is None else unit.stage_begun
-            name, left = stages.remaining(plan.stages, name, begun, position)
-            if not self.names.admits(call.key.tenant, plan.kind, name, now_s):
-                name = ""
-        stage = _own(call, name) or _stage(call)
-        kinds = _named_kind(call, plan) or (stage if unit is None else unit.kind)
-        kinds = f"{call.model}\n{kinds}"
+        stage = _stage(call)
+        kinds = f"{call.model}\n{stage if unit is None else unit.kind}"
         found = self.costs.predict(call.model, f"{kinds}\n{stage}", prompt, _max_tokens(call.body))
         cost_s = found.cost_s or call.expected_s or 0.0
         later_s = found.later_s or cost_s
         remaining = p90 = 0
         rest_s = rest_p90_s = 0.0
-        stated = call.hints.stages_left is not None or bool(plan.stages)
-        if goal.scope is Scope.CALL:
-            stated = False
-        elif call.hints.stages_left is not None:
-            remaining = p90 = call.hints.stages_left
-        elif left:
-            named = [(f"{kinds}\n{_own(call, name)}", calls) for name, calls in left]
-            remaining, later_s = self._stated(named, later_s)
-            p90 = remaining
-        elif not stated:
+        if goal.scope is not Scope.CALL:
             # A unit's calls may use several models. Its path is learned under that of the first.
             known = unit is not None and unit.begun_s == goal.begun_s
             path = unit.path if unit is not None and known else f"{goal.scope.value}\n{kinds}"
@@ -249,28 +225,9 @@ class Budgets:
             found.tokens,
             found.tokens_p90,
             p90,
-            stated,
             f"{kinds}\n{stage}",
-            late and (position == 1 or goal.scope is Scope.CALL or _was_late(unit, goal)),
+            _cause(unit, goal, position, path_s - left_s) if late else None,
         )
-
-    def _plan(self, call: Call, program: Program) -> Plan:
-        """Return what the client has said about the calls of its session."""
-        if not program.attributes:
-            return NO_PLAN
-        now_s = self._clock()
-        plan = stages.decode(program.attribute(stages.PLAN, now_s))
-        if plan.kind and not self.names.admits(call.key.tenant, plan.kind, "", now_s):
-            return NO_PLAN
-        return plan
-
-    def _stated(self, left: list[tuple[str, int]], else_s: float) -> tuple[int, float]:
-        """Return the number of calls that are left, and their mean cost. left: number of calls by
-        kind. else_s: of a kind without a known cost.
-        """
-        total = sum([calls for _, calls in left])
-        cost_s = sum([(self.costs.service_s(kind) or else_s) * calls for kind, calls in left])
-        return min(total, MAX_CALLS), cost_s / total
 
 
 def count_overruns(call: Call, overruns: Overruns) -> None:
@@ -278,7 +235,7 @@ def count_overruns(call: Call, overruns: Overruns) -> None:
     assert call.budget is not None
     assert call.report is not None
     first_s = call.first_byte_s - call.sent_s if call.is_stream else None
-    overruns.memory_s += call.memory_wait_s
+    overruns.waiting_s += call.memory_wait_s
     overruns.add(call.budget, call.report, first_s, _elapsed(call) - call.sent_s)
 
 
@@ -286,9 +243,11 @@ def _elapsed(call: Call) -> float:
     return perf_counter() - call.begun
 
 
-def _was_late(unit: Unit | None, goal: Goal) -> bool:
-    """Whether the path of the goal's unit did not fit when its first call came."""
-    return unit is not None and unit.begun_s == goal.begun_s and unit.overruns.late
+def _cause(unit: Unit | None, goal: Goal, position: int, late_s: float) -> Cause:
+    """Return why the path of the goal's unit does not fit any more. late_s: what it is too long."""
+    if goal.scope is Scope.CALL or position == 1 or unit is None or unit.begun_s != goal.begun_s:
+        return Cause.WORK
+    return unit.overruns.cause(late_s)
 
 
 def _position(program: Program, goal: Goal) -> int:
@@ -309,13 +268,3 @@ def _stage(call: Call) -> str:
     if not call.stage:
         call.stage = stage_of(call.body)
     return call.stage
-
-
-def _named_kind(call: Call, plan: Plan) -> str:
-    """Return the kind that the client has named, "" for none."""
-    return _own(call, call.hints.kind or plan.kind)
-
-
-def _own(call: Call, name: str | None) -> str:
-    """Return a name as that of the call's tenant: each tenant has its own names."""
-    return f"{call.key.tenant} {name}" if name else ""

@@ -34,10 +34,9 @@ class Hints:
     retain_to: only up to and including this message, -1 for the part before all messages, None for
     the whole prompt. deadline_s: seconds from now after which the answer is useless. prefill_next:
     the next turn will come and may be prefilled. slo: the SLO class of the program.
-    program_deadline_s: seconds for the whole program, from its first call. kind: of the program.
-    stage: of the program, to which the call belongs. stages_left: calls that follow on the
-    program's path. replica: where the call should run. batch: the call can wait while other clients
-    use the replicas. tags: for its messages.
+    program_deadline_s: seconds for the whole program, from its first call. replica: where the call
+    should run. batch: the call can wait while other clients use the replicas. tags: for its
+    messages.
     fates: `name=applied`, `name=applied, clamped` or `name=ignored: reason`, one per hint. None:
     not set.
     """
@@ -50,9 +49,6 @@ class Hints:
     prefill_next: bool | None = None
     slo: str | None = None
     program_deadline_s: float | None = None
-    kind: str | None = None
-    stage: str | None = None
-    stages_left: int | None = None
     replica: str | None = None
     batch: bool | None = None
     tags: tuple[OwnTag, ...] = ()

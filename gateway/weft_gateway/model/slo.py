@@ -21,12 +21,9 @@ class Scope(StrEnum):
 
 
 class Late(StrEnum):
-    """How to treat a program whose target cannot be met at its first call. HOLD: it waits until
-    its replica has no other work, for a limited time.
-    """
+    """How to treat a program whose target cannot be met at its first call."""
 
     SERVE = "serve"
-    HOLD = "hold"
     REFUSE = "refuse"
 
 
@@ -100,45 +97,18 @@ NO_GOAL: Final = Goal()
 
 
 @record
-class Stage:
-    """A stage of a program, as its client describes it. calls: number of its calls. parallel: they
-    run at the same time, so the path counts them once.
-    """
-
-    name: str
-    calls: int = 1
-    parallel: bool = False
-
-    @property
-    def path_calls(self) -> int:
-        """Number of its calls on the path."""
-        return 1 if self.parallel else self.calls
-
-
-@record
-class Plan:
-    """A client's description of the calls of a session. kind: "" if it has no name."""
-
-    kind: str = ""
-    stages: tuple[Stage, ...] = ()
-
-
-NO_PLAN: Final = Plan()
-
-
-@record
 class CallBudget:
     """A call's part of its program's deadline, as of its sending. Durations are in seconds.
 
     Target:
       target_s: Unix time. left_s: until the target, at most 0 if it has passed.
       budget_s: for this call. late: the predicted path does not fit into `left_s`.
-      late_at_first: nor did it at the first call of the unit.
+      cause: why not, by name; None if it fits.
     Cost of this call, predicted:
       cost_s: of prefill_s and answer_s; 0 if unknown. p90_s: 90th percentile, 0 if unknown.
       fit_s: the cost without learned errors. tokens, tokens_p90: of the answer.
     Path of this call and the later ones, predicted:
-      remaining, remaining_p90: the later calls. stated: the client stated them.
+      remaining, remaining_p90: the later calls.
       path_s: each later call costs as much as those of this stage.
       whole_s: each later call costs as much as those at its position.
       whole_p90_s: the same, with the 90th percentiles of this call's cost and of the later calls.
@@ -165,6 +135,5 @@ class CallBudget:
     tokens: float = 0.0
     tokens_p90: float = 0.0
     remaining_p90: int = 0
-    stated: bool = False
     kind: str = ""
-    late_at_first: bool = False
+    cause: str | None = None

@@ -2,22 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
-from weft_gateway.model.slo import CallBudget
-
-
-class Cause(StrEnum):
-    """Why a call took longer than its budget."""
-
-    DEADLINE = "deadline"
-    EARLIER_CALLS = "earlier calls"
-    HELD = "held"
-    QUEUE = "queue"
-    MEMORY = "memory"
-    PREFILL = "prefill longer than predicted"
-    ANSWER = "answer longer than predicted"
-
 
 def budget(left_s: float, cost_s: float, remaining: int, later_s: float) -> float:
     """Return the seconds that a call may take (equation 5). left_s: until the target. cost_s: of
@@ -46,30 +30,3 @@ def split(
         is_late(left_s, cost_s, remaining, later_s),
         cost_s + remaining * later_s,
     )
-
-
-def fits_without(found: CallBudget, held_s: float) -> bool:
-    """Whether the predicted path had fitted if the call had not been held for these seconds."""
-    return held_s > 0 and not is_late(found.left_s + held_s, found.path_s, 0, 0.0)
-
-
-def cause_of_late(found: CallBudget, held_s: float) -> Cause:
-    """Return why the target could not be met any more when the call was sent. held_s: for which it
-    was held before.
-    """
-    if fits_without(found, held_s):
-        return Cause.HELD
-    return Cause.DEADLINE if found.late_at_first else Cause.EARLIER_CALLS
-
-
-def cause(queue_s: float, memory_s: float, prefill_over_s: float, answer_over_s: float) -> Cause:
-    """Return the main reason for a call over its budget whose path had fitted. queue_s, memory_s:
-    waits. The last two: seconds above the predictions.
-    """
-    parts = {
-        Cause.QUEUE: queue_s,
-        Cause.MEMORY: memory_s,
-        Cause.PREFILL: prefill_over_s,
-        Cause.ANSWER: answer_over_s,
-    }
-    return max(parts, key=lambda name: parts[name])

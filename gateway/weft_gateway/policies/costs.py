@@ -191,11 +191,6 @@ class Costs:
         """Whether predictions for a kind come from calls of this kind."""
         return self._recent.knows(kind)
 
-    def service_s(self, kind: str) -> float:
-        """Return the median service of a kind's calls, 0 if unknown."""
-        usual = self._recent.typical(kind)
-        return 0.0 if usual is None else usual.service_s
-
     def speed(self, replica: str) -> tuple[float, float] | None:
         """Return a replica's seconds per uncached prompt token, and per answer token of the usual
         call by itself, mean over the models; None if unknown.

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from math import ceil
 from typing import Final
 
-from weft_gateway.model.slo import CallBudget, Late
+from weft_gateway.model.slo import CallBudget
 
 _MOST_RETRY_S: Final = 3600
-
-
-class Verdict(StrEnum):
-    """Decision about a program's first call."""
-
-    SERVE = "serve"
-    HOLD = "hold"
-    REFUSE = "refuse"
 
 
 def path_s(found: CallBudget, wait_s: float) -> float:
@@ -28,17 +19,12 @@ def path_s(found: CallBudget, wait_s: float) -> float:
     return found.whole_s + min(wait_s, max(0.0, found.whole_p90_s - found.whole_s))
 
 
-def verdict(late: Late, found: CallBudget, wait_s: float) -> Verdict:
-    """Decide about a program. late: of its class. found: with forecasts from programs of this kind.
-    wait_s: predicted wait for the calls before it.
-
-    A program of an unknown cost is served: nothing shows that it cannot meet its target.
+def can_be_met(found: CallBudget, wait_s: float) -> bool:
+    """Whether a program can meet its target. found: with forecasts from programs of this kind.
+    wait_s: predicted wait for the calls before it. Nothing shows that a program of an unknown cost
+    cannot.
     """
-    if late is Late.SERVE or not found.cost_s:
-        return Verdict.SERVE
-    if wait_s + path_s(found, wait_s) <= found.left_s:
-        return Verdict.SERVE
-    return Verdict.HOLD if late is Late.HOLD else Verdict.REFUSE
+    return not found.cost_s or wait_s + path_s(found, wait_s) <= found.left_s
 
 
 def retry_after_s(found: CallBudget, wait_s: float) -> int:

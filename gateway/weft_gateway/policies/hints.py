@@ -38,9 +38,6 @@ _ROWS: Final = (
     _Row(("weft", "deadline_s"), "deadline_s", values.deadline),
     _Row(("weft", "slo"), "slo", values.slo_class),
     _Row(("weft", "program_deadline_s"), "program_deadline_s", values.deadline),
-    _Row(("weft", "kind"), "kind", values.name),
-    _Row(("weft", "stage"), "stage", values.name),
-    _Row(("weft", "stages_left"), "stages_left", values.stages_left),
     _Row(("weft", "prefill_next"), "prefill_next", values.flag),
     _Row(("weft", "replica"), "replica", values.replica),
     _Row(("weft", "batch"), "batch", values.flag),
@@ -50,9 +47,6 @@ _ROWS: Final = (
     _Row(b"x-weft-deadline-s", "deadline_s", values.deadline),
     _Row(b"x-weft-slo", "slo", values.slo_class),
     _Row(b"x-weft-program-deadline-s", "program_deadline_s", values.deadline),
-    _Row(b"x-weft-kind", "kind", values.name),
-    _Row(b"x-weft-stage", "stage", values.name),
-    _Row(b"x-weft-stages-left", "stages_left", values.stages_left),
     _Row(b"x-weft-prefill-next", "prefill_next", values.flag),
     _Row(b"x-weft-replica", "replica", values.replica),
     _Row(b"x-weft-batch", "batch", values.flag),
@@ -95,11 +89,7 @@ AS_TARGET: Final = "applied as the target of the program"
 IF_ABLE: Final = "applied if the replica takes the call"
 THERE: Final = "applied: the call runs there"
 CAN_WAIT: Final = "applied: the call waits while other clients need the replicas"
-IN_FORECASTS: Final = "applied: forecasts of calls with a deadline use it"
 _FATES: Final = {
-    "kind": IN_FORECASTS,
-    "stage": IN_FORECASTS,
-    "stages_left": IN_FORECASTS,
     "replica": IF_ABLE,
     "batch": CAN_WAIT,
     "deadline_s": BY_DEADLINE,

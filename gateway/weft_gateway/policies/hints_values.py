@@ -20,7 +20,6 @@ MAX_PRIORITY: Final = 8
 MAX_REUSE_PRIORITY: Final = 4
 MAX_RETAIN_S: Final = 3600.0
 MAX_DEADLINE_S: Final = 86_400.0
-MAX_STAGES_LEFT: Final = 64
 MAX_TAGS: Final = 64
 # Characters of a replica's name: a name is at most a URL.
 _REPLICA: Final = 2048
@@ -35,9 +34,6 @@ _FLAGS: Final = {
 }  # fmt: skip
 _TAGS: Final = {tag.name: tag for tag in Tag}
 _CLASS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
-# Of a kind of programs or a stage.
-NAME: Final = r"[A-Za-z0-9_.:/-](?:[A-Za-z0-9_.:/ -]{0,62}[A-Za-z0-9_.:/-])?"
-_NAME: Final = re.compile(NAME)
 _RETENTIONS: Final = {"24h": 86_400.0, "1h": 3600.0, "5m": 300.0}
 
 
@@ -121,15 +117,6 @@ def slo_class(value: Any) -> tuple[str, bool]:
     return value, False
 
 
-def name(value: Any) -> tuple[str, bool]:
-    """Read the name of a kind of programs or of a stage."""
-    if isinstance(value, bytes):
-        value = value.decode("latin-1").strip()
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ValueError("must be 1 to 64 letters, digits, spaces or . _ : / -")
-    return value, False
-
-
 def replica(value: Any) -> tuple[str, bool]:
     """Read the name of a replica. Names that no replica has are no error: replicas come and go."""
     if isinstance(value, bytes):
@@ -137,14 +124,6 @@ def replica(value: Any) -> tuple[str, bool]:
     if not isinstance(value, str) or not 0 < len(value) <= _REPLICA:
         raise ValueError("must be the name of a replica")
     return value, False
-
-
-def stages_left(value: Any) -> tuple[int, bool]:
-    """Read the number of stages after this one."""
-    found, outside = _whole(value, 0, MAX_STAGES_LEFT)
-    if outside:
-        raise ValueError(f"must be 0 to {MAX_STAGES_LEFT}")
-    return found, False
 
 
 def flag(value: Any) -> tuple[bool, bool]:

@@ -13,9 +13,9 @@ from weft_gateway.model import Outcome
 from weft_gateway.model.usage import Usage
 from weft_gateway.telemetry.aggregates import Counters, Histograms
 from weft_gateway.telemetry.replica_metrics import ReplicaMetrics
-from weft_gateway.telemetry.slo_report import SLACK_BOUNDS
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+_SLACK_BOUNDS: Final = (-60, -30, -10, -5, -2, -1, 0, 1, 2, 5, 10, 30, 60, 300)
 _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
 
 
@@ -206,9 +206,9 @@ class Metrics:
             ("class", "outcome"),
             r,
         )
-        self.slo_misses = Counters(
+        self.slo_late = Counters(
             "weft_slo_late",
-            "Programs, turns or calls that did not meet their target, by the cause",
+            "Programs, turns or calls that were late, by the cause",
             ("class", "cause"),
             r,
         )
@@ -223,7 +223,7 @@ class Metrics:
             "weft_slo_slack_seconds",
             "A call's budget minus its predicted time, when it is sent",
             ("class",),
-            SLACK_BOUNDS,
+            _SLACK_BOUNDS,
             r,
         )
         self.slo_jain = Gauge(

@@ -15,8 +15,8 @@ from weft_engine.wire import CallContext, CallReport
 from weft_gateway.model import Decision, ProgramKey, ReplicaCost
 from weft_gateway.model.slo import CallBudget
 from weft_gateway.model.usage import Usage
-from weft_gateway.policies.budget import cause, cause_of_late
 from weft_gateway.policies.fair_lru import FairLRU
+from weft_gateway.policies.lateness import Overruns
 
 # Only the plugin reports them.
 _REPORTED: Final = (
@@ -45,8 +45,8 @@ class Receipt:
     the call, if it placed the call. counted: the program for which the process table counted the
     call, if lineage later reassigned it. memory_wait_s, memory_tokens, programs_ahead: how long the
     call was deferred for KV memory, its context in tokens, and the programs before it at first.
-    budget: its part of its program's deadline, None without a target. held_s: how long it was held
-    for its target.
+    budget: its part of its program's deadline, None without a target. held_s: how long it was held,
+    because it can wait.
     """
 
     request_id: str
@@ -227,7 +227,6 @@ class Receipt:
             "actual_s": actual_s,
             "remaining_calls": found.remaining,
             "remaining_calls_p90": found.remaining_p90,
-            "stated": found.stated,
             "late": found.late,
             "held_s": self.held_s,
             "cause": self._cause(found, actual_s) if over and actual_s is not None else None,
@@ -240,20 +239,11 @@ class Receipt:
 
     def _cause(self, found: CallBudget, actual_s: float) -> str | None:
         """Return why the call took longer than its budget, None if unknown."""
-        report = self.report
-        if found.late:
-            return cause_of_late(found, self.held_s)
-        if report is None:
-            return None
-        waiting_s = report.waiting_s
-        prefill_s = max(self.first_byte_s - self._sent_s - waiting_s, 0.0)
-        answer_s = max(actual_s - waiting_s - prefill_s, 0.0)
-        return cause(
-            waiting_s - report.memory_wait_s,
-            report.memory_wait_s,
-            prefill_s - found.prefill_s,
-            answer_s - found.answer_s,
-        )
+        if found.late or self.report is None:
+            return found.cause
+        overruns = Overruns()
+        overruns.add(found, self.report, self.first_byte_s - self._sent_s, actual_s)
+        return overruns.cause(actual_s - found.budget_s)
 
     def _hints(self) -> list[dict[str, str]]:
         fates = [{"hint": name, "fate": fate, "by": "gateway"} for name, fate in self.hints]

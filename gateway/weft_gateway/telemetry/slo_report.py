@@ -6,26 +6,21 @@ class and one tenant.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any, Final
 
 from weft_gateway.model.limits import MIN_WEIGHT
 
 OUTCOMES: Final = ("met", "late", "unended", "refused")
-# Ascending bounds of the buckets of slack, seconds. One more bucket follows.
-SLACK_BOUNDS: Final = (-60, -30, -10, -5, -2, -1, 0, 1, 2, 5, 10, 30, 60, 300)
 
 
 @dataclass(slots=True)
 class Units:
-    """Counts of units, by outcome and by the cause of each miss. slack: calls by their slack."""
+    """Counts of units, by outcome. causes: of the late ones."""
 
     outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    misses: dict[str, int] = field(default_factory=dict)
-    slack: list[int] = field(default_factory=lambda: [0] * (len(SLACK_BOUNDS) + 1))
+    causes: dict[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -41,9 +36,8 @@ class Units:
         """Add the counts of others."""
         for name, number in other.outcomes.items():
             self.outcomes[name] += number
-        for name, number in other.misses.items():
-            self.misses[name] = self.misses.get(name, 0) + number
-        self.slack = [a + b for a, b in zip(self.slack, other.slack, strict=True)]
+        for name, number in other.causes.items():
+            self.causes[name] = self.causes.get(name, 0) + number
 
     def to_json(self, goal: float | None) -> dict[str, Any]:
         """Return the counts and ratios. goal: share of units that should meet their target."""
@@ -54,23 +48,17 @@ class Units:
             "attainment": attainment,
             "goal": goal,
             "goal_met": None if goal is None or attainment is None else attainment >= goal,
-            "misses": dict(sorted(self.misses.items(), key=lambda pair: -pair[1])),
-            "slack": {
-                "p10_s": slack_quantile(self.slack, 0.1),
-                "p50_s": slack_quantile(self.slack, 0.5),
-                "calls": self.slack,
-            },
+            "causes": dict(sorted(self.causes.items(), key=lambda pair: -pair[1])),
         }
 
 
 @dataclass(slots=True)
 class Report:
-    """The counts of a gateway. gateways: its id. since_s: Unix time. classes: members of each
+    """The counts of a gateway. since_s: Unix time. classes: members of each
     class of the SLO file. rows: by class and tenant. service: weight and seconds of engine time by
     tenant.
     """
 
-    gateways: tuple[str, ...]
     since_s: float
     classes: dict[str, dict[str, Any]]
     rows: dict[tuple[str, str], Units]
@@ -93,7 +81,6 @@ class Report:
             tenants.append({**members, **by_tenant.get(tenant, Units()).to_json(None)})
         return {
             "object": "slo_report",
-            "gateways": list(self.gateways),
             "since": self.since_s,
             "classes": [
                 {
@@ -140,18 +127,3 @@ def jain(shares: Iterable[float]) -> float | None:
 def per_weight(service_s: float, weight: float) -> float:
     """Return service divided by weight, which may be tiny."""
     return service_s / max(weight, _LEAST_WEIGHT)
-
-
-def slack_quantile(calls: Sequence[int], share: float) -> float | None:
-    """Return a quantile of slack, interpolated within its bucket as Prometheus does. None without
-    calls.
-    """
-    total = sum(calls)
-    if not total:
-        return None
-    below = list(accumulate(calls))
-    at = bisect_left(below, share * total)
-    if at == 0 or at == len(SLACK_BOUNDS):
-        return float(SLACK_BOUNDS[min(at, len(SLACK_BOUNDS) - 1)])
-    low, high = SLACK_BOUNDS[at - 1], SLACK_BOUNDS[at]
-    return low + (high - low) * (share * total - below[at - 1]) / calls[at]

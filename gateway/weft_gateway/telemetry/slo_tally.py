@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import nan
-from secrets import token_hex
 from time import time
 from typing import Final
 
 from weft_gateway.model.slo import SloClass, Slos
-from weft_gateway.policies.misses import Miss
+from weft_gateway.policies.lateness import Cause
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.slo_report import OUTCOMES, Report, Units, jain, per_weight
 
@@ -38,7 +37,6 @@ class SloTally:
         self._metrics = metrics
         self._weight = weight
         self._name = name
-        self._gateway = token_hex(8)
         self._since_s = time()
         self._classes = slos.classes
         self._rows: dict[tuple[str, str], Units] = {}
@@ -53,23 +51,23 @@ class SloTally:
                 # A counter that appears with its first unit would hide this unit from rate().
                 for outcome in OUTCOMES:
                     metrics.slo_programs.labels(one.name, outcome)
-                for cause in Miss:
-                    metrics.slo_misses.labels(one.name, cause)
+                for cause in Cause:
+                    metrics.slo_late.labels(one.name, cause)
         metrics.slo_jain.labels("attainment").set_function(lambda: self._recent_jain(0))
         metrics.slo_jain.labels("service").set_function(lambda: self._recent_jain(1))
 
-    def count(self, slo: str, tenant: str, outcome: str, cause: Miss | None) -> None:
-        """Count a unit that has ended. outcome: one of OUTCOMES. cause: of a miss."""
+    def count(self, slo: str, tenant: str, outcome: str, cause: Cause | None = None) -> None:
+        """Count a unit that has ended. outcome: one of OUTCOMES. cause: of a late unit."""
         row = self._row(slo, tenant)
         row.outcomes[outcome] += 1
         self._metrics.slo_programs.labels(slo, outcome).inc()
         if cause is not None:
-            row.misses[cause] = row.misses.get(cause, 0) + 1
-            self._metrics.slo_misses.labels(slo, cause).inc()
+            row.causes[cause] = row.causes.get(cause, 0) + 1
+            self._metrics.slo_late.labels(slo, cause).inc()
 
-    def slack(self, slo: str, tenant: str, slack_s: float) -> None:
+    def slack(self, slo: str, slack_s: float) -> None:
         """Count a call's budget minus its predicted time."""
-        self._row(slo, tenant).slack[self._metrics.slo_slack.labels(slo).observe(slack_s)] += 1
+        self._metrics.slo_slack.labels(slo).observe(slack_s)
 
     def served(self, tenant: str, seconds: float) -> None:
         """Add the engine time of a call."""
@@ -88,7 +86,6 @@ class SloTally:
             name = self._name(tenant)
             service[name] = self._weight_of(tenant), seconds + service.get(name, (0.0, 0.0))[1]
         return Report(
-            (self._gateway,),
             self._since_s,
             {name: _members(one) for name, one in self._classes.items() if one.deadline_s},
             rows,

@@ -14,12 +14,9 @@ ONLY_TENANT: Final = "tenant"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The client of a program. stages_left: number of later calls that it states with each call,
-    None if it states none.
-    """
+    """The client of a program."""
 
     tenant: str = ONLY_TENANT
-    stages_left: int | None = None
 
 
 class Shared(StrEnum):

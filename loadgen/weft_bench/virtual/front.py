@@ -210,8 +210,7 @@ class Front:
         return ProgramKey(self._clients.of(program).tenant, program)
 
     def _arrived(self, key: ProgramKey, call: str, parts: Sequence[Part]) -> Call:
-        stated = self._clients.of(key.program).stages_left
-        return self._targets.call(key, call, parts, stated)
+        return self._targets.call(key, call, parts)
 
     def _check_engines(self, now: float) -> None:
         """Read the engines' step costs, as the gateway's health check does."""

@@ -23,9 +23,8 @@ from weft_gateway.model import (
     ReplicaCost,
     RouteRequest,
 )
-from weft_gateway.model.hint import Hints
-from weft_gateway.model.slo import Ask, Goal, Late, Scope
-from weft_gateway.policies.feasible import Verdict, verdict
+from weft_gateway.model.slo import Ask, Goal, Scope
+from weft_gateway.policies.feasible import can_be_met
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.memory import MemoryTable
 
@@ -70,17 +69,14 @@ class Targets:
         key: ProgramKey,
         call: str,
         parts: Sequence[Part],
-        stages_left: int | None = None,
     ) -> Call:
-        """Return a call that arrives. parts: its prompt. stages_left: as stated by its client."""
+        """Return a call that arrives. parts: its prompt."""
         found = Call(call, _CHAT, [], b"", 0.0, Hooks())
         found.identity = Identity(key, MAIN_THREAD, "", "session", False)
         found.body, found.model = body_of(parts), MODEL
         if key.program in self._deadlines:
             goal = Goal("", Scope.PROGRAM, self._deadlines[key.program])
             found.ask = Ask(goal, explicit=True)
-        if stages_left is not None:
-            found.hints = Hints(stages_left=stages_left)
         return found
 
     def predicted(self, call: Call, request: RouteRequest) -> RouteRequest:
@@ -104,7 +100,7 @@ class Targets:
         if call.budget is None:
             return False
         found = self._budgets.own(call, call.budget)
-        return verdict(Late.REFUSE, found, wait_s(call)) is Verdict.REFUSE
+        return not can_be_met(found, wait_s(call))
 
     def refused(self, call: Call) -> None:
         """Forget a program whose first call was refused."""

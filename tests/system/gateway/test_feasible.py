@@ -1,8 +1,7 @@
-"""Programs whose target cannot be met: refused or held at their first call, never later."""
+"""Programs whose target cannot be met: refused at their first call, never later."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ version: 1
 default: batch
 classes:
   strict: {deadline: 30s, late: refuse}
-  loose: {deadline: 30s, late: hold}
   batch: {}
 """
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -27,13 +25,6 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
 def slo_file(tmp_path: Path) -> str:
     file = tmp_path / "slo.yaml"
     file.write_text(FILE)
-    return str(file)
-
-
-@pytest.fixture
-def short_slo_file(tmp_path: Path) -> str:
-    file = tmp_path / "short.yaml"
-    file.write_text(FILE.replace("loose: {deadline: 30s", "loose: {deadline: 3s"))
     return str(file)
 
 
@@ -179,104 +170,3 @@ async def test_later_call_of_a_program_is_never_refused(
             got = await gateway.call(body={"messages": MESSAGES}, headers=headers("strict", "run"))
             assert got.status_code == 200
         assert len(stub.requests) == 2
-
-
-async def test_held_call_waits_until_its_replica_is_idle(
-    engine: Any, weft: Any, slo_file: str, until: Any
-) -> None:
-    go = asyncio.Event()
-
-    async def script(wire: Any, request: Any) -> None:
-        if request.headers.get("x-request-id") and len(stub.requests) == 1:
-            await go.wait()
-        await slow(40.0)(wire, request)
-
-    async with engine(script=slow(40.0)) as stub, weft(stub, slo_file=slo_file) as gateway:
-        await learn(gateway, stub)
-        stub.script = script
-        busy = asyncio.create_task(
-            gateway.call(body={"messages": MESSAGES}, headers=headers("batch", "busy"))
-        )
-        await until(lambda: len(stub.requests) == 1)
-        held = [
-            asyncio.create_task(
-                gateway.call(body={"messages": MESSAGES}, headers=headers("loose", name))
-            )
-            for name in ("a", "b")
-        ]
-        await until(lambda: gateway.in_flight() == 3)
-        await asyncio.sleep(0.2)
-        assert len(stub.requests) == 1
-        go.set()
-        answers = await asyncio.gather(busy, *held)
-        assert [answer.status_code for answer in answers] == [200, 200, 200]
-        receipt = (await gateway.client.get("/v1/receipts/a")).json()
-        slo, times = receipt["slo"], receipt["times"]
-        assert 0.2 <= slo["held_s"] <= times["total_s"]
-        # The hold is no time of the gateway's own, and the budget begins after it.
-        assert times["overhead_s"] + slo["held_s"] + slo["actual_s"] == pytest.approx(
-            times["total_s"]
-        )
-        assert slo["left_s"] <= 30.0 - slo["held_s"]
-        receipt = (await gateway.client.get("/v1/receipts/busy")).json()
-        assert receipt["slo"] is None
-
-
-async def test_hold_is_the_cause_of_a_miss_if_the_path_fitted_before(
-    engine: Any, weft: Any, short_slo_file: str, until: Any
-) -> None:
-    """A call of 1.8 s must end within 3 s, and is held for more than 1.2 s behind another one."""
-    go = asyncio.Event()
-
-    async def script(wire: Any, request: Any) -> None:
-        if len(stub.requests) == 1:
-            await go.wait()
-        await slow(1.8)(wire, request)
-
-    async with engine(script=slow(1.8)) as stub, weft(stub, slo_file=short_slo_file) as gateway:
-        await learn(gateway, stub)
-        stub.script = script
-        busy = asyncio.create_task(
-            gateway.call(body={"messages": MESSAGES}, headers=headers("batch", "busy"))
-        )
-        await until(lambda: len(stub.requests) == 1)
-        held = asyncio.create_task(
-            gateway.call(body={"messages": MESSAGES}, headers=headers("loose", "held"))
-        )
-        await until(lambda: gateway.in_flight() == 2)
-        # The unit misses its target, too.
-        await asyncio.sleep(3.1)
-        go.set()
-        await asyncio.gather(busy, held)
-        receipt = (await gateway.client.get("/v1/receipts/held")).json()["slo"]
-        assert receipt["late"]
-        assert (receipt["held_s"] > 1.2, receipt["cause"]) == (True, "held")
-        await gateway.client.delete("/v1/sessions/held")
-        rows = (await gateway.client.get("/weft/slo")).json()["classes"]
-        assert {row["class"]: row["misses"] for row in rows}["loose"] == {"held": 1}
-
-
-async def test_held_call_is_sent_after_the_longest_wait(
-    engine: Any, weft: Any, slo_file: str, until: Any
-) -> None:
-    go = asyncio.Event()
-
-    async def script(wire: Any, request: Any) -> None:
-        if len(stub.requests) == 1:
-            await go.wait()
-        await slow(40.0)(wire, request)
-
-    async with (
-        engine(script=slow(40.0)) as stub,
-        weft(stub, slo_file=slo_file, admission_wait_s=0.1) as gateway,
-    ):
-        await learn(gateway, stub)
-        stub.script = script
-        busy = asyncio.create_task(
-            gateway.call(body={"messages": MESSAGES}, headers=headers("batch", "busy"))
-        )
-        await until(lambda: len(stub.requests) == 1)
-        got = await gateway.call(body={"messages": MESSAGES}, headers=headers("loose", "late"))
-        assert got.status_code == 200
-        go.set()
-        await busy

@@ -212,7 +212,7 @@ async def test_class_per_call_and_a_passed_target(engine: Any, weft: Any, slo_fi
         assert sent(stub)[1]["weft_left"] < 0
         for name in ("a", "b"):
             found = (await receipt(gateway, name, {}))["slo"]
-            assert (found["late"], found["cause"]) == (True, "deadline")
+            assert (found["late"], found["cause"]) == (True, "work")
         await gateway.client.delete("/v1/sessions/late")
         assert await metrics(gateway) == ['weft_slo_programs_total{class="",outcome="late"} 1.0']
 

@@ -1,4 +1,4 @@
-"""`GET /weft/slo`, and stages that clients state, over HTTP."""
+"""`GET /weft/slo` and the goals of sessions, over HTTP."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_report_has_units_of_each_class_and_tenant(
         classes = {one["class"]: one for one in found["classes"]}
         assert (classes["report"]["met"], classes["report"]["goal_met"]) == (2, True)
         assert (classes["quick"]["late"], classes["quick"]["goal_met"]) == (1, False)
-        assert sum(classes["quick"]["misses"].values()) == 1
+        assert sum(classes["quick"]["causes"].values()) == 1
         assert classes["step"]["units"] == 0
         gold, silver = tenant_of("gold"), tenant_of("silver")
         assert {(row["class"], row["tenant"], row["met"]) for row in found["rows"]} == {
@@ -58,10 +58,9 @@ async def test_report_has_units_of_each_class_and_tenant(
         attained = {one["tenant"]: one["attainment"] for one in found["tenants"]}
         assert attained == {gold: 0.5, silver: 1.0}
         assert found["fairness"]["attainment"] == pytest.approx(0.9)
-        assert sum(classes["report"]["slack"]["calls"]) == 2
 
 
-async def test_refused_call_counts_as_a_miss(engine: Any, weft: Any, slo_file: str) -> None:
+async def test_refused_call_counts_once(engine: Any, weft: Any, slo_file: str) -> None:
     async with weft(slo_file=slo_file) as gateway:
         headers = {"x-weft-slo": "step", "x-session-id": "run"}
         answer = await gateway.call(body={"messages": MESSAGES}, headers=headers)
@@ -73,7 +72,7 @@ async def test_refused_call_counts_as_a_miss(engine: Any, weft: Any, slo_file: s
         found = (await gateway.client.get("/weft/slo")).json()
         classes = {one["class"]: one for one in found["classes"]}
         assert classes["step"]["refused"] == classes["step"]["units"] == 1
-        assert classes["step"]["misses"] == {"refused": 1}
+        assert classes["step"]["causes"] == {}
         assert classes["report"]["units"] == 0
 
 
@@ -82,62 +81,27 @@ async def receipt(gateway: Any, name: str) -> dict[str, Any]:
     return found
 
 
-async def test_stages_of_a_session_and_of_a_call(engine: Any, weft: Any, slo_file: str) -> None:
-    async with engine() as stub, weft(stub, slo_file=slo_file) as gateway:
-        stages = [{"name": "find", "calls": 2}, {"name": "draft", "calls": 4, "parallel": True}]
-        new = {"id": "run", "kind": "sql", "stages": stages}
-        made = await gateway.client.post("/v1/sessions", json=new)
-        assert made.status_code == 201
-        assert "stages" in made.json()["told"]
-        body, run = {"messages": MESSAGES}, {"x-session-id": "run"}
-        await gateway.call(body=body, headers={**run, "x-request-id": "a"})
-        first = (await receipt(gateway, "a"))["slo"]
-        assert (first["remaining_calls"], first["stated"]) == (2, True)
-        assert first["budget_s"] == pytest.approx(30.0, abs=1.0)
-        weft_ = {"kind": "sql", "stage": "draft", "stages_left": 5}
-        await gateway.call(body={**body, "weft": weft_}, headers={**run, "x-request-id": "b"})
-        found = await receipt(gateway, "b")
-        assert found["slo"]["remaining_calls"] == 5
-        fates = {hint["hint"]: hint["fate"] for hint in found["hints"]}
-        applied = "applied: forecasts of calls with a deadline use it"
-        assert fates == {f"weft.{name}": applied for name in weft_}
-
-
-async def test_wrong_stages_fail_no_call_and_reach_no_other_program(
+async def test_names_of_kinds_and_stages_have_no_effect(
     engine: Any, weft: Any, slo_file: str
 ) -> None:
     async with engine() as stub, weft(stub, slo_file=slo_file) as gateway:
-        wrong = {
-            "x-weft-kind": "x" * 65, "x-weft-stage": "", "x-weft-stages-left": "many",
-        }  # fmt: skip
+        new = {"id": "run", "kind": "sql", "stages": [{"name": "find", "calls": 2}]}
+        made = await gateway.client.post("/v1/sessions", json=new)
+        assert (made.status_code, made.json()["told"]) == (201, {})
         answer = await gateway.call(
-            body={"messages": MESSAGES, "weft": {"kind": {}, "stages_left": -3}},
-            headers={**wrong, "x-session-id": "liar", "x-request-id": "a"},
+            body={"messages": MESSAGES, "weft": {"kind": {}, "stages_left": 5}},
+            headers={"x-session-id": "run", "x-request-id": "a", "x-weft-stages-left": "9"},
         )
         assert answer.status_code == 200
-        fates = {hint["hint"]: hint["fate"] for hint in (await receipt(gateway, "a"))["hints"]}
-        assert fates["weft.stages_left"] == "ignored: must be 0 to 64"
-        name = "ignored: must be 1 to 64 letters, digits, spaces or . _ : / -"
-        assert fates["weft.kind"] == fates["x-weft-kind"] == fates["x-weft-stage"] == name
-        assert fates["x-weft-stages-left"] == "ignored: must be a number"
-        headers = {"x-session-id": "other", "x-weft-stages-left": "0"}
-        await gateway.call(body={"messages": MESSAGES}, headers=headers)
-        budgets = [each.json["vllm_xargs"]["weft_budget"] for each in stub.requests]
-        assert budgets == [pytest.approx(90.0, abs=1.0)] * 2
+        found = await receipt(gateway, "a")
+        fates = {hint["hint"]: hint["fate"] for hint in found["hints"]}
+        assert fates == {f"weft.{name}": "ignored: unknown" for name in ("kind", "stages_left")}
+        assert found["slo"]["remaining_calls"] == 0
 
 
 @pytest.mark.parametrize(
     ("new", "param", "said"),
     [
-        ({"stages": [{"name": "a"}] * 65}, "stages", "at most 64"),
-        ({"stages": [{"name": "a", "calls": 0}]}, "stages.0.calls", "greater"),
-        ({"stages": [{"name": "a", "calls": "2"}]}, "stages.0.calls", "must be a whole number"),
-        ({"stages": [{"name": "a", "parallel": 1}]}, "stages.0.parallel", "must be true or false"),
-        ({"stages": [{"name": "a\n"}]}, "stages.0.name", "must be 1 to 64 letters, digits"),
-        ({"stages": [{"name": "a", "call": 2}]}, "stages.0.call", "unknown key"),
-        ({"stages": [{"calls": 2}]}, "stages.0.name", "required"),
-        ({"stages": ["a"]}, "stages.0", "must be an object"),
-        ({"kind": "x" * 65}, "kind", "must be 1 to 64 letters, digits"),
         ({"sol": "report"}, "sol", "unknown key; did you mean slo?"),
         ({"slo": "reprot"}, "slo", "step; did you mean report?"),
         ({"slo": True}, "slo", "must be a string"),

@@ -99,7 +99,7 @@ async def test_a_program_leaves_a_home_that_would_miss_its_target(engine, weft):
             urgent = named | {"x-weft-deadline-s": "1"}
             moved = await place(gateway, await gateway.call(headers=urgent))
             assert (moved["replica"], moved["reason"]) == ("r1", "meets the budget")
-            assert moved["rejected"] == {"r0": "misses_target"}
+            assert moved["rejected"] == {"r0": "late"}
             assert 0 < moved["budget_s"] <= 1
             stays = await place(gateway, await gateway.call(headers=late))
             assert (stays["replica"], stays["reason"]) == ("r1", "home")

@@ -51,13 +51,11 @@ async def test_async_with_block_starts_names_and_ends_the_program():
         assert server.asked[0].json == {"id": "my own/1", "metadata": {"a": 1}}
 
 
-def test_deadline_kind_and_stages_reach_the_gateway():
-    stages = [{"name": "draft", "calls": 2, "parallel": True}, {"name": "review"}]
-    goal = {"slo": "report", "deadline_s": 60.0, "kind": "summary", "stages": stages}
+def test_deadline_and_class_reach_the_gateway():
+    goal = {"slo": "report", "deadline_s": 60.0}
     with scripted(server_of_sessions) as server, Session(server.url, **goal) as s:
-        list(s.openai(stage="draft").chat.completions.create(**ASK))
+        list(s.openai().chat.completions.create(**ASK))
         assert server.asked[0].json == goal
-        assert server.asked[1].headers["x-weft-stage"] == "draft"
 
 
 def test_client_options_pass_to_the_openai_client():

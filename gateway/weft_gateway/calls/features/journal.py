@@ -21,8 +21,7 @@ class JournalObserver(CallObserver):
         placed = call.placed
         if call.superseded or placed is None:
             return
-        total_s, hints, report = perf_counter() - call.begun, call.hints, call.report
-        stage = hints.stage or call.stage
+        total_s, report = perf_counter() - call.begun, call.report
         # By position: keywords would double the cost.
         self.journal.add(
             JournalCall(
@@ -32,7 +31,7 @@ class JournalObserver(CallObserver):
                 call.model,
                 call.endpoint.name,
                 call.replica,
-                f"{hints.kind or ''}\n{stage}" if stage or hints.kind else "",
+                call.stage,
                 time() - total_s,
                 call.sent_s if call.overhead_s else 0.0,
                 call.first_byte_s,

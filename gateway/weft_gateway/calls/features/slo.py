@@ -15,7 +15,7 @@ from weft_gateway.model import Outcome, Program, ProgramKey
 from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope, Slos
 from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
 from weft_gateway.policies.goals import asked_goal, begins_turn, calls_tools, refers_to_program
-from weft_gateway.policies.misses import Miss, Overruns
+from weft_gateway.policies.lateness import Overruns
 from weft_gateway.programs.rules import asked
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry.slo_tally import SloTally
@@ -48,8 +48,6 @@ class SloObserver(CallObserver):
             call.ask = call.plan.ask
             return None
         hints = call.hints
-        if hints.kind is not None or hints.stage is not None:
-            call.hints = hints = self.budgets.names.admitted(call.caller.tenant, hints, time())
         if self.slos.classes or hints.slo is not None or hints.program_deadline_s is not None:
             if refers_to_program(self.slos, call.caller.tenant, hints):
                 return self._set_later(call)
@@ -74,7 +72,7 @@ class SloObserver(CallObserver):
         if goal is NO_GOAL or not goal.target_s or goal.scope is Scope.CALL:
             return
         if self.budgets.opened(call):
-            self.tally.count(goal.slo, call.key.tenant, "unended", Miss.GIVEN_UP)
+            self.tally.count(goal.slo, call.key.tenant, "unended")
 
     def head(self, call: Call) -> None:
         """Record a stream that may end a turn."""
@@ -90,7 +88,7 @@ class SloObserver(CallObserver):
             return
         if call.outcome is Outcome.REFUSED:
             if call.key not in self._refused and not _is_retry(call):
-                self.tally.count(found.slo, call.key.tenant, "refused", Miss.REFUSED)
+                self.tally.count(found.slo, call.key.tenant, "refused")
             if not call.identity.ephemeral:
                 self._refused[call.key] = None
                 if len(self._refused) > _MAX_REFUSED:
@@ -99,18 +97,17 @@ class SloObserver(CallObserver):
             return
         self._refused.pop(call.key, None)
         self.budgets.follow(call)
-        self.tally.slack(found.slo, call.key.tenant, found.budget_s - found.cost_s)
+        self.tally.slack(found.slo, found.budget_s - found.cost_s)
         good = call.outcome is Outcome.OK and call.good
-        failed = None if good else Miss.GIVEN_UP if call.outcome is Outcome.ABORTED else Miss.FAILED
         if found.scope is Scope.CALL:
-            self._call_ended(call, found, failed)
+            self._call_ended(call, found, good)
         elif call.identity.ephemeral:
-            self._ended(call.program, found.target_s, time(), failed)
+            self._ended(call.program, found.target_s, time(), good)
             self.budgets.forget(call.key)
         elif good and _ends_turns(call):
             answer = parse_answer(call.answer(), call.is_stream)
             if answer and not calls_tools(answer):
-                self._ended(call.program, found.target_s, time(), None)
+                self._ended(call.program, found.target_s, time(), True)
 
     def ended(self, call: Call) -> None:
         """Count a unit of one call that the gateway refused, at its first attempt. The calls of
@@ -129,7 +126,7 @@ class SloObserver(CallObserver):
         goal = asked(goal, ask)
         single = goal.scope is Scope.CALL or call.identity.ephemeral
         if (goal.deadline_s and single) or (not goal.deadline_s and call.hints.deadline_s):
-            self.tally.count(goal.slo, call.key.tenant, "refused", Miss.REFUSED)
+            self.tally.count(goal.slo, call.key.tenant, "refused")
 
     def program_ended(self, program: Program | None, *, idle: bool = False) -> None:
         """Count a program that has ended. idle: it had no call for too long."""
@@ -140,36 +137,27 @@ class SloObserver(CallObserver):
         if not goal.target_s or goal.scope is Scope.CALL:
             return
         done = goal.scope is Scope.PROGRAM and not idle
-        cause = None if done else Miss.GIVEN_UP
-        self._ended(program, goal.target_s, program.last_completion_s, cause)
+        self._ended(program, goal.target_s, program.last_completion_s, done)
         self.budgets.forget(program.key)
 
-    def _ended(self, program: Program, target_s: float, end_s: float, unended: Miss | None) -> None:
-        """Count the program or turn in progress. unended: why it was given up."""
+    def _ended(self, program: Program, target_s: float, end_s: float, done: bool) -> None:
+        """Count the program or turn in progress. done: it was not given up."""
         unit = self.budgets.ended(program.key)
         if unit is None:
             return
-        self._count(program.goal.slo, program.key.tenant, end_s - target_s, unit.overruns, unended)
+        self._count(program.goal.slo, program.key.tenant, end_s - target_s, unit.overruns, done)
 
-    def _call_ended(self, call: Call, found: CallBudget, failed: Miss | None) -> None:
-        overruns, late_s = Overruns(), time() - found.target_s
-        overruns.first(found, call.held_s)
+    def _call_ended(self, call: Call, found: CallBudget, good: bool) -> None:
+        overruns, late_s = Overruns(found.late), time() - found.target_s
         if late_s > 0 and call.report is not None:
             count_overruns(call, overruns)
-        self._count(found.slo, call.key.tenant, late_s, overruns, failed)
+        self._count(found.slo, call.key.tenant, late_s, overruns, good)
 
-    def _count(
-        self, slo: str, tenant: str, late_s: float, overruns: Overruns, unended: Miss | None
-    ) -> None:
+    def _count(self, slo: str, tenant: str, late_s: float, overruns: Overruns, done: bool) -> None:
         if late_s > 0:
-            cause = overruns.cause(late_s)
-            if cause is Miss.UNKNOWN and unended is not None:
-                cause = unended
-            self.tally.count(slo, tenant, "late", cause)
-        elif unended is not None:
-            self.tally.count(slo, tenant, "unended", unended)
+            self.tally.count(slo, tenant, "late", overruns.cause(late_s))
         else:
-            self.tally.count(slo, tenant, "met", None)
+            self.tally.count(slo, tenant, "met" if done else "unended")
 
 
 def _ends_turns(call: Call) -> bool:

@@ -69,8 +69,8 @@ def soonest(request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[s
 
 
 def leaves_home(request: RouteRequest, replicas: Sequence[ReplicaView]) -> bool:
-    """Whether the program's home would miss the call's budget, and another replica meets it with a
-    margin of 20%.
+    """Whether the call would be late at the program's home, and another replica meets its budget
+    with a margin of 20%.
     """
     costs, budget_s, program = request.costs, request.budget_s, request.program
     if not costs or budget_s is None or program is None or not program.home:

@@ -15,8 +15,8 @@ from weft_gateway.policies.route.scorers import Scorer
 SHARED: Final = "shared_prefix"
 LAST: Final = "last_replica"
 DRAINING: Final = "draining"
-# The filter that removes a home which would miss the call's target.
-MISSES: Final = "misses_target"
+# The filter that removes a home at which the call would be late.
+LATE: Final = "late"
 _ALL: Final = Intake.ALL
 
 
@@ -66,7 +66,7 @@ class Router:
         sticky = above is not None and request.prompt_tokens > above
         if sticky and self.leaves is not None and self.leaves(request, kept):
             assert request.program is not None
-            rejected[request.program.home] = MISSES
+            rejected[request.program.home] = LATE
             kept = [replica for replica in kept if replica.name not in rejected]
         totals = dict.fromkeys([replica.name for replica in kept], 0.0)
         scores: dict[str, Mapping[str, float]] = {}

@@ -9,11 +9,11 @@ from weft_engine.wire import CallReport
 from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import PREFILL, Call, Hooks, Placed
 from weft_gateway.engine.endpoints import BY_PATH
-from weft_gateway.model import Decision, Outcome, Program, ProgramAttribute, ProgramKey
+from weft_gateway.model import Decision, Outcome, Program, ProgramKey
 from weft_gateway.model.hint import Hints
-from weft_gateway.model.slo import Goal, Plan, Scope, Stage
+from weft_gateway.model.slo import Goal, Scope
 from weft_gateway.policies.forecast import MIN_SAMPLES
-from weft_gateway.policies.stages import encode
+from weft_gateway.policies.lateness import Cause
 from weft_gateway.programs.identity import Identity
 
 PLACED = Placed("r0", False, Decision("r0", False, frozenset(), "only"), 100, "", None)
@@ -222,84 +222,11 @@ def test_a_wrong_deadline_does_not_change_the_budget_of_another_program() -> Non
     assert first.budget_s == second.budget_s
 
 
-def stage(name: str, service_s: float, **hints) -> Call:
-    made = call("of " + name, path_calls=0)
-    made.hints = Hints(kind="sql", stage=name, **hints)
+def stage(name: str, service_s: float) -> Call:
+    made = call("of " + name, system=name)
     made.report = CallReport("call", service_s=service_s, prompt_tokens=100, output_tokens=10)
     made.outcome = Outcome.OK
     return made
-
-
-def learn_stages(budgets: Budgets) -> None:
-    for _ in range(MIN_SAMPLES):
-        for name, service_s in (("find", 1.0), ("draft", 9.0)):
-            one = stage(name, service_s)
-            budgets.opened(one)
-            one.budget = budgets.of(one)
-            budgets.closed(one)
-
-
-PLAN = Plan("sql", (Stage("find", 2), Stage("draft", 4, parallel=True)))
-
-
-def planned(position: int, plan: Plan = PLAN) -> Call:
-    made = call("planned", path_calls=position - 1)
-    told = ProgramAttribute("stages", encode(plan), NOW_S + 100)
-    made.program = replace(made.program, attributes=(told,))
-    return made
-
-
-def test_stages_of_the_session_replace_learned_paths_and_costs() -> None:
-    budgets = Budgets()
-    learn_stages(budgets)
-    found = []
-    for position in (1, 2, 3):
-        one = planned(position)
-        budgets.opened(one)
-        part = budgets.of(one)
-        assert part is not None
-        assert part.stated
-        assert part.remaining == part.remaining_p90 == 3 - position
-        found.append(part)
-    # The later calls of the first one are another of 1 s and one of 9 s.
-    first, _, last = found
-    later_s = first.cost_s * (60 / first.budget_s - 1)
-    assert later_s == pytest.approx(10.0)
-    assert last.budget_s == 60.0
-    assert [one.kind.split("\n")[2] for one in found] == ["t find", "t find", "t draft"]
-
-
-def test_stages_left_replace_the_learned_path() -> None:
-    budgets = Budgets()
-    for number in range(2 * MIN_SAMPLES):
-        play(budgets, f"p{number}", 4)
-    parts = {}
-    for left in (None, 0, 64):
-        one = call("new")
-        one.hints = Hints(stages_left=left)
-        budgets.opened(one)
-        part = budgets.of(one)
-        assert part is not None
-        parts[left] = one.budget = part
-        budgets.follow(one)
-    assert [part.remaining for part in parts.values()] == [3, 0, 64]
-    assert parts[0].budget_s == 60.0
-    assert 0 < parts[64].budget_s < parts[None].budget_s
-
-
-def test_names_of_one_tenant_do_not_reach_another() -> None:
-    budgets = Budgets()
-    learn_stages(budgets)
-    other = stage("draft", 0.0)
-    other.identity = Identity(ProgramKey("other", "p"), "main", "", "path", ephemeral=False)
-    own = budgets.of(stage("draft", 0.0))
-    strange = budgets.of(other)
-    assert own is not None
-    assert strange is not None
-    assert own.kind != strange.kind
-    assert own.kind.replace("t sql\nt draft", "") == strange.kind.replace(
-        "other sql\nother draft", ""
-    )
 
 
 def test_upper_forecast_follows_the_errors_of_the_stage() -> None:
@@ -327,9 +254,9 @@ def test_later_calls_know_whether_the_path_fitted_at_the_first_one(
         budgets.opened(one)
         one.budget = found = budgets.of(one)
         assert found is not None
-        lates.append((found.late, found.late_at_first))
+        lates.append(found.cause)
         budgets.follow(one)
-    assert lates == [(never, never), (True, never)]
+    assert lates == ([Cause.WORK] * 2 if never else [None, Cause.CLIENT])
 
 
 def test_a_calls_own_deadline_has_no_earlier_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +264,7 @@ def test_a_calls_own_deadline_has_no_earlier_calls(monkeypatch: pytest.MonkeyPat
     one = call(path_calls=1, goal=Goal("step", Scope.CALL, 2.0, NOW_S))
     found = Budgets().of(one)
     assert found is not None
-    assert (found.late, found.late_at_first) == (True, True)
+    assert (found.late, found.cause) == (True, Cause.WORK)
 
 
 def test_time_between_calls_is_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_gateway.policies.budget import Cause, budget, cause, is_late
+from weft_gateway.policies.budget import budget, is_late
 
 SECONDS = st.floats(0, 1e5, allow_nan=False)
 COUNT = st.integers(0, 500)
@@ -49,16 +49,3 @@ def test_equal_parts_without_predictions() -> None:
 def test_path_that_does_not_fit_is_late() -> None:
     assert is_late(5.0, 2.0, 2, 2.0)
     assert not is_late(6.0, 2.0, 2, 2.0)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        ((3.0, 2.0, 1.0, 0.0), Cause.QUEUE),
-        ((1.0, 2.0, 0.0, 0.0), Cause.MEMORY),
-        ((0.0, 0.0, 2.0, 1.0), Cause.PREFILL),
-        ((0.5, 0.0, -1.0, 1.0), Cause.ANSWER),
-    ],
-)
-def test_cause_of_a_call_over_its_budget_is_its_largest_part(seconds, expected) -> None:
-    assert cause(*seconds) is expected

@@ -76,8 +76,8 @@ def test_every_dialect_is_parsed(
     [
         ({"service_tier": "priority"}, {}),
         ({}, {b"x-weft-batch": b"maybe"}),
-        ({"weft": {"deadline_s": -1, "program_deadline_s": 0, "stages_left": -1}}, {}),
-        ({}, {b"x-weft-deadline-s": b"0", b"x-weft-stages-left": b"65"}),
+        ({"weft": {"deadline_s": -1, "program_deadline_s": 0}}, {}),
+        ({}, {b"x-weft-deadline-s": b"0"}),
         ({"vllm_xargs": {"agentic_context": {"deadline_seconds": 0}}}, {}),
     ],
 )

@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_gateway.policies.misses import Miss
-from weft_gateway.telemetry.slo_report import (
-    SLACK_BOUNDS,
-    Report,
-    Units,
-    jain,
-    slack_quantile,
-)
+from weft_gateway.telemetry.slo_report import Report, Units, jain
 
 CLASSES = {"report": {"scope": "program", "deadline_s": 90.0, "goal": 0.9}}
 
@@ -20,27 +13,25 @@ CLASSES = {"report": {"scope": "program", "deadline_s": 90.0, "goal": 0.9}}
 def units(met: int, late: int = 0, unended: int = 0, refused: int = 0) -> Units:
     found = Units()
     found.outcomes |= {"met": met, "late": late, "unended": unended, "refused": refused}
-    causes = {Miss.QUEUE: late, Miss.GIVEN_UP: unended, Miss.REFUSED: refused}
-    found.misses = {cause.value: number for cause, number in causes.items() if number}
-    found.slack[3] = met
+    found.causes = {"waiting": late} if late else {}
     return found
 
 
-def gateway(name: str, rows: dict[str, Units], service: dict[str, float] | None = None) -> Report:
+def gateway(rows: dict[str, Units], service: dict[str, float] | None = None) -> Report:
     """A gateway's report on the class `report`. rows, service: by tenant."""
     seconds = {tenant: (2.0, each) for tenant, each in (service or {}).items()}
     by_key = {("report", tenant): row for tenant, row in rows.items()}
-    return Report((name,), 100.0, CLASSES, by_key, seconds)
+    return Report(100.0, CLASSES, by_key, seconds)
 
 
 def test_ratios_are_computed_from_sums() -> None:
     rows = {"a": units(99, late=1), "b": units(0, late=1)}
-    found = gateway("one", rows, {"a": 20.0, "b": 5.0}).to_json()
+    found = gateway(rows, {"a": 20.0, "b": 5.0}).to_json()
     (report,) = found["classes"]
     assert (report["units"], report["met"], report["late"]) == (101, 99, 2)
     assert report["attainment"] == pytest.approx(99 / 101)
     assert (report["goal"], report["goal_met"]) == (0.9, True)
-    assert report["misses"] == {"queue": 2}
+    assert report["causes"] == {"waiting": 2}
     a, b = found["tenants"]
     assert (a["attainment"], a["service_s"], a["share"]) == (0.99, 20.0, 0.8)
     assert (b["attainment"], b["weight"]) == (0.0, 2.0)
@@ -49,24 +40,24 @@ def test_ratios_are_computed_from_sums() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 50)] * 4), min_size=1, max_size=5))
-def test_only_met_units_count_as_met_and_misses_are_the_others(counts) -> None:
+def test_only_met_units_count_as_met_and_late_ones_have_causes(counts) -> None:
     rows = {str(number): units(*each) for number, each in enumerate(counts)}
-    (report,) = gateway("one", rows).to_json()["classes"]
+    (report,) = gateway(rows).to_json()["classes"]
     met, total = sum(each[0] for each in counts), sum(map(sum, counts))
     assert report["attainment"] == (met / total if total else None)
-    assert sum(report["misses"].values()) == total - met
+    assert sum(report["causes"].values()) == report["late"]
 
 
-def test_attainment_below_the_goal_is_missed() -> None:
+def test_attainment_is_compared_with_the_goal() -> None:
     for met, goal_met in ((9, True), (8, False)):
-        (report,) = gateway("one", {"a": units(met, refused=10 - met)}).to_json()["classes"]
+        (report,) = gateway({"a": units(met, refused=10 - met)}).to_json()["classes"]
         assert report["goal_met"] is goal_met
-    (report,) = gateway("one", {}).to_json()["classes"]
+    (report,) = gateway({}).to_json()["classes"]
     assert (report["attainment"], report["goal_met"]) == (None, None)
 
 
 def test_class_without_a_file_has_no_goal() -> None:
-    one = Report(("one",), 1.0, {}, {("", "a"): units(1)}, {})
+    one = Report(1.0, {}, {("", "a"): units(1)}, {})
     (report,) = one.to_json()["classes"]
     assert (report["class"], report["scope"], report["goal_met"]) == ("", None, None)
 
@@ -90,16 +81,5 @@ def test_jain(shares: list[float], index: float | None) -> None:
 @pytest.mark.parametrize("weight", [0.0, 1e-320, 1e-9])
 def test_fairness_with_any_weight(weight: float) -> None:
     service = {"a": (weight, 10.0), "b": (1.0, 10.0)}
-    report = Report(("one",), 100.0, CLASSES, {}, service).to_json()
+    report = Report(100.0, CLASSES, {}, service).to_json()
     assert report["fairness"]["service"] == pytest.approx(0.5, abs=1e-5)
-
-
-def test_quantiles_of_slack_are_interpolated() -> None:
-    calls = [0] * (len(SLACK_BOUNDS) + 1)
-    assert slack_quantile(calls, 0.5) is None
-    calls[SLACK_BOUNDS.index(10)] = 4
-    assert slack_quantile(calls, 0.5) == 7.5
-    calls[-1] = 100
-    assert slack_quantile(calls, 0.5) == 300
-    calls[0] = 1000
-    assert slack_quantile(calls, 0.5) == -60

@@ -90,7 +90,7 @@ def test_soonest_delays_others_least_within_the_budget():
     assert route("soonest", costs, budget=9.0, calls={"a": 5, "b": 2, "c": 4}).replica == "b"
 
 
-def test_a_program_leaves_a_home_that_would_miss_for_one_that_meets_with_a_margin():
+def test_a_program_leaves_a_home_where_it_would_be_late_for_one_that_meets_with_a_margin():
     costs = {"a": cost(5.0, cached=5000), "b": cost(3.2), "c": cost(9.0)}
     at = {"home": "a", "tokens": LONG}
     assert route("soonest", costs, budget=5.0, **at).reason == "home"
@@ -100,7 +100,7 @@ def test_a_program_leaves_a_home_that_would_miss_for_one_that_meets_with_a_margi
     assert (left.replica, left.reason, left.new_home) == ("b", "meets the budget", True)
     # The process table would keep the home if it were eligible.
     assert left.eligible == {"b", "c"}
-    assert left.rejected == {"a": "misses_target"}
+    assert left.rejected == {"a": "late"}
 
 
 def test_programs_without_a_budget_stay_at_home():
