@@ -40,7 +40,7 @@ class CallTable:
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.rule = self._new_rule()
+        self.rule: ReorderRule | None = order.rule(self) if order.rule else None
         self.promotions = 0
         self.demotions = 0
         self.moved: set[str] = set()
@@ -154,7 +154,7 @@ class CallTable:
         """Switch to another order: all calls enter it anew."""
         self.order = order
         self._starving.clear()
-        self.rule = self._new_rule()
+        self.rule = order.rule(self) if order.rule else None
         for call in self._calls.values():
             call.policy, call.level, call.late = order.name, 0, False
             call.resume(now)
@@ -233,9 +233,6 @@ class CallTable:
         return found if self.rule is None else found + self.rule.violations()
 
     # -- standings ---------------------------------------------------------------------------
-
-    def _new_rule(self) -> ReorderRule | None:
-        return None if self.order.rule is None else self.order.rule(self)
 
     def _review(self, call: CallState, now: float) -> bool:
         """Whether the order moved the call."""

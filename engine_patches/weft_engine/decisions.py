@@ -37,7 +37,6 @@ class Decisions:
         self._hooks = hooks
         self._calls = call_table
         self._short = short
-        self._every = settings.decide_every
         self._tenant_queues = TenantQueues(call_table)
         self._preemption = Preemption(
             hooks, call_table, self._tenant_queues, settings.max_displacements
@@ -126,8 +125,8 @@ class Decisions:
             self._preempt_all(victims, now)
             self.sort()
         slots = hooks.free_slots() - len(coming)
-        if slots > 0 or self._every > 1:
-            count = min(max(0, slots) + _SPARE * self._every, _MAX_ADMISSIONS)
+        if slots > 0:
+            count = min(slots + _SPARE, _MAX_ADMISSIONS)
             fits = None if coming else hooks.may_fit
             found = self._tenant_queues.next(count + len(coming), hooks.readiness(), fits)
             coming += [name for name in found if name not in coming]

@@ -43,11 +43,9 @@ class Queues(Protocol):
 
     def loading(self) -> Iterable[Any]:
         """Requests whose KV is being loaded."""
-        ...
 
     def missing_tokens_of(self, sequence: str) -> tuple[int, int]:
         """The prompt tokens that a sequence which starts had to compute, and those it loaded."""
-        ...
 
 
 class CacheRule(Protocol):
@@ -55,11 +53,9 @@ class CacheRule(Protocol):
 
     def started(self, sequence: str) -> None:
         """A waiting sequence was admitted."""
-        ...
 
     def returned(self, sequence: str, computed: int, loaded: int, load_s: float) -> None:
         """A sequence runs for the first time. Arguments as for ReloadCost."""
-        ...
 
 
 class Loads:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from weft_engine.call_state import Rank
 from weft_engine.call_table import FIRST, CallTable
-from weft_engine.preemption_rules import Candidate, Claim, meet_claims, outranks
+from weft_engine.preemption_rules import Candidate, Claim, meet_claims
 from weft_engine.tenant_queues import TenantQueues
 
 # Waiting requests that one decision examines at most.
@@ -148,16 +148,16 @@ class Preemption:
         hooks = self._hooks
         # Both queues are sorted. If the best waiting request does not rank before the worst running
         # one, no preemption is possible. Most steps pay only for this check.
-        worst = self._place(hooks.running[-1])
+        worst = self._rank(hooks.running[-1])[0]
         first = next(self._claiming(ready), None)
-        if first is None or not self._place(first) < worst:
+        if first is None or not self._rank(first)[0] < worst:
             return [], []
-        best = self._place(first)
-        worse = takewhile(lambda r: best < self._place(r), reversed(hooks.running))
+        best = self._rank(first)[0]
+        worse = takewhile(lambda r: best < self._rank(r)[0], reversed(hooks.running))
         candidates = list(filter(self._may_give_way, worse))
         # At most this many could be admitted in total.
         better = islice(self._claiming(ready), hooks.free_slots() + len(candidates))
-        return list(takewhile(lambda r: self._place(r) < worst, better)), candidates
+        return list(takewhile(lambda r: self._rank(r)[0] < worst, better)), candidates
 
     def _claiming(self, ready: Callable[[str], bool]) -> Iterator[Any]:
         """Iterate in queue order over waiting requests that vLLM would admit now and that may
@@ -208,9 +208,6 @@ class Preemption:
 
     def _rank(self, request: Any) -> Rank:
         return self._calls.rank(request.request_id)
-
-    def _place(self, request: Any) -> int:
-        return self._rank(request)[0]
 
     def _candidate(self, request: Any) -> Candidate:
         computed = int(request.num_computed_tokens)
@@ -289,7 +286,7 @@ class _Plan:
         # For most decisions, these two comparisons suffice.
         if best is None or not running:
             return
-        if not outranks(rank(best), max(map(rank, running))):
+        if rank(best)[0] >= max(map(rank, running))[0]:
             return
         taken = set(self.victims)
         giving = (r for r in self._owner._giving(tenant, limit=True) if r.request_id not in taken)
@@ -303,7 +300,7 @@ class _Plan:
         for name in claims:
             if name in self.coming:
                 continue
-            if not outranks(rank(name), worst):
+            if rank(name)[0] >= worst[0]:
                 break
             if self._ready(name):
                 better.append(self._hooks.requests[name])

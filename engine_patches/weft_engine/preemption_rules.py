@@ -82,7 +82,7 @@ def meet_claims(
             if (slots >= 1 and blocks >= claim.blocks) or reach == len(movable):
                 break
             victim = movable[reach]
-            if not outranks(claim.rank, victim.rank):
+            if claim.rank[0] >= victim.rank[0]:
                 break
             slots += 1
             owed.append(victim)
@@ -92,8 +92,3 @@ def meet_claims(
         met.append((claim.sequence, [c.sequence for c in movable[taken:reach]]))
         free_slots, free_blocks, taken, uncounted = slots - 1, blocks - claim.blocks, reach, owed
     return met
-
-
-def outranks(claim: Rank, victim: Rank) -> bool:
-    """Whether a claim of this rank preempts a victim of that rank."""
-    return claim[0] < victim[0]

@@ -43,15 +43,12 @@ class Limits(Protocol):
 
     def left(self, sequence: str, running: bool, tokens: int) -> int:
         """How many of these prompt tokens the sequence may compute."""
-        ...
 
     def take(self, sequence: str, running: bool, tokens: int, of: int) -> None:
         """A sequence computes `tokens` of the `of` prompt tokens that it lacks."""
-        ...
 
     def passes_over(self, sequence: str, tokens: int) -> bool:
         """Whether this step skips a waiting sequence."""
-        ...
 
 
 class PrefillLimits:

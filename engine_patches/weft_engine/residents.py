@@ -47,23 +47,18 @@ class Memory(Protocol):
 
     def waiting_names(self) -> Iterable[str]:
         """Waiting sequences, the first ones in order."""
-        ...
 
     def running_count(self) -> int:
         """Sequences in the batch."""
-        ...
 
     def free_slots(self) -> int:
         """How many sequences can be admitted before all slots are taken."""
-        ...
 
     def context_blocks(self, sequence: str) -> int:
         """The blocks of a sequence's context, cached or not."""
-        ...
 
     def blocks_to_take(self, sequence: str) -> int:
         """The free blocks that admitting a waiting sequence takes."""
-        ...
 
 
 class Residents:

@@ -60,7 +60,7 @@ class WeftScheduler(SchedulerHooks):
         self._lost: dict[str, int] = {}
         self._pacing = PrefillPacing(self.calls.shares, self.block_size)
         self._steps = StepsInFlight()
-        self._undecided, self._forgetting = 0, False
+        self._forgetting = False
         self._recomputed = 0
         self._kv_commands: list[Command] = []
         channel = self.settings.channel
@@ -86,7 +86,7 @@ class WeftScheduler(SchedulerHooks):
             self._residents.queued(request.request_id, self.clock())
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        """One step: reorder and preempt if a decision is due, then vLLM's own scheduling."""
+        """One step: reorder and preempt, then vLLM's own scheduling."""
         now = self.clock()
         if self._link is not None:
             for command in self._link.take_commands():
@@ -97,10 +97,7 @@ class WeftScheduler(SchedulerHooks):
             self._forget()
         if self._eviction is not None:
             self._eviction.policy.expire(now)
-        if self._undecided <= 0:
-            self._decisions.decide(now)
-            self._undecided = self.settings.decide_every
-        self._undecided -= 1
+        self._decisions.decide(now)
         self._decisions.choose_victims()
         prefilling = self.prefilling()
         self._limit_prefill(prefilling)

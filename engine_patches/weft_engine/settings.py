@@ -12,8 +12,7 @@ from weft_engine.orders import OrderOptions, build_order
 
 class PluginSettings(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """policy: name of the order. options: options of the orders. channel: ZMQ address of the API
-    server, "" for none. max_displacements: a call is preempted at most this often.
-    decide_every: steps from one decision about order and preemption to the next. tags: evict KV
+    server, "" for none. max_displacements: a call is preempted at most this often. tags: evict KV
     blocks by their tags. pin_share: the fraction of the cache that may be pinned, 0 to 1. swap_gib:
     host memory for the KV of preempted calls, GiB; 0: recompute it. swap_share: the fraction of the
     swap memory that one tenant may use, above 0 to 1. swap_async: steps continue while the KV of a
@@ -24,7 +23,6 @@ class PluginSettings(BaseModel, frozen=True, extra="forbid", strict=True, allow_
     options: OrderOptions = OrderOptions()
     channel: str = ""
     max_displacements: Annotated[int, Field(ge=0)] = 3
-    decide_every: Annotated[int, Field(ge=1)] = 1
     tags: bool = True
     pin_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     swap_gib: Annotated[float, Field(ge=0, le=1e6)] = 0.0

@@ -190,7 +190,6 @@ def make_engine(
     blocks: int = 512,
     async_scheduling: bool = False,
     max_displacements: int = 3,
-    decide_every: int = 1,
     step_tokens: int = 2048,
     swap_slots: int = 0,
     swap_async: bool = False,
@@ -219,7 +218,6 @@ def make_engine(
                 "policy": policy,
                 "options": options or {},
                 "max_displacements": max_displacements,
-                "decide_every": decide_every,
                 **settings,
             }
         },

@@ -98,16 +98,6 @@ def test_a_chunked_prompt_may_be_preempted_half_way(engine):
     assert len(e.tokens["heavy"]) == 3
 
 
-def test_decisions_are_made_every_few_steps(engine):
-    e = engine(policy="plas", options=OPTIONS, max_num_seqs=1, decide_every=4)
-    e.add("heavy", service=1e6, tokens=30)
-    e.step()
-    e.add("light", tokens=1)
-    e.run()
-    first = next(i for i, batch in enumerate(e.batches) if "light" in batch)
-    assert first == 4
-
-
 def test_malformed_numbers_count_as_absent_and_are_reported(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=1)
     bad = {"weft_service": "much", "weft_waiting": float("nan"), "weft_critical_path": -1.0}

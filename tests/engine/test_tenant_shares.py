@@ -169,11 +169,8 @@ def test_with_one_tenant_every_order_is_what_it_is_without_any(engine, policy):
 
 
 @pytest.mark.parametrize("policy", sorted(ORDERS))
-@pytest.mark.parametrize("decide_every", [1, 3])
-def test_tenants_come_and_go_under_pressure_and_every_call_ends(engine, policy, decide_every):
-    e = engine(
-        policy=policy, options=OPTIONS, max_num_seqs=3, blocks=28, decide_every=decide_every
-    )  # fmt: skip
+def test_tenants_come_and_go_under_pressure_and_every_call_ends(engine, policy):
+    e = engine(policy=policy, options=OPTIONS, max_num_seqs=3, blocks=28)
     random = Random(policy)
     wanted: dict[str, int] = {}
     alive: list[str] = []
@@ -206,15 +203,11 @@ def test_tenants_come_and_go_under_pressure_and_every_call_ends(engine, policy, 
 
 
 @pytest.mark.parametrize("policy", ["plas", "fcfs"])
-@pytest.mark.parametrize("decide_every", [1, 3])
 @pytest.mark.parametrize("blocks", [11, 30, 40])
-def test_when_blocks_run_out_the_tenant_that_runs_most_loses_a_call(
-    engine, policy, decide_every, blocks
-):
+def test_when_blocks_run_out_the_tenant_that_runs_most_loses_a_call(engine, policy, blocks):
     """Nothing waits, and the only call of tenant b stands worst in the order of all calls. All
     calls need a block in the same step; with 11 blocks several of them are preempted in it."""
-    e = engine(policy=policy, options=OPTIONS, max_num_seqs=16, blocks=blocks,
-               decide_every=decide_every)  # fmt: skip
+    e = engine(policy=policy, options=OPTIONS, max_num_seqs=16, blocks=blocks)
     for number in range(7):
         e.add(f"a{number}", tenant="a", tokens=100)
     e.add("b", tenant="b", service=1e6, arrival=9.0, tokens=100)

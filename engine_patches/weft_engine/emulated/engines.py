@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,10 @@ def shapes(names: str, replicas: int, slots: int = 0, kv_blocks: int = 0) -> lis
     known = [find(name.strip()) for name in names.split(",") if name.strip()]
     if not known:
         raise ValueError("no engine given")
-    found = []
-    for number in range(replicas):
-        shape = known[number % len(known)]
-        found.append(
-            replace(shape, slots=slots or shape.slots, kv_blocks=kv_blocks or shape.kv_blocks)
-        )
-    return found
+    return [
+        replace(shape, slots=slots or shape.slots, kv_blocks=kv_blocks or shape.kv_blocks)
+        for shape in islice(cycle(known), replicas)
+    ]
 
 
 def find(name: str) -> EngineShape:

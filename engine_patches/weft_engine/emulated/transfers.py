@@ -63,12 +63,10 @@ class Transfers(Protocol):
 
     def begin(self, output: Any, now: float) -> Moves:
         """Begin the transfers of a step. output: vLLM's SchedulerOutput."""
-        ...
 
     def finished(self, now: float) -> Any:
         """Return vLLM's KVConnectorOutput with the transfers that have ended since the last call,
         or None."""
-        ...
 
 
 class NoTransfers:

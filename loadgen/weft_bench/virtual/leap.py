@@ -248,7 +248,7 @@ class SimScheduler(WeftScheduler, Parking):
         if self.calls.shares.contended:
             # The tenant whose turn it is depends on the charge for each step.
             return none
-        if self.settings.decide_every != 1 or (self._eviction and len(self._eviction.policy.pins)):
+        if self._eviction and len(self._eviction.policy.pins):
             return none
         rule = self.calls.rule
         due = min(self.calls.starves_at, self._residents.due if self._residents else math.inf)

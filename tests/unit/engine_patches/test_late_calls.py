@@ -29,9 +29,9 @@ class Engine:
         self.waiting: list[str] = []
 
     @property
-    def layer(self) -> LateCalls:
-        assert isinstance(self.calls.layer, LateCalls)
-        return self.calls.layer
+    def rule(self) -> LateCalls:
+        assert isinstance(self.calls.rule, LateCalls)
+        return self.calls.rule
 
     def come(self, name: str, deadline: float | None = None, path: float = 0.0, **given) -> None:
         given = {"left_s": deadline, "arrival_s": self.now} | given
@@ -49,9 +49,9 @@ class Engine:
 
     def queue(self) -> list[str]:
         """The waiting calls in order, now."""
-        if self.now >= self.layer.next_at:
-            self.layer.refresh(self.now, Room())
-        assert self.layer.violations() == []
+        if self.now >= self.rule.next_at:
+            self.rule.refresh(self.now, Room())
+        assert self.rule.violations() == []
         return sorted(self.waiting, key=self.calls.rank)
 
     def late(self, name: str) -> bool:
@@ -98,12 +98,12 @@ def test_service_before_a_preemption_counts_as_part_of_the_path():
     e = Engine()
     e.come("call", 20.0, path=4.0)
     e.start("call")
-    assert e.layer.next_at == math.inf
+    assert e.rule.next_at == math.inf
     e.calls.serve({"call": 1}, 6.0, 6.0)
     e.now = 6.0
     e.preempt("call")
     # It was queued at 0 s, and runs as long as before again.
-    assert e.layer.next_at == pytest.approx(20.0)
+    assert e.rule.next_at == pytest.approx(20.0)
 
 
 def test_a_call_that_has_left_is_forgotten():
@@ -111,7 +111,7 @@ def test_a_call_that_has_left_is_forgotten():
     e.come("call", 20.0, path=4.0)
     e.waiting.remove("call")
     e.calls.leave("call", 0.0)
-    assert e.layer.next_at == math.inf
+    assert e.rule.next_at == math.inf
     assert e.queue() == []
 
 

@@ -49,8 +49,8 @@ def admitted(calls: list[CallContext], after_s: float) -> list[str]:
     queues = TenantQueues(table)
     for context in calls:
         table.arrive(context.call, context, 0.0)
-    assert table.layer is not None
-    table.layer.refresh(after_s, Room())
+    assert table.rule is not None
+    table.rule.refresh(after_s, Room())
     queues.invalidate([context.call for context in calls])
     return queues.next(len(calls), lambda name: True)
 

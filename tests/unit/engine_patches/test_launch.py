@@ -108,11 +108,11 @@ def test_options_of_the_order_come_from_the_environment(monkeypatch):
 
 
 def test_settings_of_the_plugin_come_from_the_environment(monkeypatch):
-    monkeypatch.setenv("WEFT_ENGINE_SETTINGS", '{"decide_every": 3, "policy": "fcfs"}')
+    monkeypatch.setenv("WEFT_ENGINE_SETTINGS", '{"max_displacements": 1, "policy": "fcfs"}')
     flags = line()
     config = json.loads(flags[flags.index("--additional-config") + 1])
     # The policy is the command line's.
-    assert config["weft"] == {"decide_every": 3, "policy": "plas", "channel": "ipc://x"}
+    assert config["weft"] == {"max_displacements": 1, "policy": "plas", "channel": "ipc://x"}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "5"])

@@ -42,13 +42,6 @@ def test_an_equal_queue_does_not_preempt():
     assert choose([claim("w", 2)], [candidate("a", 2)]) == []
 
 
-def test_by_rank_only_where_the_order_says_so_and_by_its_margin():
-    waiting, running = [claim("w", 0, rank=5.0)], [candidate("a", 0, rank=8.0)]
-    assert choose(waiting, running) == []
-    assert choose(waiting, running, margin=1.0) == ["a"]
-    assert choose(waiting, running, margin=3.0) == []
-
-
 def test_calls_are_preempted_at_most_max_times():
     running = [candidate("a", 5, preemptions=3), candidate("b", 1)]
     assert choose([claim("w", 0)], running) == ["b"]

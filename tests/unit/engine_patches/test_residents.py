@@ -62,7 +62,6 @@ class Engine:
         call: str = "",
         service_s: float = 0.0,
         tenant: str = "",
-        remaining_s: float | None = None,
     ) -> str:
         name = call or f"{program}/{next(self.numbers)}"
         self.sizes[name] = size
@@ -72,7 +71,6 @@ class Engine:
             arrival_s=arrival,
             service_s=service_s,
             tenant=tenant,
-            remaining_s=remaining_s,
         )
         self.calls.arrive(name, context, self.now)
         self.waiting.append(name)

@@ -27,11 +27,10 @@ def test_a_wrong_setting_is_named(wrong, name):
         PluginSettings.from_config({"weft": wrong})
 
 
-@pytest.mark.parametrize("name", ["decide_every", "max_displacements"])
 @pytest.mark.parametrize("value", ["4", 1.5, True, None, -1])
-def test_a_count_that_is_no_whole_number_is_named(name, value):
-    with pytest.raises(ValueError, match=name):
-        PluginSettings.from_config({"weft": {name: value}})
+def test_a_count_that_is_no_whole_number_is_named(value):
+    with pytest.raises(ValueError, match="max_displacements"):
+        PluginSettings.from_config({"weft": {"max_displacements": value}})
 
 
 @pytest.mark.parametrize(
