@@ -32,12 +32,11 @@ _STAGES: Final[Mapping[str, int]] = {
 }
 # The factor on the deadlines of the second of two tenants.
 _LOOSER: Final = 2.0
-# The factor on the deadlines that a lying tenant states, and the later calls that it states.
-_LIES: Final[Mapping[str, tuple[float, int | None]]] = {
-    "none": (1.0, None),
-    "half of the deadline": (0.5, None),
-    "a quarter of the deadline": (0.25, None),
-    "30 later calls": (1.0, 30),
+# The factor on the deadlines that a lying tenant states.
+_LIES: Final[Mapping[str, float]] = {
+    "none": 1.0,
+    "half of the deadline": 0.5,
+    "a quarter of the deadline": 0.25,
 }
 _LIAR: Final = "tenant-0"
 
@@ -186,14 +185,14 @@ def of_tenants(scene: Scene, system: System, seed: int) -> Values:
     attained, p95, slowdown: of the first tenant (`first_...`) and of the others; the P95 of the
     slowdown is relative to a tenant's own factor on deadlines.
     """
-    stated, stages_left = _LIES[scene.lie]
+    stated = _LIES[scene.lie]
     own = [_LOOSER if scene.tenants == 2 and number else 1.0 for number in range(scene.tenants)]
 
     def client(place: int) -> tuple[Client, float]:
         number = place % scene.tenants
         if number:
             return Client(f"tenant-{number}"), own[number]
-        return Client(_LIAR, stages_left=stages_left), stated
+        return Client(_LIAR), stated
 
     plays = DeadlinePlays(scene, system, seed, client)
     slowdowns: dict[str, list[float]] = defaultdict(list)
