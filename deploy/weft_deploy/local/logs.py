@@ -15,21 +15,6 @@ _CORE_DIED: Final = re.compile(
     r"EngineCore encountered a fatal error|engine core exited unexpectedly|EngineDeadError"
 )
 
-# vLLM's message at the beginning of each phase of its start, and the name to show for the phase.
-_PHASES: Final = (
-    ("Starting to load model", "loading the model"),
-    ("Loading weights took", "warming up"),
-    ("Starting vLLM server", "opening its port"),
-)
-STARTING: Final = "starting"
-
-
-def phase(text: str, before: str = STARTING) -> str:
-    """Return the phase of an engine's start. before: the last known phase; phases only advance."""
-    names = [STARTING, *(name for _, name in _PHASES)]
-    logged = [name for mark, name in _PHASES if mark in text]
-    return max((before, *logged), key=names.index)
-
 
 def clean(text: str) -> list[str]:
     """Return the lines that are not noise."""

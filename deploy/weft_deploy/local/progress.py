@@ -8,23 +8,19 @@ from typing import Final
 
 from rich.console import Console
 
-from weft_deploy.local import logs
 from weft_deploy.local.children import Child
 
 _EVERY_S: Final = 10.0
 
 
 class Progress:
-    """Prints a line for a process that enters another phase of its start, and for each process that
-    is not ready every ten seconds. clock: monotonic seconds.
-    """
+    """Prints each process that is not ready every ten seconds. clock: monotonic seconds."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
         self._begun = clock()
         self._due = self._begun + _EVERY_S
-        self._phases: dict[str, str] = {}
 
     @property
     def elapsed_s(self) -> float:
@@ -37,11 +33,8 @@ class Progress:
 
     def waiting(self, children: Sequence[Child]) -> None:
         """Print the lines that are due for processes that are not ready yet."""
-        due = self._clock() >= self._due
+        if self._clock() < self._due:
+            return
+        self._due = self._clock() + _EVERY_S
         for child in children:
-            before = self._phases.get(child.name, logs.STARTING)
-            phase = self._phases[child.name] = logs.phase(child.tail(), before)
-            if due or phase != before:
-                self._console.print(f"{self.elapsed_s:4.0f} s  {child.name}: {phase}", markup=False)
-        if due:
-            self._due = self._clock() + _EVERY_S
+            self._console.print(f"{self.elapsed_s:4.0f} s  {child.name} starts")

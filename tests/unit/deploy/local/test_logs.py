@@ -1,7 +1,7 @@
 """Phases, noise and the end of an engine's log."""
 
 import pytest
-from weft_deploy.local.logs import clean, end, engine_core_died, phase
+from weft_deploy.local.logs import clean, end, engine_core_died
 
 NOISE = """nanobind: leaked 4 instances!
  - leaked instance 0x7f9a033887e8 of type "triton._C.libtriton.ir.attribute"
@@ -48,16 +48,3 @@ def test_the_end_of_a_log_is_its_last_lines() -> None:
 def test_the_end_of_a_log_is_the_last_message_of_a_dead_engine_core() -> None:
     text = f"one\n{FATAL}\nValueError: bad\n{DEAD}\n{TIDYING}{NOISE}"
     assert end(text, 3) == f"{FATAL}\nValueError: bad\n{DEAD}"
-
-
-def test_a_start_has_phases():
-    log = "INFO vLLM 0.32\n"
-    told = [phase(log)]
-    for line in (
-        "Starting to load model /m...",
-        "Loading weights took 0.1 s",
-        "Starting vLLM server",
-    ):
-        log += f"(EngineCore pid=1) INFO [x.py:1] {line}\n"
-        told.append(phase(log))
-    assert told == ["starting", "loading the model", "warming up", "opening its port"]
