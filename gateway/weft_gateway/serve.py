@@ -196,10 +196,10 @@ def _files_for(connections: int) -> int:
         return connections
     possible = max(1, (soft - _OTHER_FILES) // 2)
     log.warning(
-        "for %d client connections the open-file limit (ulimit -n) is too low: %d allows %d",
-        connections,
+        "the open-file limit (ulimit -n %d) allows only %d client connections instead of %d",
         soft,
         possible,
+        connections,
     )
     return possible
 
