@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from support.raw_http import ask
 from support.turns import MESSAGES
+from weft_gateway.telemetry.listeners import Listeners
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -107,11 +108,11 @@ async def test_evicted_prefills_are_released_in_the_engine(
 
 
 async def test_listeners_need_an_existing_session_and_are_limited_per_tenant(
-    engine: Any, weft: Any, until: Any
+    engine: Any, weft: Any, until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = {"listeners_per_session": 2, "listeners_per_tenant": 3, "listeners": 4}
-    limits["api_keys"] = "mine,theirs"
-    async with engine() as stub, weft(stub, **limits) as gateway:
+    # By session, by tenant, and in all.
+    monkeypatch.setattr(Listeners.__init__, "__defaults__", (2, 3, 4, None))
+    async with engine() as stub, weft(stub, api_keys="mine,theirs") as gateway:
         client, listeners = gateway.client, gateway.parts.listeners
 
         async def listen(session: str, tenant: dict[str, str]) -> tuple[int, str, Any]:
