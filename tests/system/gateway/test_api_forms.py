@@ -327,7 +327,7 @@ def cells() -> Iterator[tuple[str, str]]:
 EVERY_S = 0.05
 
 
-@pytest.mark.parametrize(("title", "api"), cells())
+@pytest.mark.parametrize(("title", "api"), list(cells()))
 async def test_the_official_client(title: str, api: str, engine: Any, weft: Any) -> None:
     aspect, test = ASPECTS[title]
     script = Playing(aspect)
