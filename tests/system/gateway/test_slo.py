@@ -65,7 +65,7 @@ async def test_each_call_of_a_program_gets_the_time_that_is_left(
             await asyncio.sleep(0.01)
         first, second = [xargs["weft_budget"] for xargs in sent(stub)]
         assert 0 < second < first - 0.01 < 90
-        # For the orders llf, qlm and slack.
+        # For the order slack.
         assert 0 < sent(stub)[1]["weft_left"] < sent(stub)[0]["weft_left"] - 0.01 < 90
         assert [xargs["weft_deadline"] for xargs in sent(stub)] == [90.0, 90.0]
         found = (await receipt(gateway, "a", GOLD))["slo"]
