@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +22,7 @@ from typer.main import get_command
 from weft_engine.metrics import EngineMetrics
 from weft_gateway.api.journal import JournalLine
 from weft_gateway.app import Gateway
-from weft_gateway.cli import OWN, load
+from weft_gateway.cli import GROUP, OWN, load
 from weft_gateway.cli import app as commands
 from weft_gateway.config import GROUPS, Settings
 from weft_gateway.programs.aliases import BODY, HEADERS, Name, Where
@@ -72,6 +74,15 @@ def cli() -> str:
     """Return the page of the commands and options of `weft`."""
     command: Any = get_command(commands)
     command.commands.update({name: load(name) for name in OWN})
+    # Those of this checkout, whatever is installed.
+    mounts: dict[str, str] = {}
+    for file in ("pyproject.toml", "loadgen/pyproject.toml"):
+        project = tomllib.loads((FOLDER.parents[1] / file).read_text())["project"]
+        mounts |= project["entry-points"][GROUP]
+    for name, value in sorted(mounts.items()):
+        mounted = get_command(EntryPoint(name, value, GROUP).load())
+        mounted.name = name
+        command.add_command(mounted)
     text = get_docs_for_click(obj=command, ctx=Context(command), name="weft", title="weft")
     return _page("Command line", "", text.partition("\n")[2].strip())
 

@@ -62,8 +62,9 @@ class Commands(TyperGroup):
         """Return the names of all commands."""
         from importlib import metadata
 
-        mounted = sorted({entry.name for entry in metadata.entry_points(group=GROUP)})
-        return [*super().list_commands(ctx), *mounted]
+        own = super().list_commands(ctx)
+        mounted = {entry.name for entry in metadata.entry_points(group=GROUP)}
+        return [*own, *sorted(mounted.difference(own))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, None for an unknown name."""

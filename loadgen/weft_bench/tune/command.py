@@ -140,7 +140,7 @@ def run(
         try:
             tuner.window()
         except (TuneError, ModuleNotFoundError) as error:
-            needs = "; it needs `pip install 'weft-gateway[bench,engine-cpu]'`"
+            needs = "; run `make install`, which installs an engine, too"
             missing = needs if isinstance(error, ModuleNotFoundError) else ""
             typer.echo(f"weft tune: {error}{missing}", err=True)
             if missing or not every:
