@@ -127,7 +127,7 @@ class Gateway:
         c = self.constants = constants
         self.metrics = metrics = Metrics()
         self.table = table = table if table is not None else make_table(s, c, metrics.task_failures)
-        self.stores = stores = make_stores(c, getattr(table, "link", None))
+        self.stores = stores = make_stores(c, s.stored_answers_bytes, getattr(table, "link", None))
         self.tasks = Supervisor(metrics.task_failures)
         self.spawner = spawner = Spawner("ledger", metrics.task_failures)
         slos = slo_file.load(s.slo_file)
@@ -158,7 +158,7 @@ class Gateway:
         )
         budget, count_retry = RetryBudget(c.retry_budget), metrics.retry
         receipts, calls_journal = Receipts(c.receipts), Journal()
-        self.listeners = listeners = Listeners(heartbeat_s=c.heartbeat_s or None)
+        self.listeners = listeners = Listeners(heartbeat_s=s.heartbeat_s or None)
         self.turns = turns = Turns()
         self.bodies = bodies = BodyBytes(c.body_bytes or _BODIES * s.max_body_bytes)
         metrics.body_bytes.set_function(lambda: bodies.total)
@@ -168,7 +168,7 @@ class Gateway:
 
         # The path of a call.
         observers = Observers()
-        router = routers.build(s.balancer, c.locality_threshold_tokens, s.balancer_alpha)
+        router = routers.build(s.balancer, c.locality_threshold_tokens)
         counter = PromptCounter(tokens, router)
         identifier = Identifier(chains, registry)
         budgets = self.budgets = Budgets()
@@ -181,7 +181,7 @@ class Gateway:
         def set_alpha(alpha: float) -> None:
             placement.router = routers.build(s.balancer, c.locality_threshold_tokens, alpha)
 
-        self.alpha = alpha = SharedAlpha(stores.alpha, s.balancer_alpha, set_alpha)
+        self.alpha = alpha = SharedAlpha(stores.alpha, set_alpha)
         tally = SloTally(slos, metrics, tenants.weight, tenants.name)
         self.slo = SloObserver(slos, table, budgets, tally)
         engines = Engines(
@@ -249,7 +249,7 @@ class Gateway:
         # HTTP.
         answers = Failures(metrics.error, next_call)
         history = History(chains, background, turns, s)
-        self.keep_alives = keep_alives = KeepAlives(c.heartbeat_s)
+        self.keep_alives = keep_alives = KeepAlives(s.heartbeat_s)
         calls = CallEndpoint(
             auth,
             identifier,

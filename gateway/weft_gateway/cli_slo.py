@@ -27,10 +27,10 @@ def check(file: Annotated[str, typer.Argument(help="the SLO file, YAML")]) -> No
     except SloError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
-    table = Table("class", "scope", "deadline", "attainment", "weight", "late")
+    table = Table("class", "scope", "deadline", "attainment", "late")
     for name, one in slos.classes.items():
         deadline = f"{one.deadline_s:g} s" if one.deadline_s else "-"
         default = " (default)" if name == slos.others.default else ""
-        figures = deadline, f"{one.attainment:g}", f"{one.weight:g}", one.late
+        figures = deadline, f"{one.attainment:g}", one.late
         table.add_row(f"{name}{default}", one.scope, *figures)
     Console().print(table)

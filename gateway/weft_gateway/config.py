@@ -29,9 +29,21 @@ _GUARDS: Final = re.compile("KEY|SECRET|TOKEN|PASS|AUTH|CREDENTIAL")
 GROUPS: Final = {
     "Start and stop": ("host", "port", "redis_url", "drain_s"),
     "Replicas": ("replicas", "replica_api_key", "engine_secret", "model_aliases"),
-    "Placing calls": ("balancer", "balancer_alpha", "admission", "program_idle_s"),
-    "Keys and clients": ("api_keys", "slo_file", "keys_file", "admin_key", "cors_origins"),
-    "Sizes and storage": ("max_body_bytes", "data_dir", "file_bytes_per_tenant"),
+    "Placing calls": ("balancer", "admission", "program_idle_s"),
+    "Keys and clients": (
+        "api_keys",
+        "slo_file",
+        "keys_file",
+        "admin_key",
+        "cors_origins",
+        "heartbeat_s",
+    ),
+    "Sizes and storage": (
+        "max_body_bytes",
+        "data_dir",
+        "file_bytes_per_tenant",
+        "stored_answers_bytes",
+    ),
     "Runs over HTTP": tuple(BatchSettings.model_fields),
 }
 
@@ -78,9 +90,6 @@ class Settings(BatchSettings):
         description="how the gateway selects a replica: locality, round_robin, least_used, work, "
         "soonest, or one that another package registers",
     )
-    balancer_alpha: float = Field(
-        0.0, ge=0, le=1, description="alpha of the balancer `work` at first"
-    )
     admission: Admission = Field(
         Admission.AUTO,
         description="whether calls that would evict running programs wait in the gateway; auto: "
@@ -113,6 +122,13 @@ class Settings(BatchSettings):
         (),
         description="origins of web pages that may call /v1/*, comma-separated; *: any",
     )
+    heartbeat_s: float = Field(
+        15.0,
+        ge=0,
+        le=3600,
+        description="a stream that is silent for this time gets a keep-alive, and a WebSocket a "
+        "ping; 0: none, seconds",
+    )
 
     max_body_bytes: int = Field(
         33_554_432,
@@ -131,6 +147,12 @@ class Settings(BatchSettings):
         ge=0,
         description="files of one tenant, with the results of its batches and runs; beyond it, "
         "uploads, new batches and new runs are refused, and runs stop; bytes",
+    )
+    stored_answers_bytes: int = Field(
+        536_870_912,
+        ge=0,
+        description="stored answers with their input, in a gateway process and on Redis; beyond "
+        "it, those used least recently go first; bytes",
     )
 
     @field_validator("replicas", "api_keys", "cors_origins", mode="before")

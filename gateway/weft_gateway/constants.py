@@ -29,8 +29,6 @@ class Constants:
     # Agents think and call tools between calls: if the connection closes meanwhile, the next call
     # costs a failed request or a new handshake.
     keep_alive_s: float = 75.0
-    heartbeat_s: float = 15.0
-    """A stream that is silent for this time gets a keep-alive, a WebSocket a ping; 0: none."""
     max_connections: int = 4096
     max_connections_per_key: int = 1024
     """Connections with a request in progress, and open WebSockets."""
@@ -71,8 +69,6 @@ class Constants:
     """Stored receipts, shared fairly by tenants; 0: none."""
     prefills_per_tenant: int = 256
     prefills: int = 8192
-    stored_answers_bytes: int = 536_870_912
-    """Of the Responses API with their input, in a process and on Redis."""
 
     # Files and batches.
     file_bytes: int = 209_715_200

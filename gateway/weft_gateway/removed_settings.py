@@ -16,6 +16,7 @@ REMOVED: Final = {
     "WEFT_REDIS_PREFIX": "name a database of its own in WEFT_REDIS_URL, as in redis://HOST/1",
     "WEFT_ADMIN_HOSTS": "set WEFT_ADMIN_KEY; with it, every host name is accepted",
     "WEFT_BODY_BYTES": "the gateway holds 64 times WEFT_MAX_BODY_BYTES of bodies",
+    "WEFT_BALANCER_ALPHA": "it is 0 until `weft tune` or POST /weft/policy sets it",
     "WEFT_TUNING": "the command `weft tune` replaces it",
     "WEFT_TRACEPARENT_PROGRAMS": "name programs with the header x-weft-program",
     # Features that are always on.
@@ -54,7 +55,6 @@ REMOVED: Final = {
     "WEFT_FIRST_BYTE_TIMEOUT_S": "it is 900; longer answers can be streamed",
     "WEFT_HEAD_TIMEOUT_S": "it is 20",
     "WEFT_HEALTH_INTERVAL_S": "it is 2",
-    "WEFT_HEARTBEAT_S": "it is 15",
     "WEFT_IDLE_TIMEOUT_S": "it is 120",
     "WEFT_KEEP_ALIVE_S": "it is 75",
     "WEFT_LISTENERS": "it is 4096",
@@ -79,7 +79,6 @@ REMOVED: Final = {
     "WEFT_RETRY_AFTER_S": "it is 2",
     "WEFT_RETRY_BUDGET": "it is 0.1",
     "WEFT_SEND_TIMEOUT_S": "it is 30",
-    "WEFT_STORED_ANSWERS_BYTES": "it is 536870912",
     "WEFT_WEBSOCKETS_PER_TENANT": "it is 256",
     "WEFT_WEBSOCKET_IDLE_S": "it is 900",
     "WEFT_WEBSOCKET_MESSAGE_BYTES": "it is 8388608",

@@ -125,7 +125,7 @@ def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
         http=cast(type[asyncio.Protocol], partial(EdgeProtocol, edge=edge)),
         ws=DrainingSocket,
         ws_max_size=min(constants.websocket_message_bytes, settings.max_body_bytes),
-        ws_ping_interval=constants.heartbeat_s or None,
+        ws_ping_interval=settings.heartbeat_s or None,
         # Many clients answer a ping only at their next read, which is after their tools have run.
         ws_ping_timeout=constants.websocket_idle_s,
         # Agents are close by: compressing their prompts would cost more than sending them.

@@ -3,7 +3,7 @@
 version: 1
 default: batch
 classes:
-  chat:   {scope: turn, deadline: 8s, attainment: 0.95, weight: 4}
+  chat:   {scope: turn, deadline: 8s, attainment: 0.95}
   report: {scope: program, deadline: 90s, late: refuse}
   batch:  {}
 """
@@ -20,7 +20,6 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 from weft_run import yaml_errors
 from weft_run.yaml_errors import KeyPath, nearest
 
-from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT
 from weft_gateway.model.slo import Granted, Late, Scope, SloClass, Slos
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -54,13 +53,6 @@ class ClassEntry(BaseModel, extra="forbid"):
     )
     attainment: float = Field(
         0.95, gt=0, lt=1, allow_inf_nan=False, description="share that should end in time"
-    )
-    weight: float = Field(
-        1.0,
-        ge=MIN_WEIGHT,
-        le=MAX_WEIGHT,
-        allow_inf_nan=False,
-        description="multiplies the weight of the keys of this class",
     )
     late: Late = Field(Late.SERVE, description="fate of programs that cannot meet their target")
 
@@ -122,11 +114,10 @@ def check(file: str) -> str:
 
 def _slos(read: _File) -> Slos:
     classes = {
-        name: SloClass(name, one.scope, one.deadline or 0.0, one.attainment, one.weight, one.late)
+        name: SloClass(name, one.scope, one.deadline or 0.0, one.attainment, one.late)
         for name, one in read.classes.items()
     }
-    weight = classes[read.default].weight
-    return Slos(classes, {}, Granted(read.default, frozenset(classes), weight))
+    return Slos(classes, {}, Granted(read.default, frozenset(classes)))
 
 
 def _described(error: Any) -> tuple[KeyPath, str]:

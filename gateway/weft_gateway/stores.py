@@ -53,11 +53,13 @@ class Stores(NamedTuple):
     alpha: AlphaStore
 
 
-def make_stores(constants: Constants, link: RedisLink | None) -> Stores:
-    """Create the stores. link: the process table's Redis client, if it has one."""
+def make_stores(constants: Constants, answers_bytes: int, link: RedisLink | None) -> Stores:
+    """Create the stores. answers_bytes: the limit of stored answers. link: the process table's
+    Redis client, if it has one.
+    """
     if link is None:
         return Stores(
-            ResponseStore(constants.stored_answers_bytes),
+            ResponseStore(answers_bytes),
             MemoryLimiter(),
             MemoryLineage(),
             Gateways(),
@@ -71,7 +73,7 @@ def make_stores(constants: Constants, link: RedisLink | None) -> Stores:
     from weft_gateway.programs.redis_response_store import RedisResponseStore
 
     return Stores(
-        RedisResponseStore(link, limit=constants.stored_answers_bytes),
+        RedisResponseStore(link, limit=answers_bytes),
         RedisLimiter(link),
         RedisLineage(link),
         RedisGateways(link, constants.call_lease_s),

@@ -83,10 +83,9 @@ class Tenants:
             entry = entries.get(tenant, _NO_ENTRY)
             own = entry.class_ or self._slos.others.default
             may = others if entry.may is None and not entry.class_ else {own, *(entry.may or ())}
-            weight = self._slos.classes[own].weight if own in self._slos.classes else 1.0
-            grants[tenant] = Granted(own, frozenset(may), weight)
-            rules[tenant] = _times(entry.over(default), weight)
-        self._rules, self._other = rules, _times(default, self._slos.others.weight)
+            grants[tenant] = Granted(own, frozenset(may))
+            rules[tenant] = entry.over(default)
+        self._rules, self._other = rules, default
         self._names |= {entry.tenant: name for name, entry in read.keys.items()}
         self.grants.clear()
         self.grants.update(grants)
@@ -101,7 +100,7 @@ class Tenants:
         return self._rules.get(tenant, self._other)
 
     def weight(self, tenant: str) -> float:
-        """Return the weight of a tenant, times that of its class."""
+        """Return the weight of a tenant."""
         return self.of(tenant).weight
 
     def name(self, tenant: str) -> str:
@@ -112,10 +111,6 @@ class Tenants:
     def limited(self) -> bool:
         """Whether a tenant has a limit, or may get one."""
         return bool(self._file) or self._other.limited
-
-
-def _times(rules: TenantRules, factor: float) -> TenantRules:
-    return replace(rules, weight=rules.weight * factor)
 
 
 class _Rules(BaseModel, extra="forbid", strict=True):

@@ -30,24 +30,22 @@ class Late(StrEnum):
 @record
 class SloClass:
     """A class of the SLO file. deadline_s: seconds per unit of `scope`, 0 for none. attainment: the
-    share of units that should meet it. weight: of the keys of this class, relative to other keys.
+    share of units that should meet it.
     """
 
     name: str
     scope: Scope = Scope.PROGRAM
     deadline_s: float = 0.0
     attainment: float = 0.95
-    weight: float = 1.0
     late: Late = Late.SERVE
 
 
 @record
 class Granted:
-    """The class of a key, and the classes that it may use. weight: that of the class."""
+    """The class of a key, and the classes that it may use."""
 
     default: str
     may: frozenset[str]
-    weight: float = 1.0
 
 
 @record

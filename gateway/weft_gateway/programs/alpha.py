@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from weft_gateway.policies.route.registry import ALPHA
+
 if TYPE_CHECKING:
     from weft_gateway.programs.redis_link import RedisLink
 
@@ -62,12 +64,12 @@ class RedisAlpha(AlphaStore):
 
 
 class SharedAlpha:
-    """Keeps this gateway's alpha equal to that of the store. alpha: in use, at first that of the
-    settings. apply: uses another value.
+    """Keeps this gateway's alpha equal to that of the store. alpha: in use. apply: uses another
+    value.
     """
 
-    def __init__(self, store: AlphaStore, alpha: float, apply: Callable[[float], None]) -> None:
-        self.alpha = alpha
+    def __init__(self, store: AlphaStore, apply: Callable[[float], None]) -> None:
+        self.alpha = ALPHA
         self._store = store
         self._apply = apply
 

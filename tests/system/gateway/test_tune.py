@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -47,7 +46,7 @@ async def serving(*urls: str) -> AsyncIterator[httpx.AsyncClient]:
     replicas = [part for n, url in enumerate(urls) for part in ("--replica", f"r{n}={url}")]
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port),
-        "--balancer", "work", *replicas, env={**os.environ, "WEFT_BALANCER_ALPHA": "1"},
+        "--balancer", "work", *replicas,
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     try:
@@ -58,6 +57,9 @@ async def serving(*urls: str) -> AsyncIterator[httpx.AsyncClient]:
                         if (await client.get("/health")).status_code == 200:
                             break
                     await asyncio.sleep(0.05)
+            assert (
+                await client.post("/weft/policy", json={"options": {"alpha": 1}})
+            ).status_code == 200
             yield client
     finally:
         with contextlib.suppress(ProcessLookupError):

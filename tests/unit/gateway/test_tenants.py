@@ -28,8 +28,8 @@ may = ["chat"]
 digest = "0123456789abcdef"
 requests_per_minute = 0
 """
-CLASSES = {name: SloClass(name, weight=weight) for name, weight in (("chat", 4), ("report", 2))}
-SLOS = Slos(CLASSES, {}, Granted("chat", frozenset(CLASSES), 4.0))
+CLASSES = {name: SloClass(name) for name in ("chat", "report")}
+SLOS = Slos(CLASSES, {}, Granted("chat", frozenset(CLASSES)))
 
 
 def written(folder: Path, text: str) -> str:
@@ -41,17 +41,16 @@ def written(folder: Path, text: str) -> str:
 def test_entries_override_single_members_of_the_default(tmp_path: Path) -> None:
     tenants = Tenants(written(tmp_path, GOOD), ["listed"], SLOS)
     search, batch, listed = tenant_of("sk-search"), "0123456789abcdef", tenant_of("listed")
-    # The weight of a key times that of its class.
-    assert tenants.of(search) == TenantRules(6.0, 60, 2000, 9)
-    assert tenants.of(batch) == TenantRules(4.0, 0, 0, 9)
-    assert tenants.of(listed) == TenantRules(4.0, 60, 0, 9)
+    assert tenants.of(search) == TenantRules(3.0, 60, 2000, 9)
+    assert tenants.of(batch) == TenantRules(1.0, 0, 0, 9)
+    assert tenants.of(listed) == TenantRules(1.0, 60, 0, 9)
     assert tenants.limited
     assert [tenants.name(one) for one in (search, batch, listed)] == ["search", "batch", listed]
     assert [tenants.accepts(one) for one in (search, batch, listed, "x")] == [True] * 3 + [False]
     assert tenants.grants == {
-        search: Granted("report", frozenset({"chat", "report"}), 2.0),
-        batch: Granted("chat", frozenset({"chat"}), 4.0),
-        listed: Granted("chat", frozenset({"chat"}), 4.0),
+        search: Granted("report", frozenset({"chat", "report"})),
+        batch: Granted("chat", frozenset({"chat"})),
+        listed: Granted("chat", frozenset({"chat"})),
     }
 
 
