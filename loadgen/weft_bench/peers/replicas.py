@@ -36,7 +36,7 @@ _REAL_BLOCK_TOKENS: Final = 32
 # Longest call on a GPU, tokens.
 _GPU_CONTEXT: Final = 32_768
 _GPU_MODEL: Final = "weft-bench"
-_CACHE: Final = re.compile(r'vllm:cache_config_info\{.*block_size="(\d+)".*num_gpu_blocks="(\d+)"')
+_CACHE: Final = ("block_size", "num_gpu_blocks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,12 @@ def _at(base: str, options: PeersOptions, scheduler: str, secret: str) -> Replic
 def _cache(url: str) -> tuple[int, int]:
     """Return the tokens of a KV block of an engine, and its blocks. Raises StackError."""
     answer = httpx.get(f"{url}/metrics", timeout=_PATIENCE_S, trust_env=False)
-    found = _CACHE.search(answer.text)
-    if found is None:
+    line = answer.text.partition("\nvllm:cache_config_info{")[2].partition("\n")[0]
+    found = [re.search(rf'\b{name}="(\d+)"', line) for name in _CACHE]
+    if None in found:
         raise StackError(f"the /metrics of {url} do not say how many KV blocks it has")
-    return int(found[1]), int(found[2])
+    size, blocks = (int(one[1]) for one in found if one)
+    return size, blocks
 
 
 def _empty_cache(url: str) -> None:

@@ -18,6 +18,7 @@ CALL = {"id": "a", "prompt_tokens": 64, "cached_tokens": 32, "output_tokens": 3,
 METRICS = (
     "# TYPE weft_emulated_busy_seconds_total counter\nweft_emulated_busy_seconds_total 2.0\n"
     "weft_emulated_late_seconds_total 0.25\n"
+    'vllm:cache_config_info{block_size="16",num_gpu_blocks="2000",engine="0"} 1.0\n'
 )
 
 
@@ -89,6 +90,18 @@ def test_real_engines_all_have_the_plugin(stacks):
         assert by["weft"].device_seconds() == (0.0, 0.0)
     assert len(lines) == 1
     assert "--emulated" not in lines[0][0]
+
+
+def test_engines_on_a_gpu_have_a_shape_and_the_blocks_that_they_report(stacks):
+    lines, _ = stacks
+    options = PeersOptions("/x", engines="gpu", shape="1b", kv_blocks=0, more=("--enforce-eager",))
+    with replicas(options, ("weft", "stock")) as by:
+        assert by["weft"] is by["stock"]
+        assert (by["weft"].place.kv_tokens, by["weft"].context) == (2000 * 16, 9000)
+    ((line, _),) = lines
+    assert line[line.index("--load-format") + 1] == "dummy"
+    assert "--num-gpu-blocks-override" not in line
+    assert line[-1] == "--enforce-eager"
 
 
 def test_a_reset_sets_the_order_of_the_plugin_and_empties_every_cache_and_log(stacks):
