@@ -2,8 +2,8 @@
 
 `cpu_engine.run` starts it. Arguments: MODEL_FOLDER [async]
 
-The script runs 200 greedy calls repeatedly on one engine and prints one JSON object: the outputs of
-each run, and the swap's counts. Runs: undisturbed; preempted with swap, twice; preempted without;
+The script runs 120 greedy calls repeatedly on one engine and prints one JSON object: the outputs of
+each run, and the swap's counts. Runs: undisturbed; preempted with swap; preempted without;
 preempted with a buffer of sixteen blocks; under `resident` with short calls; and with a swap that
 is broken on purpose. async: with
 asynchronous loads.
@@ -27,7 +27,7 @@ from weft_engine.swap.slots import HostSlots
 # The engine polls while a thread loads blocks. It would keep that thread off the GIL for 5 ms.
 sys.setswitchinterval(2e-4)
 
-CALLS = 200
+CALLS = 120
 BLOCKS = 40
 
 
@@ -55,7 +55,7 @@ class Preemption(WeftScheduler):
 
 
 def calls() -> tuple[list[dict[str, list[int]]], list[SamplingParams]]:
-    """200 calls of mixed lengths; some share a prefix, some must follow a grammar."""
+    """120 calls of mixed lengths; some share a prefix, some must follow a grammar."""
     random = Random(7)
     shared = [random.randrange(300, 5000) for _ in range(64)]
     prompts, params = [], []
@@ -110,7 +110,6 @@ def main(model: str, load_async: bool) -> None:
 
     play("undisturbed", None)
     play("swap", Random(1))
-    play("again", Random(2))
     scheduler._swap = None
     play("no swap", Random(1))
     scheduler._swap = swap

@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-DISPLACED = ["swap", "again", "no swap", "small"]
+DISPLACED = ["swap", "no swap", "small"]
 
 
 @pytest.fixture(scope="module", params=["sync", "async"])
@@ -20,8 +20,8 @@ def runs(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", DISPLACED)
 def test_every_output_is_that_of_an_undisturbed_run(runs, name):
-    assert len(runs["undisturbed"]["tokens"]) == 200
-    assert runs[name]["forced"] > 100
+    assert len(runs["undisturbed"]["tokens"]) == 120
+    assert runs[name]["forced"] > 60
     assert runs[name]["tokens"] == runs["undisturbed"]["tokens"]
 
 
@@ -37,17 +37,17 @@ def test_nothing_is_left_behind(runs, name):
 
 
 def test_blocks_went_out_and_came_back(runs):
-    assert runs["swap"]["swapped_out"] > 100
-    assert runs["swap"]["swapped_in"] > 100
+    assert runs["swap"]["swapped_out"] > 60
+    assert runs["swap"]["swapped_in"] > 60
     assert runs["no swap"]["swapped_out"] == runs["no swap"]["swapped_in"] == 0
 
 
 def test_a_buffer_that_is_too_small_drops_and_calls_are_computed_again(runs):
-    assert runs["small"]["dropped"] > 100
+    assert runs["small"]["dropped"] > 60
     assert 0 < runs["small"]["swapped_in"] < runs["swap"]["swapped_in"]
 
 
 def test_restored_blocks_are_used(runs):
     """A swap that saves nothing changes outputs, so the comparison can fail."""
-    assert runs["broken"]["swapped_in"] > 100
+    assert runs["broken"]["swapped_in"] > 60
     assert runs["broken"]["tokens"] != runs["undisturbed"]["tokens"]

@@ -158,9 +158,9 @@ class Hour:
 
 def printed_lines(hour: Hour) -> str:
     """The lines that `make up` prints."""
-    for name in ("curl", "Python"):
+    for name in ("curl", str(BIN / "python")):
         (line,) = [line for line in hour.printed if line.startswith(f"{name} ")]
-        hour.called(lambda line=line, name=name: hour.shell(line.removeprefix(name)))
+        hour.called(lambda line=line: hour.shell(line))
     replicas = httpx.get(f"{hour.url}/health").json()["replicas"]
     return f"{len(replicas)} replicas"
 
@@ -319,7 +319,7 @@ def emulated(hour: Hour) -> str:
     try:
         models = httpx.get(f"http://127.0.0.1:{port}/v1/models").json()["data"]
         (line,) = [line for line in stack.lines if line.startswith("curl ")]
-        hour.shell(line.removeprefix("curl"))
+        hour.shell(line)
     finally:
         stack.stop()
     return ", ".join(model["id"] for model in models)

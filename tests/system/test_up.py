@@ -250,8 +250,8 @@ def test_a_taken_port_is_an_error_before_any_start(start):
 def paste(up: Up) -> list[str]:
     """Run the printed commands as a user who pastes them does. Return what the models answer."""
     answers = []
-    for name in ("curl", "Python"):
-        command = up.line(name)
+    for name in ("curl", sys.executable):
+        command = f"{name} {up.line(name)}"
         # A new terminal has no variables of the gateway.
         plain = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
         done = subprocess.run(
@@ -303,7 +303,7 @@ def test_the_printed_commands_work_for_attached_engines_and_any_name_of_a_model(
 def test_without_a_model_no_command_is_printed(start):
     engines = start(models=("",))
     engines.until_output("Ctrl-C stops everything.")
-    assert engines.line("Models") == "no replica lists one"
+    assert "No replica lists a model." in engines.output
     assert "curl" not in engines.output
 
 

@@ -33,6 +33,4 @@ def end(text: str, count: int) -> str:
     """
     lines = clean(text)
     died = [number for number, line in enumerate(lines) if _CORE_DIED.search(line)]
-    if died:
-        lines = lines[: died[-1] + 1]
-    return "\n".join(lines[-count:])
+    return "\n".join(lines[: died[-1] + 1 if died else None][-count:])

@@ -33,8 +33,9 @@ def lines(
     shown = [f"Ready after {total_s:.1f} s ({', '.join(times)}).", "", f"Base URL  {base_url}/v1"]
     if key:
         shown.append(f"API key   {key} (of this run only, beside yours)")
-    shown += _calls(base_url, key, model) if model else ["Models    no replica lists one"]
-    return [*shown, f"Logs      {logs}", "Ctrl-C stops everything."]
+    shown += [f"Logs      {logs}", ""]
+    shown += _calls(base_url, key, model) if model else ["No replica lists a model."]
+    return [*shown, "", "Ctrl-C stops everything."]
 
 
 def _calls(base_url: str, key: str, model: str) -> list[str]:
@@ -43,7 +44,7 @@ def _calls(base_url: str, key: str, model: str) -> list[str]:
     curl = ["curl", f"{base_url}/v1/chat/completions", "-H", "content-type: application/json"]
     if key:
         curl += ["-H", f"authorization: Bearer {key}"]
-    found = [f"curl      {shlex.join([*curl, '-d', _quoted(body)])}"]
+    found = [shlex.join([*curl, "-d", _quoted(body)])]
     if importlib.util.find_spec("openai"):
         client = f"base_url={_quoted(base_url + '/v1')}, api_key={_quoted(key or 'none')}"
         program = (
@@ -52,7 +53,7 @@ def _calls(base_url: str, key: str, model: str) -> list[str]:
             ".choices[0].message.content)"
         )
         # The path of the running Python, because PATH may have no `python`.
-        found.append(f"Python    {shlex.join([sys.executable, '-c', program])}")
+        found.append(shlex.join([sys.executable, "-c", program]))
     return found
 
 

@@ -9,13 +9,14 @@ from weft_bench.studies.cells import Measured
 from weft_bench.studies.study import Study
 
 _WIDTH: Final = 720
-_LEFT: Final = 110
+_LEFT: Final = 150
 _BAR: Final = 22
 _ROW: Final = 34
 _STYLE: Final = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .title { font-size: 15px; font-weight: 600 } .small { font-size: 12px; fill: #57606a }
-.bar { fill: #8c96a3 } .ours { fill: #1f6feb } .seed { fill: #24292f; stroke: #fff }
+.mean { fill: #fff; font-weight: 600 }
+.bar { fill: #6e7781 } .ours { fill: #1f6feb } .seed { fill: #24292f; stroke: #fff }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 } .small { fill: #9198a1 } .bar { fill: #6e7681 } .ours { fill: #4493f8 }
 .seed { fill: #e6edf3; stroke: #0d1117 } }
@@ -33,21 +34,22 @@ def svg(study: Study, found: Measured) -> str:
         parts.append(f'<text class="small" x="{_LEFT}" y="{y + 12}">{escape(label)}</text>')
         y += 22
         most = max(values[figure] for values in found.values.values())
-        scale = (_WIDTH - _LEFT - 80) / most
+        scale = (_WIDTH - _LEFT - 20) / most
         for system in study.systems:
             of = found.where(system=system).series(figure)
             mean = sum(of.values()) / len(of)
             kind = "ours" if system == list(study.systems)[-1] else "bar"
             middle = y + _BAR / 2
+            name = escape(chart.names.get(system, system))
             parts += [
-                f'<text x="{_LEFT - 8}" y="{middle + 4}" text-anchor="end">{escape(system)}</text>',
+                f'<text x="{_LEFT - 8}" y="{middle + 4}" text-anchor="end">{name}</text>',
                 f'<rect class="{kind}" x="{_LEFT}" y="{y}" width="{mean * scale:.1f}" '
                 f'height="{_BAR}" rx="3"/>',
                 *(
                     f'<circle class="seed" cx="{_LEFT + value * scale:.1f}" cy="{middle}" r="4"/>'
                     for value in of.values()
                 ),
-                f'<text x="{_LEFT + max(of.values()) * scale + 10:.1f}" y="{middle + 4}">'
+                f'<text class="mean" x="{_LEFT + 8}" y="{middle + 4}">'
                 f"{mean:,.{0 if most > 10 else 2}f}</text>",
             ]
             y += _ROW

@@ -109,11 +109,13 @@ class Table(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Chart(Struct, frozen=True, forbid_unknown_fields=True):
-    """Bars by system in one panel for each figure: title to figure."""
+    """Bars by system in one panel for each figure: title to figure. names: what systems are called
+    in the chart."""
 
     title: str
     note: str
     panels: Mapping[str, str]
+    names: Mapping[str, str] = {}
 
 
 class Study(Struct, frozen=True, forbid_unknown_fields=True):
