@@ -94,7 +94,7 @@ def test_a_tool_call_is_complete_before_the_end_of_the_answer(stack, choice):
     ]
 
 
-def test_tool_calls_in_a_json_array_are_parsed_one_by_one(stack):
+def test_tool_calls_in_a_json_array_are_reported_one_by_one(stack):
     call = {
         "type": "object",
         "properties": {
@@ -109,11 +109,17 @@ def test_tool_calls_in_a_json_array_are_parsed_one_by_one(stack):
         stream = s.openai().chat.completions.create(
             model=MODEL, messages=ASK, max_tokens=600, stream=True,
             response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": array}},
+            extra_headers={"x-weft-tool-dispatch": "1"},
         )  # fmt: skip
-        calls = s.tool_calls(stream, in_text=True, names={"get_weather"})
-        known_at = [(call, len(calls.message.content)) for call in calls]
-    written = json.loads(calls.message.content)
-    assert [json.loads(call.arguments) for call, _ in known_at] == [c["arguments"] for c in written]
+        content, known_at = "", []
+        for chunk in stream:
+            if chunk.choices:
+                content += chunk.choices[0].delta.content or ""
+            elif found := (chunk.model_extra or {}).get("tool_call"):
+                known_at.append((json.loads(found["function"]["arguments"]), len(content)))
+    assert [arguments for arguments, _ in known_at] == [
+        call["arguments"] for call in json.loads(content)
+    ]
     assert len(known_at) == 3
     assert known_at[0][1] < known_at[1][1] < known_at[2][1], (
         "a call was not parsed at its closing brace"
