@@ -44,7 +44,6 @@ class Background:
     def start(self) -> None:
         """Continue what an earlier process has begun."""
         self.batches.start()
-        self.runs.start()
 
     @property
     def tasks(self) -> dict[str, Work]:

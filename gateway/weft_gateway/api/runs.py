@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 import msgspec
 import orjson
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -24,7 +23,7 @@ from weft_gateway.calls.turns import Turns
 from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
 from weft_gateway.runs.run_store import Run, RunStatus
-from weft_gateway.runs.runs import Runs, Wanted
+from weft_gateway.runs.runs import Runs
 from weft_gateway.telemetry.listeners import Listeners
 
 # Of a request, of its workflow, bytes, and of its rows. Files may be larger.
@@ -32,10 +31,6 @@ MAX_BODY_BYTES: Final = 1 << 20
 MAX_WORKFLOW_BYTES: Final = 1 << 18
 MAX_ROWS: Final = 10_000
 MAX_BATCH_MS: Final = 60_000
-_POLL_S: Final = 1.0
-# Events that are written at once.
-_A_TURN: Final = 256
-_NONE: Final = array("Q")
 _Limit = Annotated[int, Query(ge=1, le=100, description="entries per page")]
 _After = Annotated[str, Query(description="`last_id` of the previous page")]
 
@@ -128,10 +123,11 @@ def router(
                 ("workflow",), f"has at most {MAX_WORKFLOW_BYTES} bytes in UTF-8"
             )
         rows = None if new.rows is None else _lines(raw)
-        wanted = Wanted(
-            text, rows, new.input_file_id or "", new.budget_tokens, new.max_errors, new.batch_ms
-        )
-        return run_json(runs.create(tenant, wanted))
+        run = runs.create(
+            tenant, text, rows, input_file=new.input_file_id or "", batch_ms=new.batch_ms,
+            budget_tokens=new.budget_tokens, max_errors=new.max_errors,
+        )  # fmt: skip
+        return run_json(run)
 
     @api.get("/v1/runs", summary="List runs")
     async def list_runs(
@@ -146,20 +142,14 @@ def router(
         return run_json(runs.find(tenant, run_id))
 
     @api.get("/v1/runs/{run_id}/events", summary="Follow a run", response_class=EventStream)
-    async def listen_to_run(
-        run_id: str,
-        tenant: str = Depends(auth.tenant),
-        last_event_id: Annotated[str, Header(description="id of the last event received")] = "",
-    ) -> EventStream:
-        """Server-sent events: `progress` with the run, `row` with each row that has ended
-        (`{"row": 3, "failed": false}`), and at last `end` with the run. With `Last-Event-ID`, the
-        rows after this event follow; rows that ended before a restart of the gateway are not
-        repeated. 429 if the tenant has too many listeners."""
+    async def listen_to_run(run_id: str, tenant: str = Depends(auth.tenant)) -> EventStream:
+        """Server-sent events: `progress` with the run at each change, and at last `end` with the
+        run. 429 if the tenant has too many listeners."""
         key = listener_key(tenant, runs.find(tenant, run_id).id)
         if listeners.full(key):
             what = "This run, or its tenant, has too many listeners."
             raise ApiError(429, "too_many_listeners", what)
-        stream = _events(runs, listeners, key, run_id, last_event_id)
+        stream = _events(runs, listeners, key, run_id)
         return EventStream(stream, headers={"cache-control": "no-store"})
 
     @api.get(
@@ -207,40 +197,27 @@ def _text(workflow: dict[str, Any]) -> str:
 
 
 async def _events(
-    runs: Runs, listeners: Listeners, key: ProgramKey, run_id: str, last_id: str
+    runs: Runs, listeners: Listeners, key: ProgramKey, run_id: str
 ) -> AsyncIterator[bytes]:
-    """Yield the events of a run to its end. last_id: of the last event that the client has
-    received, "" for none. An id is the number of the gateway's start with this run, and the number
-    of the row's end since then.
-    """
+    """Yield the events of a run to its end."""
     # Registered only here: if the client has already disconnected, this generator neither starts
     # nor ends.
     listener = listeners.add(key)
     if listener is None:
         return
-    began, at = _position(last_id)
     before = b""
     try:
         while True:
             run = runs.find(key.tenant, run_id)
-            ended, ends = run.ended, runs.ends.get(run_id, _NONE)
-            if run.starts != began:
-                began, at = run.starts, 0
-            while at < len(ends):
-                some = ends[at : at + _A_TURN]
-                yield b"".join([_row(began, at + index, end) for index, end in enumerate(some, 1)])
-                at += len(some)
             now = orjson.dumps(run_json(run))
-            if ended:
+            if run.ended:
                 yield b"event: end\ndata: %b\n\n" % now
                 return
             if now != before:
                 before = now
                 yield b"event: progress\ndata: %b\n\n" % now
-            # Another gateway may run it, whose news are in the store only.
-            wait_s = listeners.heartbeat_s if runs.batches.store.owner else _POLL_S
             try:
-                if await asyncio.wait_for(listener.get(), wait_s) is None:
+                if await asyncio.wait_for(listener.get(), listeners.heartbeat_s) is None:
                     return
             except TimeoutError:
                 yield b": still here\n\n"
@@ -249,15 +226,3 @@ async def _events(
         return
     finally:
         listeners.remove(key, listener)
-
-
-def _position(last_id: str) -> tuple[int, int]:
-    began, _, at = last_id.partition("-")
-    is_id = began.isdecimal() and at.isdecimal() and len(last_id) <= 32
-    return (int(began), int(at)) if is_id else (0, 0)
-
-
-def _row(began: int, number: int, end: int) -> bytes:
-    row, failed = divmod(end, 2)
-    flag = b"true" if failed else b"false"
-    return b'id: %d-%d\nevent: row\ndata: {"row":%d,"failed":%b}\n\n' % (began, number, row, flag)

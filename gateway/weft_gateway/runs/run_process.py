@@ -20,14 +20,8 @@ log = logging.getLogger(__name__)
 _PASSED: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ")
 # The process has another current folder.
 _PATHS: Final = [os.path.abspath(one) for one in sys.path if one]
-# Of a report.
-_MOST_BYTES: Final = 4 << 20
 # Bytes of a lost process's errors that the log shows.
 _SHOWN: Final = 4096
-_REASONS: Final = {
-    signal.SIGXCPU: "a template takes too long",
-    None: "a frequent reason is that rows or templates need too much memory",
-}
 
 
 class ProcessLost(Exception):
@@ -42,8 +36,6 @@ class RunProcess:
         self._folder = folder
         self._job = job
         self._process: asyncio.subprocess.Process | None = None
-        self._errors = b""
-        self._reading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Start the process. Raises OSError."""
@@ -51,26 +43,21 @@ class RunProcess:
         environment["PYTHONPATH"] = os.pathsep.join(_PATHS)
         # Each thread would otherwise reserve 64 MiB of the address space.
         environment["MALLOC_ARENA_MAX"] = "2"
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "weft_run.limited"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_MOST_BYTES,
-            cwd=self._folder,
-            env=environment,
-            start_new_session=True,
-        )
-        self._reading = asyncio.create_task(self._read_errors())
+        with (self._folder / "errors").open("wb") as errors:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "weft_run.limited"),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
+                cwd=self._folder, env=environment, start_new_session=True,
+            )  # fmt: skip
         # The job has the token, which no other process may read: neither arguments nor variables.
-        self.send(self._job)
+        assert self._process.stdin is not None
+        self._process.stdin.write(orjson.dumps(self._job) + b"\n")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.kill()
-        if self._process is not None and self._reading is not None:
-            await self._process.wait()
-            await self._reading
+        assert self._process is not None
+        await self._process.wait()
 
     def kill(self) -> None:
         """Stop the process and all that it has started, at once."""
@@ -78,37 +65,27 @@ class RunProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message. A process that has ended ignores it."""
-        stream = None if self._process is None else self._process.stdin
-        if stream is not None and not stream.is_closing():
-            stream.write(orjson.dumps(message) + b"\n")
+    def cancel(self) -> None:
+        """Cancel the runs of the process."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.terminate()
 
     async def reports(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the reports of the process, up to its end. Raises ProcessLost."""
         assert self._process is not None
         assert self._process.stdout is not None
-        try:
-            async for line in self._process.stdout:
-                yield orjson.loads(line)
-        except (ValueError, ConnectionError):
-            # A line that is too long, or no JSON.
-            self.kill()
+        async for line in self._process.stdout:
+            yield orjson.loads(line)
         code = await self._process.wait()
         if code == 0:
+            # It has reported the end of its runs.
             return
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        reason = _REASONS.get(signal.Signals(-code) if code < 0 else None, _REASONS[None])
-        assert self._reading is not None
-        await self._reading
         # Only the gateway's log has the errors, since they may contain paths.
-        text = self._errors.decode("utf-8", "replace").strip()
+        text = (self._folder / "errors").read_bytes()[-_SHOWN:].decode("utf-8", "replace").strip()
         log.warning("a process of runs has ended (%s): %s", how, text or "no errors")
+        reason = "a frequent reason is that rows or templates need too much memory"
+        if -code == signal.SIGXCPU:
+            reason = "a template takes too long"
         raise ProcessLost(f"its process has ended ({how}); {reason}")
-
-    async def _read_errors(self) -> None:
-        """Keep the last errors of the process."""
-        assert self._process is not None
-        stream = self._process.stderr
-        while stream is not None and (piece := await stream.read(_SHOWN)):
-            self._errors = (self._errors + piece)[-_SHOWN:]

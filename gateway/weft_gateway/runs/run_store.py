@@ -8,8 +8,6 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -26,11 +24,7 @@ CREATE TABLE IF NOT EXISTS runs (
   ended INTEGER NOT NULL, created_s INTEGER NOT NULL, record BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS runs_of ON runs (tenant, number);
 CREATE INDEX IF NOT EXISTS runs_open ON runs (ended, tenant);
-CREATE TABLE IF NOT EXISTS cancels (id TEXT PRIMARY KEY, at_s INTEGER NOT NULL) WITHOUT ROWID;
 """
-_RUN: Final = "SELECT record, at_s FROM runs LEFT JOIN cancels USING (id) WHERE"
-# A folder without a record that is younger belongs to a run that is being created, seconds.
-_CREATING_S: Final = 3600.0
 
 
 class RunStatus(StrEnum):
@@ -45,9 +39,7 @@ class RunStatus(StrEnum):
     FAILED = "failed"
 
 
-ENDED: Final = frozenset(
-    {RunStatus.COMPLETED, RunStatus.CANCELLED, RunStatus.STOPPED, RunStatus.FAILED}
-)
+_OPEN: Final = (RunStatus.QUEUED, RunStatus.IN_PROGRESS, RunStatus.CANCELLING)
 
 
 class RunError(msgspec.Struct, frozen=True):
@@ -62,8 +54,8 @@ class Run(msgspec.Struct):
     the rows in messages. budget_tokens, max_errors: None for no limit. batch_ms: how long it waits
     for runs that share its process. times: Unix time by state. rows, completed, failed: numbers of
     rows; `rows` is None until the input is read. tokens: of prompts and answers. output_file: id of
-    the result, once the run has ended and has one. starts: how often a gateway has begun. group:
-    the run whose folder has the journal, once a process has begun.
+    the result, once the run has ended and has one. group: the run whose folder has the journal,
+    once a process has begun. first: its first row in the input of the process.
     """
 
     id: str
@@ -83,13 +75,13 @@ class Run(msgspec.Struct):
     tokens: int = 0
     error: RunError | None = None
     output_file: str = ""
-    starts: int = 0
     group: str = ""
+    first: int = 0
 
     @property
     def ended(self) -> bool:
         """Whether nothing will change any more."""
-        return self.status in ENDED
+        return self.status not in _OPEN
 
     @property
     def cancelling(self) -> bool:
@@ -117,39 +109,26 @@ def is_run_id(text: str) -> bool:
 
 
 class RunStore:
-    """The database, and the folders of runs. The gateways that share the folder may all use them.
-    Its owner (`BatchStore.owner`) alone runs the runs, and writes their records after their
-    creation.
+    """The database, and the folders of runs. The owner of the folder (`BatchStore.owner`) writes;
+    the gateways that share the folder may all read.
     """
 
     def __init__(self, folder: Path) -> None:
         """Raises sqlite3.Error and OSError."""
-        self._folder = folder / "runs"
+        self._folder = folder.resolve() / "runs"
         self._folder.mkdir(exist_ok=True, mode=0o700)
-        self._shared = SharedDatabase(folder, self.file(folder).name, _SCHEMA)
-        self._db = self._shared.sqlite
-
-    @staticmethod
-    def file(folder: Path) -> Path:
-        """Return the place of the database in a folder of files and batches."""
-        return folder / "runs.sqlite3"
+        self._db = SharedDatabase(folder, "runs.sqlite3", _SCHEMA).sqlite
 
     def close(self) -> None:
         """Close the database."""
         self._db.close()
 
-    def changed(self) -> bool:
-        """See `SharedDatabase.changed`."""
-        return self._shared.changed()
-
     def folder(self, run_id: str) -> Path:
-        """Return the folder of a run. Raises ValueError for an id of another form."""
-        if not is_run_id(run_id):
-            raise ValueError("invalid run id")
+        """Return the folder of a run."""
         return self._folder / run_id
 
     def save(self, run: Run) -> None:
-        """Write a run: its creator once, and then the owner."""
+        """Write a run."""
         self._db.execute(
             "INSERT INTO runs (id, tenant, ended, created_s, record) VALUES (?1, ?2, ?3, ?4, ?5) "
             "ON CONFLICT (id) DO UPDATE SET ended = ?3, record = ?5",
@@ -158,52 +137,35 @@ class RunStore:
 
     def run(self, tenant: str, run_id: str) -> Run | None:
         """Return a tenant's run, None if it has no such run."""
-        row = self._db.execute(f"{_RUN} id = ? AND tenant = ?", (run_id, tenant)).fetchone()
-        return None if row is None else _read(row)
+        found = self._read("id = ?1 AND tenant = ?2", run_id, tenant)
+        return found[0] if found else None
 
     def runs(self, tenant: str, limit: int, after: str = "") -> list[Run]:
         """Return a tenant's runs, the newest first, after the run `after`."""
-        rows = self._db.execute(
-            f"{_RUN} tenant = ?1 "
-            "AND (?2 = '' OR number < (SELECT number FROM runs WHERE id = ?2)) "
+        return self._read(
+            "tenant = ?1 AND (?2 = '' OR number < (SELECT number FROM runs WHERE id = ?2)) "
             "ORDER BY number DESC LIMIT ?3",
-            (tenant, after, limit),
+            *(tenant, after, limit),
         )
-        return [_read(row) for row in rows]
 
-    def unfinished(self, tenant: str | None = None) -> Iterator[Run]:
-        """Yield the runs that have not ended, the oldest first. tenant: None for all."""
-        rows = self._db.execute(
-            f"{_RUN} NOT ended AND (?1 IS NULL OR tenant = ?1) ORDER BY number", (tenant,)
-        ).fetchall()
-        return (_read(row) for row in rows)
+    def unfinished(self, tenant: str | None = None) -> list[Run]:
+        """Return the runs that have not ended, the oldest first. tenant: None for all."""
+        return self._read("NOT ended AND (?1 IS NULL OR tenant = ?1) ORDER BY number", tenant)
 
-    def cancel(self, run_id: str) -> None:
-        """Ask the owner to cancel a run. All processes then show it as cancelling."""
-        query = "INSERT OR IGNORE INTO cancels (id, at_s) VALUES (?, ?)"
-        self._db.execute(query, (run_id, int(time.time())))
+    def _read(self, where: str, *values: str | int | None) -> list[Run]:
+        rows = self._db.execute(f"SELECT record FROM runs WHERE {where}", values)
+        return [_decode(row[0]) for row in rows]
 
     def forget(self, run_id: str) -> None:
         """Delete the folder of a run."""
         shutil.rmtree(self.folder(run_id), ignore_errors=True)
 
     def sweep(self, before_s: float) -> None:
-        """Delete the ended runs that were created before a time, and folders of runs that have
-        ended or were not created completely. For the owner.
+        """Delete the ended runs that were created before a time, and the folders of all that have
+        ended, or were not created completely.
         """
         self._db.execute("DELETE FROM runs WHERE ended AND created_s < ?", (int(before_s),))
-        self._db.execute("DELETE FROM cancels WHERE id NOT IN (SELECT id FROM runs)")
         known = {name for run in self.unfinished() for name in (run.id, run.group)}
         for entry in self._folder.iterdir():
-            with suppress(FileNotFoundError):
-                if entry.name not in known and entry.stat().st_mtime < time.time() - _CREATING_S:
-                    shutil.rmtree(entry, ignore_errors=True)
-
-
-def _read(row: tuple[bytes, int | None]) -> Run:
-    """Return a run. The owner may not have seen yet that it is cancelled."""
-    run, cancelled_s = _decode(row[0]), row[1]
-    if cancelled_s is not None and run.status in (RunStatus.QUEUED, RunStatus.IN_PROGRESS):
-        run.status = RunStatus.CANCELLING
-        run.times = {**run.times, RunStatus.CANCELLING.value: cancelled_s}
-    return run
+            if entry.name not in known:
+                self.forget(entry.name)

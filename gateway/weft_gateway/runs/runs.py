@@ -10,14 +10,12 @@ Runs live beside files and batches, in the same folder, and its owner runs them.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
+import re
 import sqlite3
-from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -26,7 +24,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from weft_gateway.errors import ApiError
-from weft_gateway.runs.batch_store import StoredFile
 from weft_gateway.runs.batch_store import is_id as is_file_id
 from weft_gateway.runs.batch_store import new_id as new_file_id
 from weft_gateway.runs.batches import Batches, disk_error, unavailable
@@ -57,18 +54,14 @@ MEMORY_BYTES: Final = 1 << 30
 STEP_S: Final = 10
 # The least size of a file of a process.
 _LEAST_BYTES: Final = 16 << 20
-_FOLLOW_S: Final = 0.2
+_START_S: Final = 0.2
 _HOUSEKEEPING_S: Final = 60.0
 # Time of a cancelled run to write its rows before its process is stopped, seconds.
 _CANCEL_S: Final = 10.0
-_ENDS_KEPT_S: Final = 60.0
 # Pause before the next attempt after an error of the disk, seconds.
 AGAIN_S: Final = 5.0
-# Errors that another attempt may not have: of processes, memory, open files and disks.
-_PASSING: Final = (
-    errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO,
-)  # fmt: skip
 _SHOWN: Final = 64
+_LINE: Final = re.compile(r"^joined\.jsonl:(\d+)(: .*)$", re.MULTILINE)
 _PURPOSES: Final = ("workflow", "batch", "user_data")
 _STOPS: Final = {
     "tokens": RunError("token_budget", "The token budget is spent."),
@@ -81,57 +74,28 @@ _STOPS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A run to create. text: of the workflow. rows or input_file: its input; each row is a JSON
-    text in one line. tokens, errors: the budget, None for no limit. batch_ms: see `Run`.
-    """
-
-    text: str
-    rows: Sequence[bytes] | None = None
-    input_file: str = ""
-    tokens: int | None = None
-    errors: int | None = None
-    batch_ms: int = 0
-
-
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Runs that share a process, and a folder, that of the first one. begins_s: when it may begin,
-    monotonic clock. lost: the process was lost once, so that one run after the other continues.
+    """Runs that share a process, and a folder, that of the first one. runs: those that have not
+    ended. begins_s: when it may begin, monotonic clock.
     """
 
-    runs: list[Run]
     folder: str
-    begins_s: float
+    runs: list[Run] = field(default_factory=list)
+    begins_s: float = 0.0
     process: RunProcess | None = None
-    lost: bool = False
-
-    @property
-    def tenant(self) -> str:
-        return self.runs[0].tenant
-
-    @property
-    def left(self) -> list[Run]:
-        """The runs that have not ended."""
-        return [run for run in self.runs if not run.ended]
 
     def takes(self, run: Run) -> bool:
         """Whether a run may join before the process begins."""
-        first = self.runs[0]
-        return (
-            monotonic() < self.begins_s
-            and (run.tenant, run.digest) == (first.tenant, first.digest)
-            and len(self.runs) < _JOINED
-        )
+        one = self.runs[0]
+        same = (run.tenant, run.digest, run.group) == (one.tenant, one.digest, one.group)
+        return same and monotonic() < self.begins_s and len(self.runs) < _JOINED
 
 
 @dataclass(slots=True, eq=False)
 class Runs:
     """The runs of one gateway. url: base URL of this gateway. connections: SQLite files by name,
     and hosts: `host:port`, that operators may read and reach. changed: called when a run has news.
-    ends: by run, the rows that have ended since the last start, twice the number, plus 1 if the row
-    has failed.
     """
 
     batches: Batches
@@ -141,35 +105,28 @@ class Runs:
     hosts: frozenset[str]
     metrics: Metrics
     changed: Callable[[Run], None]
-    ends: dict[str, array[int]] = field(default_factory=dict, init=False)
     _store: RunStore | None = field(default=None, init=False)
-    # Unfinished runs that this process knows, with their groups.
-    _groups: dict[str, _Group] = field(default_factory=dict, init=False)
-    _known: dict[str, Run] = field(default_factory=dict, init=False)
+    # Unfinished runs, with their groups.
+    _known: dict[str, tuple[Run, _Group]] = field(default_factory=dict, init=False)
     _tasks: dict[_Group, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _closed: bool = field(default=False, init=False)
 
     # The life of the gateway
 
-    def start(self) -> None:
-        """Open the store if it exists. Call it after `Batches.start`."""
-        if self._store is None and RunStore.file(self.batches.folder).is_file():
-            with suppress(ApiError):
-                self._open()
-
     async def run(self) -> None:
-        """Once this process owns the folder, run the runs and delete old ones; until cancelled."""
+        """Once this process owns the folder, continue its runs, and delete old ones; until
+        cancelled.
+        """
         await self._listening()
-        kept_s = float("-inf")
+        while not (self.batches.folder.is_dir() and self.batches.store.owner):  # noqa: ASYNC110
+            await asyncio.sleep(_START_S)
+        for run in self.store.unfinished():
+            if run.id not in self._known:
+                self._begin(run)
         while True:
-            self.start()
-            if self._store is not None and self.batches.store.owner:
-                if monotonic() - kept_s >= _HOUSEKEEPING_S:
-                    kept_s = monotonic()
-                    self._store.sweep(time() - self.batches.quota.keep_s)
-                self._follow()
-                self._next()
-            await asyncio.sleep(_FOLLOW_S)
+            self._next()
+            self.store.sweep(time() - self.batches.quota.keep_s)
+            await asyncio.sleep(_HOUSEKEEPING_S)
 
     async def _listening(self) -> None:
         """Wait until this gateway takes the calls of its runs."""
@@ -178,7 +135,7 @@ class Runs:
             try:
                 _, writer = await asyncio.open_connection(place.hostname, place.port)
             except OSError:
-                await asyncio.sleep(_FOLLOW_S)
+                await asyncio.sleep(_START_S)
             else:
                 writer.close()
                 return
@@ -200,42 +157,41 @@ class Runs:
     @property
     def store(self) -> RunStore:
         """The store, opened at the first use. Raises ApiError 503."""
-        return self._store or self._open()
-
-    def _open(self) -> RunStore:
-        assert self.batches.store
-        try:
-            self._store = RunStore(self.batches.folder)
-        except OSError as error:
-            raise disk_error(error) from None
-        except sqlite3.Error as error:
-            raise unavailable(str(error)) from None
+        if self._store is None:
+            assert self.batches.store
+            try:
+                self._store = RunStore(self.batches.folder)
+            except OSError as error:
+                raise disk_error(error) from None
+            except sqlite3.Error as error:
+                raise unavailable(str(error)) from None
         return self._store
 
     # What clients do
 
-    def create(self, tenant: str, wanted: Wanted) -> Run:
-        """Create a run, which its process checks. Raises ApiError 400 for an input that cannot be
-        used, and 403 and 429 at a limit.
+    def create(self, tenant: str, text: str, rows: Sequence[bytes] | None, **options: Any) -> Run:
+        """Create a run, which its process checks. text: of the workflow. rows: each is a JSON text
+        in one line; None if `input_file` has them. options: fields of `Run`. Raises ApiError 400
+        for an input that cannot be used, 403 and 429 at a limit, and 503 if another gateway owns
+        the folder.
         """
+        self._check_owner()
         store = self.store
-        if len([*store.unfinished(tenant)]) >= RUNS_PER_TENANT:
+        if len(store.unfinished(tenant)) >= RUNS_PER_TENANT:
             what = f"At most {RUNS_PER_TENANT} runs may be unfinished at once."
             raise ApiError(429, "too_many_runs", what)
         self.batches.check_storage(tenant)
-        run = Run(
-            new_run_id(), tenant, sha256(wanted.text.encode()).hexdigest(), int(time()),
-            input_file=wanted.input_file, budget_tokens=wanted.tokens, max_errors=wanted.errors,
-            batch_ms=wanted.batch_ms,
-        )  # fmt: skip
+        digest = sha256(text.encode()).hexdigest()
+        run = Run(new_run_id(), tenant, digest, int(time()), **options)
         folder, kept = store.folder(run.id), False
         try:
             folder.mkdir(mode=0o700)
-            (folder / "workflow.yaml").write_text(wanted.text, encoding="utf-8")
-            if wanted.rows is None:
+            (folder / "workflow.yaml").write_text(text, encoding="utf-8")
+            if rows is None:
                 self._link(tenant, run)
             else:
-                (folder / "rows.jsonl").write_bytes(b"\n".join(wanted.rows))
+                run.rows = len(rows)
+                (folder / "rows.jsonl").write_bytes(b"\n".join(rows) + b"\n")
             store.save(run)
             kept = True
         except OSError as error:
@@ -245,10 +201,14 @@ class Runs:
         finally:
             if not kept:
                 store.forget(run.id)
-        if self.batches.store.owner:
-            self._begin(run)
-            self._next()
+        self._begin(run)
+        self._next()
         return run
+
+    def _check_owner(self) -> None:
+        if not self.batches.store.owner:
+            what = "Another gateway with the same folder runs workflows: send this request to it."
+            raise ApiError(503, "runs_elsewhere", what)
 
     def _link(self, tenant: str, run: Run) -> None:
         """Take a file as the input. The run keeps it if its tenant deletes it meanwhile."""
@@ -256,13 +216,13 @@ class Runs:
         file = self.batches.store.file(tenant, name) if is_file_id(name) else None
         if file is None or file.hidden:
             what = f"No file with id {name[:_SHOWN]!r} on this gateway."
-            raise ApiError(400, "invalid_input_file", what, param="input_file_id")
-        if file.purpose not in _PURPOSES:
+        elif file.purpose not in _PURPOSES:
             what = f"The purpose of the input file must be 'workflow', not {file.purpose!r}."
-            raise ApiError(400, "invalid_input_file", what, param="input_file_id")
-        path = self.batches.store.path(file.id)
-        os.link(path, self.store.folder(run.id) / "rows.jsonl")
-        run.input_name = file.name[:_SHOWN]
+        else:
+            os.link(self.batches.store.path(name), self.store.folder(run.id) / "rows.jsonl")
+            run.input_name = file.name[:_SHOWN]
+            return
+        raise ApiError(400, "invalid_input_file", what, param="input_file_id")
 
     def find(self, tenant: str, run_id: str) -> Run:
         """Return a tenant's run. Raises ApiError 404."""
@@ -273,21 +233,45 @@ class Runs:
                 "them, and to those with the same folder."
             )
             raise ApiError(404, "run_not_found", what)
-        return self._known.get(run_id, found)
+        return self._newest(found)
 
     def page(self, tenant: str, limit: int, after: str) -> list[Run]:
         """Return a page of a tenant's runs, the newest first. Raises ApiError 404."""
         if after:
             self.find(tenant, after)
-        return [self._known.get(run.id, run) for run in self.store.runs(tenant, limit, after)]
+        return [self._newest(run) for run in self.store.runs(tenant, limit, after)]
+
+    def _newest(self, run: Run) -> Run:
+        return self._known[run.id][0] if run.id in self._known else run
 
     def cancel(self, tenant: str, run_id: str) -> Run:
-        """Cancel a run. One that has ended stays unchanged. Raises ApiError 404."""
+        """Cancel a run: the rows that have ended are its output. One that has ended stays
+        unchanged. Raises ApiError 404 and 503.
+        """
         run = self.find(tenant, run_id)
+        if run.ended or run.cancelling:
+            return run
+        self._check_owner()
+        if run_id not in self._known:
+            self._begin(run)
+        run, group = self._known[run_id]
+        # Before its process has begun, it waits for no place and for no other run.
+        fresh = not run.group
+        run.enter(RunStatus.CANCELLED if fresh else RunStatus.CANCELLING)
+        self._save(run)
+        if fresh:
+            self._gone(run, group)
+        elif group.process is not None and _cancelled(group):
+            group.process.cancel()
+            asyncio.get_running_loop().call_later(_CANCEL_S, self._stop, run, group.process)
+        self.changed(run)
+        return run
+
+    @staticmethod
+    def _stop(run: Run, process: RunProcess) -> None:
+        """Stop a process that does not react to its cancellation."""
         if not run.ended:
-            self.store.cancel(run.id)
-            self._cancel(run)
-        return self.find(tenant, run_id)
+            process.kill()
 
     def output(self, tenant: str, run_id: str) -> str:
         """Return the id of the file with the output. Raises ApiError 404."""
@@ -299,51 +283,39 @@ class Runs:
 
     # The queue
 
-    def _follow(self) -> None:
-        """Begin the runs that this process did not create, and cancel those that another one has
-        cancelled.
-        """
-        for run in self.store.unfinished() if self.store.changed() else ():
-            if run.id not in self._known:
-                self._begin(run)
-            elif run.cancelling:
-                self._cancel(run)
-
     def _begin(self, run: Run) -> None:
-        """Queue a run, alone or with others."""
-        run.starts += 1
-        self._known[run.id] = run
-        group: _Group | None = None
-        alone = not run.batch_ms or run.budget_tokens is not None or run.max_errors is not None
+        """Queue a run, alone or with others. Each joined run has its rows in the request."""
+        groups = dict.fromkeys(group for _, group in self._known.values())
+        limits = (run.input_file or None, run.budget_tokens, run.max_errors)
+        joins = run.batch_ms > 0 and limits == (None, None, None)
         if run.group:
             # Their process has begun before, with these rows.
-            group = next((one for one in self._groups.values() if one.folder == run.group), None)
-        elif not alone and not run.cancelling:
-            group = next((one for one in self._groups.values() if one.takes(run)), None)
+            group = next((one for one in groups if one.folder == run.group), None)
+        else:
+            group = next((one for one in groups if joins and one.takes(run)), None)
         if group is None:
-            wait_s = 0.0 if alone or run.group or run.cancelling else run.batch_ms / 1000
-            group = _Group([], run.group or run.id, monotonic() + wait_s)
+            group = _Group(run.group or run.id)
+            if joins and not run.group:
+                self._later(group, run.batch_ms / 1000)
         group.runs.append(run)
-        self._groups[run.id] = group
+        self._known[run.id] = run, group
+
+    def _later(self, group: _Group, wait_s: float) -> None:
+        group.begins_s = monotonic() + wait_s
+        # A timer may be early by the resolution of the clock.
+        asyncio.get_running_loop().call_later(wait_s + 0.01, self._next)
 
     def _next(self) -> None:
-        """Start the processes of groups that may begin: first those that are cancelled, then those
-        of tenants with the fewest processes.
-        """
+        """Start the processes of groups that may begin, first of tenants with the fewest."""
         while not self._closed:
-            held = Counter(group.tenant for group in self._tasks)
+            held = Counter(group.runs[0].tenant for group in self._tasks if group.runs)
             ready = [
-                group for group in dict.fromkeys(self._groups.values())
+                group for _, group in self._known.values()
                 if group not in self._tasks and monotonic() >= group.begins_s
             ]  # fmt: skip
-            group = min(
-                ready, key=lambda one: (not _cancelled(one), held[one.tenant]), default=None
-            )
-            # One more place is for cancelled runs, which write the rows of their journals.
-            free = PROCESSES - len(self._tasks) + (group is not None and _cancelled(group))
-            if group is None or free < 1:
-                return
-            if free == 1 and held[group.tenant] and not _cancelled(group):
+            group = min(ready, key=lambda one: held[one.runs[0].tenant], default=None)
+            free = PROCESSES - len(self._tasks)
+            if group is None or free < 1 or (free == 1 and held[group.runs[0].tenant]):
                 return
             task = asyncio.get_running_loop().create_task(self._serve(group))
             self._tasks[group] = task
@@ -353,94 +325,61 @@ class Runs:
         del self._tasks[group]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the process of run %s: %s", group.folder, error, exc_info=error)
-            group.begins_s = monotonic() + AGAIN_S
+            self._later(group, AGAIN_S)
         self._next()
-
-    def _cancel(self, found: Run) -> None:
-        """Stop a run. The rows that have ended are its output."""
-        run = self._known.get(found.id)
-        if run is None or run.ended or run.cancelling:
-            return
-        run.enter(RunStatus.CANCELLING)
-        self._save(run)
-        self.changed(run)
-        group = self._groups[run.id]
-        if group.process is not None:
-            group.process.send({"cancel": run.id})
-            asyncio.get_running_loop().call_later(_CANCEL_S, self._stop, run, group.process)
-        elif group not in self._tasks and not run.group:
-            # It waits for no place and for no other run.
-            group.runs.remove(run)
-            if group.runs:
-                group.folder = group.runs[0].id
-            self._groups[run.id] = _Group([run], run.id, 0.0)
-            self._next()
-
-    @staticmethod
-    def _stop(run: Run, process: RunProcess) -> None:
-        """Stop a process that does not react to the cancellation of a run."""
-        if not run.ended:
-            process.kill()
 
     # One process
 
     async def _serve(self, group: _Group) -> None:
-        """Run the runs of a group to their ends. A lost process ends the run that it had alone."""
-        while runs := group.left[: 1 if group.lost else None]:
-            fresh = not runs[0].group
+        """Run the runs of a group to their ends. A lost process ends them all, with the rows that
+        its journal has.
+        """
+        lost: ProcessLost | None = None
+        while group.runs:
             try:
-                for run in runs:
-                    run.group = group.folder
-                    if not run.cancelling:
-                        run.enter(RunStatus.IN_PROGRESS)
-                    self._save(run)
-                    self.changed(run)
-                if fresh and all(run.cancelling for run in runs):
-                    for run in runs:
-                        await self._end(run, RunStatus.CANCELLED, None)
-                    continue
-                await self._process(group, runs, finish=False)
+                await self._process(group, lost)
             except ProcessLost as error:
                 log.warning("run %s: %s", group.folder, error)
-                if len(runs) > 1:
-                    group.lost = True
-                    continue
-                await self._failed(group, runs[0], error)
+                for run in [*group.runs] if lost else ():
+                    await self._end(run, group, _lost(lost or error))
+                lost = lost or error
             except OSError as error:
                 log.error("run %s: %s", group.folder, error)
-                if error.errno in _PASSING:
-                    await asyncio.sleep(AGAIN_S)
-                    continue
-                why = RunError("storage_failed", f"The run cannot be stored: {error.strerror}.")
-                for run in group.left:
-                    await self._end(run, RunStatus.FAILED, why)
+                await asyncio.sleep(AGAIN_S)
         self.store.forget(group.folder)
 
-    async def _failed(self, group: _Group, run: Run, error: ProcessLost) -> None:
-        """End a run whose process is lost, with the rows that its journal has."""
-        cancelled = run.cancelling
-        with suppress(ProcessLost):
-            await self._process(group, [run], finish=True)
-        if not run.ended:
-            why = None if cancelled else RunError("process_failed", f"The run has failed: {error}.")
-            await self._end(run, RunStatus.CANCELLED if cancelled else RunStatus.FAILED, why)
+    def _join(self, group: _Group) -> None:
+        """Give each run its place in the input."""
+        first = 0
+        for run in group.runs:
+            run.group, run.first = group.folder, first
+            first += run.rows or 0
+        if len(group.runs) > 1:
+            inputs = [self.store.folder(run.id) / "rows.jsonl" for run in group.runs]
+            joined = self.store.folder(group.folder) / "joined.jsonl"
+            joined.write_bytes(b"".join(file.read_bytes() for file in inputs))
 
-    async def _process(self, group: _Group, runs: list[Run], *, finish: bool) -> None:
-        """Serve runs with one process. finish: only write the rows of the journal. Raises
-        ProcessLost and OSError.
+    async def _process(self, group: _Group, lost: ProcessLost | None) -> None:
+        """Serve runs with one process. lost: why an earlier one was lost, so that this one only
+        writes the rows of the journal. Raises ProcessLost and OSError.
         """
-        store, folder = self.store, self.store.folder(group.folder).resolve()
-        token = self.tokens.issue(group.tenant, group.folder)
-        left = self.batches.quota.bytes - self.batches.store.usage(group.tenant)[1]
-        names = {run.id: run for run in group.left}
+        runs, folder = [*group.runs], self.store.folder(group.folder)
+        if not runs[0].group:
+            group.folder = runs[0].id
+            folder = self.store.folder(group.folder)
+            self._join(group)
+        for run in runs:
+            if not run.cancelling:
+                run.enter(RunStatus.IN_PROGRESS)
+            self._save(run)
+            self.changed(run)
+        token = self.tokens.issue(runs[0].tenant, group.folder)
+        left = self.batches.quota.bytes - self.batches.store.usage(runs[0].tenant)[1]
         before = {run.id: run.tokens for run in runs}
+        joined = (folder / "joined.jsonl").exists()
         job = {
-            "folder": str(folder),
-            "members": [
-                {"run": run.id, "folder": str(store.folder(run.id).resolve()),
-                 "input": run.input_name, "cancelled": run.cancelling, "waits": run not in runs}
-                for run in group.left
-            ],
+            "runs": [(run.id, run.first, run.rows if joined else None) for run in runs],
+            "input": "joined.jsonl" if joined else "rows.jsonl",
             "gateway": self.url,
             "token": token,
             "program": group.folder,
@@ -452,79 +391,88 @@ class Runs:
             "memory_bytes": MEMORY_BYTES,
             "step_s": STEP_S,
             "file_bytes": max(_LEAST_BYTES, left),
-            "finish": finish,
-        }  # fmt: skip
+            "finish": lost is not None or _cancelled(group),
+        }
+        end: dict[str, str] = {}
         try:
             async with RunProcess(folder, job) as process:
                 group.process = process
+                if _cancelled(group) and not job["finish"]:
+                    # While the process began.
+                    process.cancel()
                 async for report in process.reports():
-                    run = names[report["run"]]
-                    if "over" in report or "wrong" in report:
-                        await self._over(run, report, finish)
+                    if "figures" not in report:
+                        end = report
                         continue
-                    run.rows = report.get("rows", run.rows)
-                    run.completed, run.failed = report["completed"], report["failed"]
-                    run.tokens = before[run.id] + report["tokens"]
-                    self.ends.setdefault(run.id, array("Q")).extend(report["ends"])
-                    self.changed(run)
-                    # Other gateways, and the next one, read the store.
-                    self._save(run)
+                    for run in runs:
+                        run.rows = report["rows"][run.id]
+                        run.completed, run.failed, tokens = report["figures"][run.id]
+                        run.tokens = before[run.id] + tokens
+                        self._save(run)
+                        self.changed(run)
         finally:
             group.process = None
             self.tokens.end(token)
-        if not finish and any(not run.ended for run in runs):
-            raise ProcessLost("its process has ended too early")
-
-    async def _over(self, run: Run, report: dict[str, Any], finish: bool) -> None:
-        """A run has ended. Raises OSError for an error that may pass."""
-        if report.get("errno") in _PASSING:
-            raise OSError(report["errno"], report["message"])
-        await asyncio.to_thread(self._publish, run)
-        if finish:
+        if "wrong" in end:
+            await self._wrong(group, end)
             return
+        for run in runs:
+            await self._end(run, group, _lost(lost) if lost else _STOPS.get(end["over"]))
+
+    async def _wrong(self, group: _Group, report: dict[str, str]) -> None:
+        """A process refuses its runs. Raises OSError for an error of the disk."""
+        code, message = report["wrong"], report["message"]
+        if code == "again":
+            raise OSError(message)
+        # A joined row has the line of its number.
+        lines = [(int(line), text) for line, text in _LINE.findall(message)]
+        if len(group.runs) == 1:
+            lines = []
+        for run in [*group.runs]:
+            named = message.replace("rows.jsonl:", f"{run.input_name}:")
+            if lines:
+                place = range(run.first, run.first + (run.rows or 0))
+                own = [(at - run.first, text) for at, text in lines if at - 1 in place]
+                named = "\n".join(f"{run.input_name}:{at}{text}" for at, text in own)
+            if named:
+                await self._end(run, group, RunError(code, named))
+        # The other runs begin again.
+        for run in group.runs:
+            run.group, run.first = "", 0
+            (self.store.folder(group.folder) / "joined.jsonl").unlink(missing_ok=True)
+
+    async def _end(self, run: Run, group: _Group, error: RunError | None) -> None:
+        """Store the output and the end, once the database takes them. Raises OSError."""
+        output = self.store.folder(group.folder) / f"{run.id}.jsonl"
+        if output.exists():
+            run.output_file = run.output_file or new_file_id("file-")
+            output.replace(self.batches.store.path(run.output_file))
         if run.cancelling:
-            await self._end(run, RunStatus.CANCELLED, None)
-        elif "wrong" in report:
-            error = RunError(report["wrong"], report["message"])
-            await self._end(run, RunStatus.FAILED, error)
+            run.enter(RunStatus.CANCELLED)
         else:
-            stop = _STOPS.get(report["over"])
-            await self._end(run, RunStatus.STOPPED if stop else RunStatus.COMPLETED, stop)
-
-    def _publish(self, run: Run) -> None:
-        """Make the output a file of the tenant."""
-        output = self.store.folder(run.id) / "output.jsonl"
-        if output.exists() and not run.output_file:
-            file_id = new_file_id("file-")
-            output.replace(self.batches.store.path(file_id))
-            run.output_file = file_id
-
-    async def _end(self, run: Run, status: RunStatus, error: RunError | None) -> None:
-        """Store the end, once the database takes it."""
-        run.error = error
-        run.enter(status)
+            run.error = error
+            stopped = error in _STOPS.values()
+            ends = RunStatus.STOPPED if stopped else RunStatus.FAILED
+            run.enter(ends if error else RunStatus.COMPLETED)
         while not self._stored(run):  # noqa: ASYNC110
             await asyncio.sleep(AGAIN_S)
-        self.metrics.runs.labels(status.value).inc()
-        group = self._groups.pop(run.id)
-        del self._known[run.id]
-        if run.id != group.folder:
-            self.store.forget(run.id)
+        self._gone(run, group)
         self.changed(run)
-        # Listeners read the last rows, also after they have lost their connections for a moment.
-        asyncio.get_running_loop().call_later(_ENDS_KEPT_S, self.ends.pop, run.id, None)
+
+    def _gone(self, run: Run, group: _Group) -> None:
+        """Forget a run that has ended."""
+        self.metrics.runs.labels(run.status.value).inc()
+        group.runs.remove(run)
+        del self._known[run.id]
+        if run.id != group.folder or not run.group:
+            self.store.forget(run.id)
 
     def _stored(self, run: Run) -> bool:
         """Store a run that has ended, and its output. Returns whether the database took both."""
-        files = self.batches.store
-        if run.output_file and files.file(run.tenant, run.output_file) is None:
-            size, now = files.path(run.output_file).stat().st_size, int(time())
-            file = StoredFile(
-                run.output_file, run.tenant, f"{run.id}_output.jsonl", "workflow_output", size, now,
-                now + int(self.batches.quota.keep_s),
-            )  # fmt: skip
+        name = run.output_file
+        if name and self.batches.store.file(run.tenant, name) is None:
             try:
-                files.add_file(file)
+                self.batches.add_file(run.tenant, name, f"{run.id}_output.jsonl", "workflow_output")
             except sqlite3.Error as error:
                 log.error("run %s: the output cannot be stored: %s", run.id, error)
                 return False
@@ -540,6 +488,9 @@ class Runs:
         return True
 
 
+def _lost(why: ProcessLost) -> RunError:
+    return RunError("process_failed", f"The run has failed: {why}.")
+
+
 def _cancelled(group: _Group) -> bool:
-    """Whether all runs of a group are cancelled."""
-    return all(run.cancelling for run in group.left)
+    return all(run.cancelling for run in group.runs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -62,9 +62,7 @@ class Job:
 
 
 class Opened:
-    """A checked job with its journal. total: the number of its rows. wanted: whether a row is to
-    run.
-    """
+    """A checked job with its journal. total: the number of its rows."""
 
     def __init__(self, job: Job, *, resume: bool, program: str = "") -> None:
         """Check the input, the output and the workflow. program: of the calls, "" for a new name.
@@ -75,7 +73,6 @@ class Opened:
             check_place(job.prompt_cache, job.files)
         types = {name: str(kind) for name, kind in job.workflow.inputs.items()}
         self.job = job
-        self.wanted: Callable[[int], bool] = lambda number: True
         self._input = Input(job.input, types)
         found = self._scanned = self._input.scan()
         self.total = found.number
@@ -86,7 +83,7 @@ class Opened:
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the rows that have not ended yet."""
         for number, row in self._input.read(0, self.total):
-            if self.wanted(number) and not self.journal.finished(number):
+            if not self.journal.finished(number):
                 yield number, row
 
     def write(self) -> None:

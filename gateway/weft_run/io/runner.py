@@ -119,11 +119,6 @@ class Runner:
         if self._over is not None and not self._over.done():
             self._carry_out(self._machine.cancel())
 
-    def drop(self, rows: range) -> None:
-        """Drop some rows: abort their calls, and write no results."""
-        if self._over is not None and not self._over.done():
-            self._carry_out(self._machine.drop(rows))
-
     def _spend(self, row: int, tokens: int) -> None:
         self.tokens += tokens
         self.call_ended(row, tokens)

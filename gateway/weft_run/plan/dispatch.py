@@ -178,13 +178,6 @@ class Dispatch:
         self._stop("cancelled")
         return self._commands()
 
-    def drop(self, rows: range) -> list[Command]:
-        """Some rows are not needed any more: abort their calls, and write no results."""
-        for number in [one for one in self._wave.open if one in rows]:
-            self._wave.drop(number)
-            self._plan.ended(number)
-        return self._commands()
-
     @property
     def in_flight(self) -> int:
         """Calls in flight."""

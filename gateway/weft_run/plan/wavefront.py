@@ -63,14 +63,6 @@ class Wavefront:
             self._item_failed(unit.frame, unit.index, unit.item, error)
             self._settle()
 
-    def drop(self, number: int) -> None:
-        """Drop a row: it has no result."""
-        frame = self.open.pop(number)
-        frame.ended = True
-        for group in {frame.group(index) for index in range(len(frame.steps.operators))}:
-            self._drop(frame, group, ())
-        self._settle()
-
     def _settle(self) -> None:
         """Do everything that follows from an event. A queue replaces recursion: chains of operators
         may be long.

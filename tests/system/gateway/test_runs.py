@@ -13,6 +13,7 @@ from support.http_runs import (
     begin,
     chat,
     completed,
+    create,
     ended,
     headers_of,
     output,
@@ -47,7 +48,7 @@ def held(gate: asyncio.Event) -> Any:
     return script
 
 
-async def test_a_run_over_rows_and_over_a_file(engine: Any, weft: Any) -> None:
+async def test_a_run_over_rows_and_over_a_file(engine: Any, weft: Any, until: Any) -> None:
     async with engine(script=chat) as stub, weft(stub) as gateway:
         client = gateway.client
         some = texts(40)
@@ -72,8 +73,8 @@ async def test_a_run_over_rows_and_over_a_file(engine: Any, weft: Any) -> None:
         listed = await client.get("/v1/runs", headers=headers_of("sk-a"))
         assert [one["id"] for one in listed.json()["data"]] == [stored["id"], inline["id"]]
         assert len(stub.requests) == 80
-        await asyncio.sleep(0.1)
-        assert not list((gateway.parts.batches.folder / "runs").iterdir())
+        folder = gateway.parts.batches.folder / "runs"
+        await until(lambda: not list(folder.iterdir()))
 
 
 async def test_json_and_yaml_are_equal(engine: Any, weft: Any) -> None:
@@ -89,48 +90,28 @@ async def test_json_and_yaml_are_equal(engine: Any, weft: Any) -> None:
             assert found == [{"row": 0, "said": "re: \U0001f600\ttext 0", "error": None}]
 
 
-async def test_events_follow_a_run_and_resume(engine: Any, weft: Any) -> None:
+async def test_events_follow_a_run(engine: Any, weft: Any) -> None:
     gate = asyncio.Event()
-
-    async def hold(wire: Any, request: Any) -> None:
-        if request.json["messages"][0]["content"] != "text 0":
-            await gate.wait()
-        await chat(wire, request)
-
-    async def follow(client: Any, run_id: str, last: str = "", most: int = 100) -> Any:
-        """Return the events by name, up to `most` rows."""
-        found: list[tuple[str, str, Any]] = []
-        headers = headers_of("sk-a") | ({"last-event-id": last} if last else {})
-        async with client.stream("GET", f"/v1/runs/{run_id}/events", headers=headers) as stream:
+    async with engine(script=held(gate)) as stub, weft(stub) as gateway:
+        client, found = gateway.client, []
+        begun = await begin(client, rows=texts(5))
+        path, event = f"/v1/runs/{begun['id']}/events", ""
+        async with (
+            asyncio.timeout(60),
+            client.stream("GET", path, headers=headers_of("sk-a")) as stream,
+        ):
             assert stream.headers["content-type"].startswith("text/event-stream")
-            event, number = "", ""
             async for text in stream.aiter_lines():
                 name, _, value = text.partition(": ")
                 if name == "event":
                     event = value
-                elif name == "id":
-                    number = value
                 elif name == "data":
-                    found.append((event, number if event == "row" else "", json.loads(value)))
-                    if sum(one[0] == "row" for one in found) == most:
-                        break
-        return found
-
-    async with engine(script=hold) as stub, weft(stub) as gateway:
-        client = gateway.client
-        begun = await begin(client, rows=texts(5))
-        async with asyncio.timeout(60):
-            first = await follow(client, begun["id"], most=1)
-            gate.set()
-            ends = [one for one in first if one[0] == "row"]
-            assert [one[2] for one in ends] == [{"row": 0, "failed": False}]
-            rest = await follow(client, begun["id"], last=ends[0][1])
-        assert sorted(one[2]["row"] for one in rest if one[0] == "row") == [1, 2, 3, 4]
-        assert rest[-1][0] == "end"
-        assert rest[-1][2]["status"] == "completed"
-        assert rest[-1][2]["row_counts"]["completed"] == 5
-        again = await follow(client, begun["id"])
-        assert len(again) == 6
+                    found.append((event, json.loads(value)))
+                    gate.set()
+        assert {one for one, _ in found[:-1]} == {"progress"}
+        assert found[-1][0] == "end"
+        assert found[-1][1]["status"] == "completed"
+        assert found[-1][1]["row_counts"]["completed"] == 5
 
 
 async def test_cancel_keeps_the_rows_that_have_ended(engine: Any, weft: Any, until: Any) -> None:
@@ -294,21 +275,40 @@ async def test_a_cancelled_run_leaves_the_others_of_its_process(
         kept = await begin(client, rows=rows("a", "c"), **together)
         early = await begin(client, rows=rows("d"), **together)
         path = f"/v1/runs/{early['id']}/cancel"
-        assert (await client.post(path, headers=headers_of("sk-a"))).status_code == 200
-        assert (await ended(client, early["id"]))["status"] == "cancelled"
+        shown = await client.post(path, headers=headers_of("sk-a"))
+        assert shown.json()["status"] == "cancelled"
         await until(lambda: len(stub.requests) == 3)
-        await client.post(f"/v1/runs/{gone['id']}/cancel", headers=headers_of("sk-a"))
-        assert (await ended(client, gone["id"]))["status"] == "cancelled"
-        # The call that only the cancelled run needed is aborted, the shared one is not.
-        await until(lambda: gateway.in_flight() == 2)
+        path = f"/v1/runs/{gone['id']}/cancel"
+        shown = await client.post(path, headers=headers_of("sk-a"))
+        assert shown.json()["status"] == "cancelling"
         gate.set()
         assert (await ended(client, kept["id"]))["status"] == "completed"
         assert [row["said"] for row in await output(client, kept["id"])] == ["re: a", "re: c"]
-        assert await output(client, gone["id"]) == []
+        assert (await ended(client, gone["id"]))["status"] == "cancelled"
+        assert [row["said"] for row in await output(client, gone["id"])] == ["re: a", "re: b"]
         assert said(stub) == ["a", "b", "c"]
+        assert (await ended(client, early["id"]))["output_file_id"] is None
 
 
-async def test_runs_of_a_lost_process_continue_alone(engine: Any, weft: Any, until: Any) -> None:
+async def test_cancel_of_all_joined_runs_aborts_their_calls(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    gate = asyncio.Event()
+    async with engine(script=held(gate)) as stub, weft(stub) as gateway:
+        client = gateway.client
+        runs = [await begin(client, rows=rows(*some), batch_ms=WINDOW_MS) for some in ("ab", "c")]
+        await until(lambda: len(stub.requests) == 3)
+        for one in runs:
+            await client.post(f"/v1/runs/{one['id']}/cancel", headers=headers_of("sk-a"))
+        for one in runs:
+            assert (await ended(client, one["id"]))["status"] == "cancelled"
+        await until(lambda: gateway.in_flight() == 0)
+        gate.set()
+
+
+async def test_a_lost_process_ends_its_runs_with_their_rows(
+    engine: Any, weft: Any, until: Any
+) -> None:
     gate = asyncio.Event()
 
     async def hold(wire: Any, request: Any) -> None:
@@ -324,38 +324,29 @@ async def test_runs_of_a_lost_process_continue_alone(engine: Any, weft: Any, unt
         (group,) = tasks
         group.process.kill()
         gate.set()
-        for one, some in zip(runs, ("ab", "c"), strict=True):
-            assert (await ended(client, one["id"]))["status"] == "completed"
-            found = [row["said"] for row in await output(client, one["id"])]
-            assert found == [f"re: {text}" for text in some]
-        assert said(stub).count("a") == 1
+        for one, some in zip(runs, ("a", ""), strict=True):
+            found = await ended(client, one["id"])
+            assert (found["status"], found["error"]["code"]) == ("failed", "process_failed")
+            assert [row["said"] for row in await output(client, one["id"])] == [
+                f"re: {text}" for text in some
+            ]
 
 
-async def test_every_gateway_of_a_folder_reads_and_cancels_runs(
-    engine: Any, weft: Any, until: Any
-) -> None:
+async def test_other_gateways_of_a_folder_only_read(engine: Any, weft: Any) -> None:
     gate = asyncio.Event()
-
-    async def some(wire: Any, request: Any) -> None:
-        if request.json["messages"][0]["content"] != "a":
-            await gate.wait()
-        with contextlib.suppress(ConnectionError):
-            await chat(wire, request)
-
-    async with engine(script=some) as stub, weft(stub) as owner:
-        assert owner.parts.batches.store.owner
+    async with engine(script=held(gate)) as stub, weft(stub) as owner:
+        one = await begin(owner.client, rows=rows("a"))
         async with weft(stub) as other:
-            for creator, reader in ((owner, other), (other, owner)):
-                del stub.requests[:]
-                one = await begin(creator.client, rows=rows("a", "b"))
-                await until(lambda: len(stub.requests) == 2)
-                await completed(reader.client, one["id"], 1)
-                listed = await reader.client.get("/v1/runs", headers=headers_of("sk-a"))
-                assert one["id"] in [each["id"] for each in listed.json()["data"]]
-                path = f"/v1/runs/{one['id']}/cancel"
-                shown = await reader.client.post(path, headers=headers_of("sk-a"))
-                assert shown.json()["status"] == "cancelling"
-                for gateway in (owner, other):
-                    assert (await ended(gateway.client, one["id"]))["status"] == "cancelled"
-                    found = await output(gateway.client, one["id"])
-                    assert [row["said"] for row in found] == ["re: a"]
+            path, mine = f"/v1/runs/{one['id']}", headers_of("sk-a")
+            for answer in (
+                await create(other.client, rows=rows("a")),
+                await other.client.post(f"{path}/cancel", headers=mine),
+            ):
+                assert (answer.status_code, answer.json()["error"]["code"]) == (
+                    503, "runs_elsewhere",
+                )  # fmt: skip
+            gate.set()
+            assert (await ended(other.client, one["id"]))["status"] == "completed"
+            assert [row["said"] for row in await output(other.client, one["id"])] == ["re: a"]
+            listed = await other.client.get("/v1/runs", headers=mine)
+            assert [each["id"] for each in listed.json()["data"]] == [one["id"]]
