@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from weft_bench.planner.radix import build_tree
 from weft_run.language.graph import (
     Format,
     InputType,
@@ -45,11 +44,9 @@ _REPLY = operator(
 
 def test_reply_shares_the_prompt_and_the_answer_of_the_draft() -> None:
     calls = planned_calls(_workflow(_DRAFT, _REPLY), Profile({"question": 200}, {"draft": 64}))
-    tree = build_tree(calls, block=1)
-    draft, reply = tree.leaf("draft"), tree.leaf("reply")
-    assert [call.needs for call in calls] == [(), ("draft",)]
-    assert tree.shared(draft, reply) == draft.end
-    assert tree.shared(tree.trails["draft"], reply) == draft.end + 64
+    draft, reply = calls
+    assert (draft.needs, reply.needs) == ((), ("draft",))
+    assert reply.prompt[:4] == (*draft.prompt, Slot("draft", 64, ("question",)))
 
 
 def test_lengths_come_from_the_profile_and_the_limit_of_the_request() -> None:
@@ -88,5 +85,6 @@ def test_calls_of_a_loop_run_once_per_round() -> None:
 def test_same_expression_is_the_same_placeholder() -> None:
     one = operator("one", _llm(("user", "{{ q | upper }} a"), q="question"))
     two = operator("two", _llm(("user", "{{ q | upper }} b"), q="question"))
-    tree = build_tree(planned_calls(_workflow(one, two)), block=1)
-    assert tree.shared(tree.leaf("one"), tree.leaf("two")) > 64
+    first, second = planned_calls(_workflow(one, two))
+    assert first.prompt[:2] == second.prompt[:2]
+    assert first.prompt[2] != second.prompt[2]
