@@ -78,7 +78,7 @@ class Runs:
             *(sys.executable, "-m", "weft_gateway.cli", "run", "wf.yaml", "--input", "in.jsonl"),
             *("--output", output, "--gateway", self.url, "--in-flight", str(WINDOW), *options),
             cwd=self.folder,
-            env=os.environ | {"NO_COLOR": "1"},
+            env={"OPENAI_API_KEY": "test", **os.environ, "NO_COLOR": "1"},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
