@@ -14,9 +14,9 @@ from weft_gateway.programs.table import TableUnavailable
 @pytest.mark.anyio
 async def test_one_gateway_keeps_its_alpha() -> None:
     used: list[float] = []
-    alpha = SharedAlpha(AlphaStore(), 0.2, used.append)
+    alpha = SharedAlpha(AlphaStore(), used.append)
     await alpha.sync()
-    assert (alpha.alpha, used) == (0.2, [])
+    assert (alpha.alpha, used) == (0.0, [])
     await alpha.change(0.7)
     await alpha.sync()
     assert (alpha.alpha, used) == (0.7, [0.7])
@@ -27,13 +27,13 @@ def test_gateways_on_one_redis_agree_also_after_it_has_lost_the_value(
 ) -> None:
     async def steps(table: Any) -> None:
         link, used = table.link, [[], []]
-        one, two = (SharedAlpha(RedisAlpha(link), 0.0, used[at].append) for at in range(2))
+        one, two = (SharedAlpha(RedisAlpha(link), used[at].append) for at in range(2))
         await one.change(0.3)
         await two.sync()
         assert used == [[0.3], [0.3]]
         await link.redis.delete(link.keys.alpha)
         await two.sync()
-        late = SharedAlpha(RedisAlpha(link), 0.0, used[1].append)
+        late = SharedAlpha(RedisAlpha(link), used[1].append)
         await late.sync()
         assert (two.alpha, late.alpha) == (0.3, 0.3)
         for wrong in ("none", "7"):
