@@ -167,7 +167,7 @@ def printed_lines(hour: Hour) -> str:
 
 def readme(hour: Hour) -> str:
     """The first calls of the README."""
-    command = guides.blocks("README.md", hour.url, "Start")[0].partition("\n\n")[2]
+    command = guides.blocks("README.md", hour.url, "Start")[1]
     return hour.called(lambda: hour.shell(command))
 
 
