@@ -31,7 +31,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Append [test, outcome, seconds] of each phase, in the process that runs the test."""
-    if Coverage.current():
+    if Coverage.current() and not hasattr(report, "node"):
         NOTES.mkdir(exist_ok=True)
         with (NOTES / f"{os.getpid()}.jsonl").open("a") as file:
             print(json.dumps([report.nodeid, report.outcome, report.duration]), file=file)
