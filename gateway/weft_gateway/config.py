@@ -13,7 +13,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from weft_run import urls
 
 from weft_gateway import slo, tenants
-from weft_gateway.config_batches import BatchSettings, split
+from weft_gateway.config_runs import RunSettings, split
 from weft_gateway.model.options import Admission
 from weft_gateway.policies.route import registry as balancers
 from weft_gateway.removed_settings import REMOVED
@@ -44,7 +44,7 @@ GROUPS: Final = {
         "file_bytes_per_tenant",
         "stored_answers_bytes",
     ),
-    "Runs over HTTP": tuple(BatchSettings.model_fields),
+    "Runs over HTTP": tuple(RunSettings.model_fields),
 }
 
 
@@ -52,7 +52,7 @@ class SettingsError(ValueError):
     """Invalid settings. The message names each of them."""
 
 
-class Settings(BatchSettings):
+class Settings(RunSettings):
     """The gateway's settings, read first from arguments, then from the environment. Neither `repr`
     nor errors show settings that may contain secrets.
     """

@@ -48,20 +48,6 @@ def as_json(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def from_json(data: Any) -> ToolCall | None:
-    """Return the call in an event's parsed data, or None if it has no call."""
-    try:
-        call = data["tool_call"]
-        function = call["function"]
-        numbers = (call["index"], data["choice_index"])
-        texts = (call["id"], function["name"], function["arguments"])
-    except (KeyError, TypeError):
-        return None
-    if not all(isinstance(n, int) for n in numbers) or not all(isinstance(t, str) for t in texts):
-        return None
-    return ToolCall(numbers[0], *texts, choice=numbers[1])
-
-
 def frame(call: ToolCall, chunk: Mapping[str, Any]) -> bytes:
     """Return the bytes of the event for a call that `chunk` has completed."""
     if isinstance(chunk.get("choices"), list):

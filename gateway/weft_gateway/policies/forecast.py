@@ -67,10 +67,6 @@ class PathLengths:
         """Count a unit whose last call is at `position`."""
         self._count(kind, position, 1)
 
-    def quantiles(self, kind: str, position: int) -> tuple[int, int]:
-        """Return the median and the 90th percentile of the number of calls after `position`."""
-        return self.ahead(kind, position)[:2]
-
     def ahead(self, kind: str, position: int) -> RemainingCalls:
         """Return the forecast of the calls after `position`. Median 0 if no unit got so far."""
         every = self._paths.get(ALL)

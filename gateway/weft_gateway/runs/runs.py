@@ -58,10 +58,12 @@ _START_S: Final = 0.2
 _HOUSEKEEPING_S: Final = 60.0
 # Time of a cancelled run to write its rows before its process is stopped, seconds.
 _CANCEL_S: Final = 10.0
-# Pause before the next attempt after an error of the disk, seconds.
+# Pause before the next attempt after an error of the disk, seconds, and attempts: ten minutes.
 AGAIN_S: Final = 5.0
+_ATTEMPTS: Final = 120
 _SHOWN: Final = 64
 _LINE: Final = re.compile(r"^joined\.jsonl:(\d+)(: .*)$", re.MULTILINE)
+_UNSTORED: Final = RunError("storage_failed", "The run cannot be stored.")
 _PURPOSES: Final = ("workflow", "batch", "user_data")
 _STOPS: Final = {
     "tokens": RunError("token_budget", "The token budget is spent."),
@@ -335,6 +337,7 @@ class Runs:
         its journal has.
         """
         lost: ProcessLost | None = None
+        attempts = 0
         while group.runs:
             try:
                 await self._process(group, lost)
@@ -345,6 +348,9 @@ class Runs:
                 lost = lost or error
             except OSError as error:
                 log.error("run %s: %s", group.folder, error)
+                attempts += 1
+                for run in [*group.runs] if attempts == _ATTEMPTS else ():
+                    await self._end(run, group, _UNSTORED)
                 await asyncio.sleep(AGAIN_S)
         self.store.forget(group.folder)
 

@@ -279,6 +279,23 @@ async def test_a_full_disk_ends_no_run(engine: Any, weft: Any, monkeypatch: Any)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_unavailable")
 
 
+async def test_a_run_whose_disk_fails_for_long_gives_up_its_place(
+    engine: Any, weft: Any, monkeypatch: Any
+) -> None:
+    def broken(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(runs_module, "AGAIN_S", 0.01)
+    monkeypatch.setattr(runs_module.Runs, "_join", broken)
+    async with engine(script=chat) as stub, weft(stub) as gateway:
+        begun = await begin(gateway.client, rows=texts(1))
+        found = await ended(gateway.client, begun["id"])
+        assert (found["status"], found["error"]["code"]) == ("failed", "storage_failed")
+        monkeypatch.undo()
+        found, _ = await run(gateway.client, rows=texts(1))
+        assert found["status"] == "completed"
+
+
 def _refuse(_: Any) -> None:
     raise sqlite3.OperationalError("database or disk is full")
 

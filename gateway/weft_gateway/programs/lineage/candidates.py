@@ -22,11 +22,6 @@ class Candidate(NamedTuple):
     answered: bool
 
     @property
-    def spot(self) -> tuple[int, int]:
-        """The end of messages that the mark belongs to."""
-        return self.fingerprint, self.mark.tail
-
-    @property
     def place(self) -> tuple[int, int]:
         """The position on the chain, for comparison."""
         return self.point, self.mark.length

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_gateway.overlap.dispatch import EVENT, ToolDispatch, as_json, frame, from_json, opted_in
+from weft_gateway.overlap.dispatch import EVENT, ToolDispatch, frame, opted_in
 from weft_gateway.overlap.events import EventReader
 from weft_gateway.overlap.tool_calls import ToolCall
 
@@ -170,26 +170,6 @@ def test_frame_is_dynamos_event_and_a_chunk_without_choices():
             "function": {"name": "f", "arguments": '{"a": "ä"}'},
         },
     }
-    assert from_json(parsed) == whole
-
-
-GOOD = as_json(ToolCall(0, "c", "f", "{}"))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        [],
-        "x",
-        {},
-        {"tool_call": 1},
-        {**GOOD, "choice_index": "0"},
-        {**GOOD, "tool_call": {**GOOD["tool_call"], "id": None}},
-    ],
-)
-def test_other_events_are_not_parsed(data):
-    assert from_json(data) is None
 
 
 @given(st.lists(st.binary(max_size=40)))

@@ -63,7 +63,7 @@ def test_nine_tenths_of_the_remaining_paths_are_within_their_quantile() -> None:
         running.append((max(round(rng.lognormvariate(2.0, 0.6)), 1), []))
         for calls, forecasts in running:
             at = len(forecasts) + 1
-            forecasts.append((at, lengths.quantiles("k", at)[1]))
+            forecasts.append((at, lengths.ahead("k", at)[1]))
             if at < calls:
                 lengths.went_on("k", at)
                 continue
@@ -86,7 +86,7 @@ def test_percentile_of_few_units_is_wide() -> None:
             running += [(units.pop(), []) for _ in range(min(8 - len(running), len(units)))]
             for calls, forecasts in running:
                 at = len(forecasts) + 1
-                forecasts.append((at, lengths.quantiles("k", at)[1]))
+                forecasts.append((at, lengths.ahead("k", at)[1]))
                 if at < calls:
                     lengths.went_on("k", at)
                     continue

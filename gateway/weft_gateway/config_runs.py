@@ -1,4 +1,4 @@
-"""The settings of files, batches and runs, a part of `weft_gateway.config.Settings`."""
+"""The settings of runs over HTTP, a part of `weft_gateway.config.Settings`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def split(value: Any) -> Any:
     return parts
 
 
-class BatchSettings(BaseSettings):
-    """Storage and limits of files, batches and runs."""
+class RunSettings(BaseSettings):
+    """What the operators of runs over HTTP may read and reach."""
 
     run_databases: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
