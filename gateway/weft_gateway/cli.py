@@ -13,21 +13,21 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 GROUP: Final = "weft.commands"
-# The gateway's own commands that are imported when they run: summary and module.
+# The gateway's own commands that are imported when they run: summary, and the place of the command.
 OWN: Final = {
     "explain": (
         "Show the plan of a batch workflow: calls, tokens, rewrites.",
-        "weft_run.cli_explain",
+        "weft_run.cli:explaining",
     ),
-    "keys": ("Make API keys for the keys file of a gateway.", "weft_gateway.cli_keys"),
+    "keys": ("Make API keys for the keys file of a gateway.", "weft_gateway.cli_keys:app"),
     "replicas": (
         "List, add, drain, resume and remove replicas of a running gateway.",
-        "weft_gateway.cli_replicas",
+        "weft_gateway.cli_replicas:app",
     ),
-    "run": ("Run a batch workflow over a file of rows.", "weft_run.cli"),
+    "run": ("Run a batch workflow over a file of rows.", "weft_run.cli:app"),
     "slo": (
         "Check SLO files.",
-        "weft_gateway.cli_slo",
+        "weft_gateway.cli_slo:app",
     ),
 }
 
@@ -76,7 +76,8 @@ def load(name: str) -> Any:
     from importlib import import_module, metadata
 
     if name in OWN:
-        command = typer.main.get_command(import_module(OWN[name][1]).app)
+        module, _, attribute = OWN[name][1].partition(":")
+        command = typer.main.get_command(getattr(import_module(module), attribute))
         command.name = name
         return command
     for entry in metadata.entry_points(group=GROUP, name=name):

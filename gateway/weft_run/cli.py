@@ -1,4 +1,4 @@
-"""`weft run`: run a workflow over a file of rows."""
+"""`weft run`: run a workflow over a file of rows. `weft explain`: show its plan before."""
 
 from __future__ import annotations
 
@@ -26,14 +26,45 @@ _REASONS: Final = {
 }
 
 app = typer.Typer(add_completion=False)
+explaining = typer.Typer(add_completion=False)
+
+_Workflow = Annotated[
+    Path, typer.Argument(help="the workflow, YAML, or a LangGraph graph as module:name")
+]
+_Input = Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")]
+
+
+@explaining.command()
+def explain(
+    workflow: _Workflow,
+    input_: _Input,
+    sample: Annotated[
+        int, typer.Option(min=1, help="rows to try; figures of more rows are scaled")
+    ] = 1000,
+) -> None:
+    """Show the requests, tokens and rewrites of a workflow over a file of rows. No call is made.
+
+    Lengths of answers are estimates: `max_tokens`, at most 128. Exit code: 0, or 2 for invalid
+    input.
+    """
+    from rich.console import Console
+
+    from weft_run.io.explaining import explained
+    from weft_run.io.graphs import find_functions, workflow_of
+    from weft_run.plan.explain_text import text
+
+    with _errors("explain", workflow):
+        find_functions(workflow)
+        found = explained(workflow_of(str(workflow), input_), input_, sample=sample)
+    console = Console()
+    color = console.is_terminal and not console.no_color
+    sys.stdout.write(text(found, _width(console), color))
 
 
 @app.command()
 def run(
-    workflow: Annotated[
-        Path, typer.Argument(help="the workflow, YAML, or a LangGraph graph as module:name")
-    ],
-    input_: Annotated[Path, typer.Option("--input", help="rows: .jsonl, .ndjson or .parquet")],
+    workflow: _Workflow,
+    input_: _Input,
     output: Annotated[Path, typer.Option(help="results: .jsonl, .ndjson or .parquet")],
     gateway: Annotated[str, typer.Option(help="base URL of the gateway")] = _GATEWAY,
     resume: Annotated[
@@ -63,9 +94,6 @@ def run(
         Path | None,
         typer.Option(help="file with the answers of earlier runs; it is created if it is missing"),
     ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="show the plan, and run nothing")
-    ] = False,
     analyze: Annotated[
         bool,
         typer.Option(
@@ -82,46 +110,42 @@ def run(
     OPENAI_API_KEY is the key for the gateway.
     """
     from weft_run.io import local
-    from weft_run.io.errors import JobError
     from weft_run.io.explaining import explained
     from weft_run.io.graphs import find_functions, workflow_of
     from weft_run.io.job import Job, Opened
+
+    connections = _connections(connection or ())
+    hosts = tuple(map(_host, allow_host or ()))
+    with _errors("run", workflow):
+        find_functions(workflow)
+        graph = workflow_of(str(workflow), input_)
+        job = Job(graph, input_, output, connections, hosts, prompt_cache)
+        plan = explained(job.workflow, job.input) if analyze else None
+        opened = Opened(job, resume=resume)
+    key = os.environ.get("OPENAI_API_KEY", "")
+    options = local.Options(gateway, key, in_flight, budget_tokens, max_errors)
+    begun_s = time.monotonic()
+    with _errors("run", workflow):
+        ended = asyncio.run(local.run(job, opened, options, partial(_watch, quiet)))
+    if plan is not None:
+        _analyze(ended.counts, plan, time.monotonic() - begun_s)
+    raise typer.Exit(_end(job, ended))
+
+
+@contextmanager
+def _errors(command: str, workflow: Path) -> Iterator[None]:
+    """Print errors of files and of the workflow, and exit."""
+    from weft_run.io.errors import JobError
     from weft_run.io.journal import JournalError
-    from weft_run.io.local import Options
     from weft_run.io.rows import RowsError
     from weft_run.language.check import WorkflowError
 
     try:
-        find_functions(workflow)
-        job = Job(
-            workflow_of(str(workflow), input_),
-            input_,
-            output,
-            _connections(connection or ()),
-            tuple(map(_host, allow_host or ())),
-            prompt_cache,
-        )
-        plan = None
-        if explain or analyze:
-            plan = explained(job.workflow, job.input)
-        if explain:
-            _explain(plan)
-            raise typer.Exit(_EXIT_OK)
-        opened = Opened(job, resume=resume)
+        yield
     except (OSError, UnicodeError) as error:
-        _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}")
+        _fail(f"{workflow}: {getattr(error, 'strerror', '') or error}", command)
     except (WorkflowError, JobError, RowsError, JournalError) as error:
-        _fail(str(error))
-    key = os.environ.get("OPENAI_API_KEY", "")
-    options = Options(gateway, key, in_flight, budget_tokens, max_errors)
-    begun_s = time.monotonic()
-    try:
-        ended = asyncio.run(local.run(job, opened, options, partial(_watch, quiet)))
-    except (JobError, RowsError, JournalError) as error:
-        _fail(str(error))
-    if plan is not None:
-        _analyze(ended.counts, plan, time.monotonic() - begun_s)
-    raise typer.Exit(_end(job, ended))
+        _fail(str(error), command)
 
 
 @contextmanager
@@ -171,14 +195,10 @@ def _host(text: str) -> str:
     return f"{host}:{port}" if port else host
 
 
-def _fail(message: str) -> NoReturn:
-    raise typer.Exit(_show(message))
-
-
-def _show(message: str) -> int:
+def _fail(message: str, command: str = "run") -> NoReturn:
     for line in message.splitlines():
-        typer.echo(f"weft run: {line}", err=True)
-    return _EXIT_INPUT
+        typer.echo(f"weft {command}: {line}", err=True)
+    raise typer.Exit(_EXIT_INPUT)
 
 
 @contextmanager
@@ -216,15 +236,6 @@ def _progress(runner: Any, total: int, quiet: bool) -> Iterator[None]:
             refreshing.cancel()
 
 
-def _explain(plan: Any) -> None:
-    """Print the plan, as `weft explain` does."""
-    from rich.console import Console
-
-    from weft_run.plan.explain_text import text
-
-    sys.stdout.write(text(plan, _width(Console())))
-
-
 def _width(console: Any) -> int:
     """Return the width of a terminal, or that of text for a file or pipe."""
     from weft_run.plan.explain_text import PIPE_WIDTH
@@ -244,17 +255,13 @@ def _analyze(counts: Any, plan: Any, took_s: float) -> None:
     # A long name takes several lines: cut names would be ambiguous.
     table.columns[0].overflow = "fold"
     for name, one in sorted(counts.items()):
-        # An operator in a loop has the name `loop.operator` here.
-        usage, guess = one.usage, plan.tallies.get(name.rpartition(".")[2])
-        if f"{name}[1]" in counts or name.endswith("]"):
-            # The cases of a branch are predicted together.
-            guess = None
+        usage, guess = one.usage, plan.counts.get(name)
         # Not all engines report it.
         hit = f"{usage.cached / usage.prompt:.0%}" if usage.cached else "-"
         figures = [str(one.calls), str(usage.prompt), hit, str(usage.output)]
-        if guess is not None and guess.prompt:
-            share = f"{guess.cached / guess.prompt:.0%}"
-            predicted = (guess.requests, guess.prompt, share, guess.output)
+        if guess is not None and guess.usage.prompt:
+            share = f"{guess.usage.cached / guess.usage.prompt:.0%}"
+            predicted = (guess.calls, guess.usage.prompt, share, guess.usage.output)
             figures = [f"{a} ({p})" for a, p in zip(figures, predicted, strict=True)]
         calls, prompt, hit, output = figures
         shared = (str(one.merged), str(one.cached))

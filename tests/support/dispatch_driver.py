@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import orjson
+from support.evaluate import OperatorError, evaluate
 from support.workflow_graphs import answer, deterministic, executing, random_rows, random_workflow
 from weft_run.language.graph import Loop, Operator, Workflow, digest
 from weft_run.plan.commands import (
@@ -17,6 +18,7 @@ from weft_run.plan.commands import (
     Failure,
     Finish,
     Read,
+    Row,
     RunTool,
     Send,
     Turn,
@@ -25,7 +27,6 @@ from weft_run.plan.commands import (
     WriteRow,
 )
 from weft_run.plan.dispatch import Dispatch
-from weft_run.plan.evaluate import OperatorError, Row, evaluate
 
 TOOLS, OPEN = 3, 4
 

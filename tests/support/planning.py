@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
+from weft_bench.planner.calls import PlannedCall, Slot
 from weft_gateway.policies.costs import EngineCosts, StepCosts
-from weft_run.plan.calls import PlannedCall
 from weft_run.plan.costs import Replica
-from weft_run.plan.prompts import Slot
 
 # About an 8B model on an A100, with 32 slots.
 STEPS = StepCosts(1e-3, 10e-3, 100e-6, 100e-6, 85e-9, 32)

@@ -6,6 +6,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
+from support.evaluate import OperatorError, Task
 from weft_run.language.graph import (
     Body,
     Branch,
@@ -26,7 +27,6 @@ from weft_run.language.graph import (
 )
 from weft_run.language.requests import LlmRequest, Request, SqlRequest
 from weft_run.language.templates import Template
-from weft_run.plan.evaluate import OperatorError, Task
 
 COLUMNS = {"q": InputType.STR, "docs": InputType.LIST}
 

@@ -93,7 +93,7 @@ class Record(NamedTuple):
 
 class RowEnd(NamedTuple):
     """The output of a finished row. value: as it appears in the output file. unmet: see
-    `evaluate.Row`.
+    `commands.Row`.
     """
 
     number: int

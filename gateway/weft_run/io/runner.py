@@ -29,6 +29,7 @@ from weft_run.plan.commands import (
     Finish,
     Read,
     Reply,
+    Row,
     RunTool,
     Send,
     Usage,
@@ -36,7 +37,6 @@ from weft_run.plan.commands import (
     WriteRow,
 )
 from weft_run.plan.dispatch import Dispatch
-from weft_run.plan.evaluate import Row
 
 # Finished rows, and bytes of results, that may wait for the journal.
 _MOST_WRITES: Final = 4096
@@ -49,7 +49,7 @@ _UNKNOWN: Final = Failure(
 
 class Outcome(NamedTuple):
     """The end of a run. reason: see `commands.Finish`. rows, failed, unmet: that have ended, of the
-    whole run; see `evaluate.Row`.
+    whole run; see `commands.Row`.
     """
 
     reason: str

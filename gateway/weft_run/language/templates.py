@@ -80,12 +80,17 @@ class Template:
     @property
     def names(self) -> tuple[str, ...]:
         """The free names: inputs, operators and reserved names that the template reads, sorted."""
-        found: set[str] = set()
-        for part in self.parts:
-            if isinstance(part, Placeholder):
-                for name in part.names:
-                    found.update(_leaves(self.bindings.get(name, name)))
-        return tuple(sorted(found))
+        return tuple(sorted({name for names in self.names_of_parts() for name in names}))
+
+    def names_of_parts(self) -> list[tuple[str, ...]]:
+        """Return the free names that each part reads: none for constants."""
+        bound = self.bindings
+        return [
+            tuple(sorted({one for name in part.names for one in _leaves(bound.get(name, name))}))
+            if isinstance(part, Placeholder)
+            else ()
+            for part in self.parts
+        ]
 
     @property
     def is_expression(self) -> bool:

@@ -13,7 +13,6 @@ from weft_run.language.requests import (
     PythonRequest,
     SqlRequest,
 )
-from weft_run.plan.evaluate import Row
 
 # The window of calls for which the plan prefers no replica.
 ANY: Final = ""
@@ -99,6 +98,33 @@ class Reply:
     ask: int
     value: Any = None
     failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """The reason for a failed row. operator: its place."""
+
+    operator: str
+    code: str
+    message: str
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The result of a row: its output columns. Of a failed row, those columns that do not depend
+    on the failed operator; the others are None. unmet: the row has not failed, and its error is
+    that of a loop that kept its last round.
+    """
+
+    outputs: Mapping[str, Any]
+    error: RowError | None = None
+    unmet: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the row has failed."""
+        return self.error is not None and not self.unmet
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,16 @@ another order would share more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from weft_run.language.graph import LangGraph, Loop, Operator, Workflow
-from weft_run.language.sandbox import shown
-from weft_run.language.trial import Figures, Trial, trial
-from weft_run.plan.calls import PlannedCall, Profile, planned_calls
-from weft_run.plan.prompts import (
-    BLOCK_TOKENS,
-    CHARACTERS,
-    Chat,
-    Slot,
-    cut,
-    estimate_tokens,
-)
+from weft_run.language.graph import LangGraph, Loop, Workflow
+from weft_run.plan.commands import NO_USAGE, Usage
+from weft_run.plan.dispatch import Counts
 from weft_run.plan.rewrite import Rewrite, rewrite
+from weft_run.plan.trial import BLOCK_TOKENS, CHARACTERS, Piece, Trial, trial
 
 # A hint is worth this share of the operator's prompt tokens.
 _WORTH: Final = 0.05
@@ -31,28 +24,20 @@ _MOST_ERRORS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
-    """A rewrite with the requests that it saves, in all rows."""
-
-    rewrite: Rewrite
-    requests: int
-
-
-@dataclass(frozen=True, slots=True)
 class Explained:
     """A plan.
 
-    workflow: after rewriting. rows: of the input; sample: those that were tried. tallies: by
-    operator, for all rows. naive: requests without rewrites and merging. merged: requests that
-    equal ones save. notes: limits of these figures. hints: for the author.
+    workflow: after rewriting. rows: of the input. counts: by operator as in a run, for all rows.
+    naive: requests without rewrites and merging. savings: the rewrites, each with the requests that
+    it saves in all rows. merged: requests that equal ones save. notes: limits of these figures.
+    hints: for the author.
     """
 
     workflow: Workflow
     rows: int
-    sample: int
-    tallies: Mapping[str, Figures]
+    counts: Mapping[str, Counts]
     naive: int
-    savings: tuple[Saving, ...]
+    savings: tuple[tuple[Rewrite, int], ...]
     merged: int
     notes: tuple[str, ...]
     hints: tuple[str, ...]
@@ -60,7 +45,7 @@ class Explained:
     @property
     def requests(self) -> int:
         """Calls of models and tools that remain."""
-        return sum(one.requests for one in self.tallies.values())
+        return sum(one.calls for one in self.counts.values())
 
 
 def explain(workflow: Workflow, sample: Sequence[Mapping[str, Any]], rows: int) -> Explained:
@@ -68,64 +53,41 @@ def explain(workflow: Workflow, sample: Sequence[Mapping[str, Any]], rows: int) 
     Figures of the sample are scaled.
     """
     scale = rows / len(sample) if sample else 0.0
-    before = trial(workflow, sample, merges=False)
+    before = {name: _executions(one) for name, one in trial(workflow, sample).counts.items()}
     done = rewrite(workflow)
-    after = trial(done.workflow, sample, merges=True)
-    tallies = {name: _scaled(one, scale) for name, one in after.tallies.items()}
-    savings = tuple(Saving(one, _saved(one, workflow, before, scale)) for one in done.rewrites)
-    profile = _profile(done.workflow, sample)
+    after = trial(done.workflow, sample)
+    counts = {name: scaled([one], scale) for name, one in after.counts.items()}
     return Explained(
         done.workflow,
         rows,
-        len(sample),
-        tallies,
-        round(scale * sum(one.executions for one in before.tallies.values())),
-        savings,
-        sum(one.merged for one in tallies.values()),
+        counts,
+        round(scale * sum(before.values())),
+        tuple((one, round(scale * _within(one.operator, before))) for one in done.rewrites),
+        sum(one.merged for one in counts.values()),
         tuple(_notes(done.workflow, after, rows, len(sample))),
-        tuple(_hints(planned_calls(done.workflow, profile, _PLAIN), profile, rows)),
+        tuple(_hints(after, scale)),
     )
 
 
-# Markup between messages is no text of the author.
-_PLAIN: Final = Chat(opening="", closing="")
+def scaled(counts: Iterable[Counts], scale: float = 1.0) -> Counts:
+    """Return the sum of counts for more rows. merged: all executions without a request."""
+    found = list(counts)
+    usage = (sum(tokens) for tokens in zip(NO_USAGE, *(one.usage for one in found), strict=True))
+    return Counts(
+        calls=round(scale * sum(one.calls for one in found)),
+        merged=round(scale * sum(one.merged + one.cached for one in found)),
+        usage=Usage(*(round(scale * tokens) for tokens in usage)),
+    )
 
 
-def _scaled(one: Figures, scale: float) -> Figures:
-    figures = (one.executions, one.merged, one.prompt, one.cached, one.output)
-    return Figures(*(round(scale * figure) for figure in figures))
+def _executions(one: Counts) -> int:
+    return one.calls + one.merged + one.cached
 
 
-def _saved(one: Rewrite, workflow: Workflow, before: Trial, scale: float) -> int:
-    names = list(_within(workflow.by_name[one.operator]))
-    found = sum(before.tallies[name].executions for name in names if name in before.tallies)
-    return round(scale * found)
-
-
-def _within(one: Operator) -> Iterator[str]:
-    yield one.name
-    if isinstance(one.body, Loop):
-        for inner in one.body.body:
-            yield from _within(inner)
-
-
-def _profile(workflow: Workflow, sample: Sequence[Mapping[str, Any]]) -> Profile:
-    """Measure lengths and distinct values of the columns, and items per row."""
-    columns, distinct, items = {}, {}, {}
-    for name in workflow.inputs:
-        texts = [shown(row.get(name)) for row in sample]
-        if texts:
-            columns[name] = sum(map(len, texts)) / len(texts) / CHARACTERS
-            different = len(set(texts))
-            if different < len(texts):
-                distinct[name] = different
-    for one in workflow.operators:
-        if one.for_each is not None and one.for_each in workflow.inputs:
-            # Other values are errors of their rows.
-            lists = (row.get(one.for_each) for row in sample)
-            lengths = [len(each) for each in lists if isinstance(each, list)]
-            items[one.name] = max(1.0, sum(lengths) / max(1, len(lengths)))
-    return Profile(columns=columns, distinct=distinct, items=items)
+def _within(operator: str, executions: Mapping[str, int]) -> int:
+    """Return the executions of an operator, with its cases, or those of its body."""
+    every = executions.items()
+    return sum(count for path, count in every if re.split(r"[.\[]", path)[0] == operator)
 
 
 def _notes(workflow: Workflow, after: Trial, rows: int, sample: int) -> Iterator[str]:
@@ -140,35 +102,34 @@ def _notes(workflow: Workflow, after: Trial, rows: int, sample: int) -> Iterator
         yield f"{count} rows could not be followed to their end: {message}"
 
 
-def _hints(calls: Sequence[PlannedCall], profile: Profile, rows: int) -> Iterator[str]:
+def _hints(after: Trial, scale: float) -> Iterator[str]:
     """Yield the operators in which text that varies less comes after text that varies more."""
-    for call in calls:
-        count = max(1, round(call.per_row * rows))
+    for name, pieces in after.pieces.items():
+        counts = after.counts[name]
+        tried = _executions(counts)
+        count = max(1, round(scale * tried))
         # Different prompts up to here, and the placeholder that varies most.
         early, most = 1, 1
         first, tokens, saved = "", 0, 0
-        for run in call.prompt:
-            if isinstance(run, Slot):
-                varies, length, key = _variants(run, profile, count), run.tokens, run.key
-            else:
-                varies, length, key = 1, len(estimate_tokens(run)), ""
+        for piece in pieces:
+            varies = _variants(piece, tried, count)
             if varies < most:
-                gain = cut(length, BLOCK_TOKENS)
+                length = piece.characters // counts.calls // CHARACTERS
+                gain = length - length % BLOCK_TOKENS
                 tokens += gain
                 saved += gain * (min(count, early * varies) - varies)
             elif varies > most:
-                most, first = varies, key
+                most, first = varies, ", ".join(piece.names)
             early = min(count, early * varies)
-        if saved > _WORTH * count * call.prompt_tokens:
+        if saved > _WORTH * count * counts.usage.prompt / counts.calls:
             yield (
-                f"{call.name}: about {tokens} tokens that vary less follow '{first}'; before it, "
+                f"{name}: about {tokens} tokens that vary less follow '{first}'; before it, "
                 f"the calls would share about {saved} more tokens"
             )
 
 
-def _variants(slot: Slot, profile: Profile, count: int) -> int:
-    """Return the number of different contents of a placeholder."""
-    found = 1
-    for axis in slot.axes:
-        found *= profile.distinct.get(axis, count)
-    return min(found, count)
+def _variants(piece: Piece, tried: int, count: int) -> int:
+    """Return the number of different texts of a part of prompts, of which `tried` were tried."""
+    if not piece.names:
+        return 1
+    return count if len(piece.texts) == tried else len(piece.texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import StringIO
 from typing import Final
 
@@ -10,8 +11,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from weft_run.language.graph import Branch, Loop, Operator
-from weft_run.language.trial import Figures
-from weft_run.plan.explain import Explained
+from weft_run.plan.commands import Usage
+from weft_run.plan.explain import Explained, scaled
+from weft_run.plan.rewrite import Rewrite
 
 _THOUSAND: Final = 1000
 # A file or pipe has no width; programs that read it expect whole lines.
@@ -25,12 +27,11 @@ def text(found: Explained, width: int = PIPE_WIDTH, color: bool = False) -> str:
         file=file, width=width, force_terminal=color, no_color=not color, highlight=False
     )
     console.print(_tree(found))
-    total = _sum(found)
     console.print(
         f"{found.rows} rows, {_number(found.requests)} requests after rewriting and merging, "
-        f"{_number(found.naive)} without; prompts {_tokens(total)}"
+        f"{_number(found.naive)} without; prompts {_tokens(scaled(found.counts.values()).usage)}"
     )
-    _list(console, "Rewrites", [_saving(found, number) for number in range(len(found.savings))])
+    _list(console, "Rewrites", [_saving(one, requests) for one, requests in found.savings])
     if found.merged:
         _list(console, "Merging", [f"{_number(found.merged)} requests equal an earlier one"])
     _list(console, "Hints", found.hints)
@@ -65,7 +66,7 @@ def _add(above: Tree, one: Operator, found: Explained, shown: set[str]) -> None:
         for inner in reversed(one.body.body):
             inner_kind = type(inner.body).__name__.lower()
             named = Text.assemble((inner.name, "bold"), f"  {inner_kind}")
-            inside.add(named.append(_figures(inner.name, found)))
+            inside.add(named.append(_figures(f"{one.name}.{inner.name}", found)))
     elif isinstance(one.body, Branch):
         cases = ", ".join(type(case.body).__name__.lower() for case in one.body.cases)
         line.append(f"  cases: {cases}")
@@ -78,42 +79,35 @@ def _add(above: Tree, one: Operator, found: Explained, shown: set[str]) -> None:
 
 
 def _figures(name: str, found: Explained) -> str:
-    tally = found.tallies.get(name)
-    if tally is None:
+    """Return the figures of an operator, with all its cases."""
+    some = [one for path, one in found.counts.items() if path.partition("[")[0] == name]
+    if not some:
         return ""
-    merged = f" ({_number(tally.merged)} merged)" if tally.merged else ""
-    parts = [f"  requests {_number(tally.requests)}{merged}"]
-    if tally.prompt:
-        parts.append(f"prompt {_tokens(tally)}")
-        parts.append(f"output {_number(tally.output)}")
+    one = scaled(some)
+    merged = f" ({_number(one.merged)} merged)" if one.merged else ""
+    parts = [f"  requests {_number(one.calls)}{merged}"]
+    if one.usage.prompt:
+        parts.append(f"prompt {_tokens(one.usage)}")
+        parts.append(f"output {_number(one.usage.output)}")
     return "  ".join(parts)
 
 
-def _tokens(tally: Figures) -> str:
-    share = tally.cached / tally.prompt if tally.prompt else 0.0
-    return f"{_number(tally.prompt)} tokens, {_number(tally.cached)} cached ({share:.0%})"
+def _tokens(usage: Usage) -> str:
+    share = usage.cached / usage.prompt if usage.prompt else 0.0
+    return f"{_number(usage.prompt)} tokens, {_number(usage.cached)} cached ({share:.0%})"
 
 
 def _number(value: int) -> str:
     return str(value) if value < 100 * _THOUSAND else f"{value / _THOUSAND:.0f}k"
 
 
-def _sum(found: Explained) -> Figures:
-    tallies = found.tallies.values()
-    return Figures(
-        prompt=sum(one.prompt for one in tallies), cached=sum(one.cached for one in tallies)
-    )
-
-
-def _saving(found: Explained, number: int) -> str:
-    saving = found.savings[number]
-    one = saving.rewrite
+def _saving(one: Rewrite, requests: int) -> str:
     into = f" into {one.into}" if one.into else ""
-    saves = f", saves {_number(saving.requests)} requests" if saving.requests else ""
+    saves = f", saves {_number(requests)} requests" if requests else ""
     return f"{one.kind} {one.operator}{into}: {one.reason}{saves}"
 
 
-def _list(console: Console, title: str, lines: tuple[str, ...] | list[str]) -> None:
+def _list(console: Console, title: str, lines: Sequence[str]) -> None:
     if lines:
         console.print(Text(title, "bold"))
         for line in lines:

@@ -104,7 +104,8 @@ class Map:
 class Unit:
     """One execution of a body that is not a loop: an operator, or one item of it, in one round.
 
-    place: unique in the row, as in `evaluate.Task`. operator: the place without items and rounds.
+    place: unique in the row, for example `facts[3]` for an item, or `try#2.draft` for the second
+    round of a loop. operator: the place without items and rounds.
     """
 
     frame: Frame

@@ -22,7 +22,7 @@ from typing import Any, Final
 import orjson
 
 from weft_run.language.graph import Branch, Llm, Loop, Operator, Workflow
-from weft_run.language.templates import Placeholder, Template
+from weft_run.language.templates import Constant
 from weft_run.plan.commands import ANY, Turn
 
 # Groups that are remembered after their last row; the KV cache of an engine has fewer prefixes.
@@ -40,11 +40,11 @@ def leading_columns(workflow: Workflow) -> tuple[str, ...]:
     """Return the columns with which the prompts of most LLM operators begin, in their order. Empty
     if most begin with answers, or have no column.
     """
-    found = Counter(_columns(one, body, workflow) for _, one, body in _calls(workflow.operators))
+    found = Counter(_columns(one, body, workflow) for _, one, body in calls_of(workflow.operators))
     return max(found, key=lambda path: found[path]) if found else ()
 
 
-def _calls(
+def calls_of(
     operators: tuple[Operator, ...], prefix: str = ""
 ) -> Iterator[tuple[str, Operator, Llm]]:
     """Yield the name in units, the operator and the body of each LLM call."""
@@ -57,26 +57,19 @@ def _calls(
                 if isinstance(case.body, Llm):
                     yield f"{name}[{number}]" if number else name, one, case.body
         elif isinstance(one.body, Loop):
-            yield from _calls(one.body.body, f"{name}.")
+            yield from calls_of(one.body.body, f"{name}.")
 
 
 def _columns(one: Operator, body: Llm, workflow: Workflow) -> tuple[str, ...]:
     """Return the columns that a prompt reads before anything else that differs between rows."""
     found: dict[str, None] = {}
     for message in body.messages:
-        for names in _placeholders(message.content):
+        for names in message.content.names_of_parts():
             read = {one.for_each or "" if name in _ITEM else name for name in names}
             if not read <= workflow.inputs.keys():
                 return tuple(found)
             found.update(dict.fromkeys(sorted(read)))
     return tuple(found)
-
-
-def _placeholders(template: Template) -> Iterator[tuple[str, ...]]:
-    """Yield the names that each placeholder of a template reads."""
-    for part in template.parts:
-        if isinstance(part, Placeholder):
-            yield Template(part.source, (part,), template.bindings).names
 
 
 @dataclass(slots=True)
@@ -121,7 +114,7 @@ class Grouped:
         self._path = leading_columns(workflow)[:_DEPTH]
         self._places = _places(workflow, self._path)
         models = {
-            name: body.model or workflow.model for name, _, body in _calls(workflow.operators)
+            name: body.model or workflow.model for name, _, body in calls_of(workflow.operators)
         }
         able = {
             name: tuple(
@@ -208,7 +201,7 @@ def _places(workflow: Workflow, path: tuple[str, ...]) -> dict[str, int]:
     """
     group, known, number = path[: max(1, len(path) - 1)], dict[Any, int](), 0
     found = {}
-    for name, one, body in _calls(workflow.operators):
+    for name, one, body in calls_of(workflow.operators):
         if group and _columns(one, body, workflow)[: len(group)] == group:
             prefix = (body.model or workflow.model, _beginning(one, body, group))
             number = known.setdefault(prefix, len(known))
@@ -222,15 +215,12 @@ def _beginning(one: Operator, body: Llm, columns: tuple[str, ...]) -> tuple[str,
     missing = set(columns)
     for message in body.messages:
         found.append(message.role)
-        for part in message.content.parts:
+        content = message.content
+        for part, names in zip(content.parts, content.names_of_parts(), strict=True):
             if not missing:
                 return tuple(found)
-            if isinstance(part, Placeholder):
-                found.append(part.source)
-                names = Template(part.source, (part,), message.content.bindings).names
-                missing -= {one.for_each if name in _ITEM else name for name in names}
-            else:
-                found.append(part.text)
+            found.append(part.text if isinstance(part, Constant) else part.source)
+            missing -= {one.for_each if name in _ITEM else name for name in names}
     return tuple(found)
 
 

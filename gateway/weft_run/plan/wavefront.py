@@ -3,8 +3,8 @@
 Each operator starts as soon as its inputs are known; rows, items and branches never wait for each
 other. An operator with `for_each` over another one starts item by item.
 
-The result is that of `evaluate`, which executes one operator after the other. An operator fails
-with its first error, in the order of items, rounds and operators: later executions are dropped, and
+The result is that of an execution of one operator after the other. An operator fails with its
+first error, in the order of items, rounds and operators: later executions are dropped, and
 earlier ones continue, because one of them may fail too.
 """
 
@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import astuple
 from typing import Any, Final
 
 from weft_run.language.graph import Body, Branch, Format, Loop, Workflow
-from weft_run.language.templates import TemplateError
-from weft_run.plan.commands import Failure
-from weft_run.plan.evaluate import Row, RowError, holds, unmet
+from weft_run.language.templates import Template, TemplateError
+from weft_run.plan.commands import Failure, Row, RowError
 from weft_run.plan.frames import FirstError, Frame, Map, Order, Steps, Unit
 
 _UNTIL: Final = 1 << 30
@@ -214,8 +212,7 @@ class Wavefront:
             self._round(above, index, item, frame.round + 1, values)
             return
         if not met:
-            _, code, message, attempts = astuple(unmet(place, loop))
-            short = FirstError(order, place, Failure(code, message, attempts))
+            short = FirstError(order, place, unmet(loop))
             if loop.unmet == "fail":
                 self._item_failed(above, index, item, short)
                 return
@@ -232,8 +229,7 @@ class Wavefront:
         error = None
         short = [one for one in frame.unmet if one.order[0] not in frame.failed]
         if first := min(frame.errors.values() or short, default=None):
-            _, place, failure = first
-            error = RowError(place, failure.code, failure.message, failure.attempts)
+            error = RowError(first.place, *first.failure)
         self.ended.append((frame.row, Row(outputs, error, not frame.errors and bool(short))))
 
     def _item_done(self, frame: Frame, index: int, item: int | None, value: Any) -> None:
@@ -324,6 +320,17 @@ class Wavefront:
         above, index, item = frame.owner
         self._leave(frame)
         self._item_failed(above, index, item, frame.errors[group])
+
+
+def holds(condition: Template | None, scope: Mapping[str, Any]) -> bool:
+    """Whether a condition holds: its value is true, or not empty. Raises TemplateError."""
+    return condition is None or bool(condition.value(scope))
+
+
+def unmet(loop: Loop) -> Failure:
+    """Return the failure of a loop whose condition has not held."""
+    rounds = "the only round" if loop.max == 1 else f"any of {loop.max} rounds"
+    return Failure("unmet", f"'until' did not hold after {rounds}", attempts=0)
 
 
 def template_failure(error: TemplateError) -> Failure:

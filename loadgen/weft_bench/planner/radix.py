@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weft_run.plan.calls import PlannedCall
-from weft_run.plan.prompts import Prompt, Slot, Token, estimate_tokens
+from weft_bench.planner.calls import PlannedCall, Prompt, Slot, Token, estimate_tokens
 
 # Returns the tokens of a text. Equal prefixes must have equal tokens, as far as the tokenizer can.
 Tokenizer = Callable[[str], Sequence[Token]]

@@ -15,8 +15,8 @@ from math import inf
 from typing import Final
 
 from weft_gateway.model.record import record
-from weft_run.plan.calls import PlannedCall
 
+from weft_bench.planner.calls import PlannedCall
 from weft_bench.planner.radix import Node, build_tree
 
 # Per worker: sequences of calls. Each sequence runs row by row.

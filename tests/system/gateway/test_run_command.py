@@ -327,14 +327,6 @@ async def test_a_workflow_without_calls_needs_no_gateway(tmp_path):
     assert "operator" in text
 
 
-async def test_explain_runs_nothing(tmp_path):
-    runs = Runs(tmp_path, "http://127.0.0.1:9")
-    process = await runs.start("out.jsonl", "--explain")
-    output, _ = await process.communicate()
-    assert process.returncode == 0
-    assert b"facts  llm for each of docs" in output
-
-
 async def write_sql(wire: Any, request: Any) -> None:
     """Answer with a wrong query, and with a right one after its error."""
     prompt = request.json["messages"][-1]["content"]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.evaluate import Task, evaluate
 from support.stack import free_port, until
 from weft_deploy.local import demo_model
 from weft_run import examples as workflows
 from weft_run.language.requests import LlmRequest
 from weft_run.language.spec import load
-from weft_run.plan.evaluate import Task, evaluate
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from weft_bench.planner.calls import Slot
 from weft_bench.planner.radix import Node, RadixTree
-from weft_run.plan.prompts import Slot
 
 _RUNS = st.lists(
     st.one_of(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from support.planning import call, chain, static, varies, workflows
+from weft_bench.planner.calls import PlannedCall
 from weft_bench.planner.schedule import Worker, delay, depths, schedule, usage
-from weft_run.plan.calls import PlannedCall
 
 _WORKER = Worker(8192)
 

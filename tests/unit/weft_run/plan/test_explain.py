@@ -38,7 +38,7 @@ def found(rows: int = 2) -> Explained:
 
 def test_savings_of_rewrites_are_counted() -> None:
     one = found()
-    savings = {(each.rewrite.kind, each.rewrite.operator): each.requests for each in one.savings}
+    savings = {(each.kind, each.operator): requests for each, requests in one.savings}
     # Both have 5 items in two rows.
     assert savings[("merge", "two")] == 5
     assert savings[("prune", "unused")] == 2
@@ -54,7 +54,7 @@ def test_savings_of_rewrites_are_counted() -> None:
 def test_figures_of_a_sample_are_scaled() -> None:
     small, large = found(), found(200)
     assert large.requests == 100 * small.requests
-    assert large.tallies["one"].prompt == 100 * small.tallies["one"].prompt
+    assert large.counts["one"].usage.prompt == 100 * small.counts["one"].usage.prompt
     assert "figures of 2 rows, scaled to 200" in large.notes
 
 

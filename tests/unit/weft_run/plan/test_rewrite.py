@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.evaluate import Task, evaluate
 from weft_run.language.graph import Format, Workflow, digest
 from weft_run.language.signature import signature
 from weft_run.language.spec import load
-from weft_run.plan.evaluate import Task, evaluate
 from weft_run.plan.rewrite import Rewrite, rewrite
 
 

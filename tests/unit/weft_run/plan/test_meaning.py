@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -23,7 +24,19 @@ from weft_run.language.graph import (
 )
 from weft_run.language.requests import LlmRequest, SqlRequest
 from weft_run.language.templates import Template
-from weft_run.plan.evaluate import OperatorError, Task, evaluate
+from weft_run.plan.commands import (
+    ANY,
+    Command,
+    Failure,
+    Read,
+    Row,
+    RunTool,
+    Send,
+    Usage,
+    Work,
+    WriteRow,
+)
+from weft_run.plan.dispatch import Dispatch
 
 
 def text(source: str) -> Format:
@@ -39,29 +52,45 @@ def workflow(*operators: Operator, **outputs: str) -> Workflow:
     return Workflow("w", "m", inputs, in_order(operators), outputs)
 
 
-def echo(task: Task) -> Any:
-    assert isinstance(task.request, LlmRequest)
-    return f"<{task.request.messages[-1][1]}>"
+def played(workflow: Workflow, columns: dict[str, Any], execute: Any) -> Row:
+    """Run one row; `execute` returns the value of a request, or its failure."""
+    machine = Dispatch(workflow, {ANY: 1})
+    todo: deque[Command] = deque(machine.start())
+    while True:
+        match todo.popleft():
+            case Read():
+                todo += machine.rows([(0, columns)], last=True)
+            case Send(work) | RunTool(work):
+                value = execute(work)
+                ended = machine.failed if isinstance(value, Failure) else machine.succeeded
+                todo += ended(work.number, value, Usage())
+            case WriteRow(_, row):
+                return row
+
+
+def echo(work: Work) -> Any:
+    assert isinstance(work.request, LlmRequest)
+    return f"<{work.request.messages[-1][1]}>"
 
 
 def one(body: Body, columns: dict[str, Any], execute: Any = echo, **about: Any) -> Any:
-    row = evaluate(workflow(operator("a", body, **about), a="a"), columns, execute)
+    row = played(workflow(operator("a", body, **about), a="a"), columns, execute)
     assert not row.failed
     return row.outputs["a"]
 
 
 def test_operators_read_columns_and_operators() -> None:
     first, second = operator("a", llm("{{ q }}?")), operator("b", llm("{{ a }}!"))
-    row = evaluate(workflow(second, first, x="b", y="a"), {"q": "why"}, echo)
+    row = played(workflow(second, first, x="b", y="a"), {"q": "why"}, echo)
     assert row.outputs == {"x": "<<why?>!>", "y": "<why?>"}
 
 
 def test_for_each_has_one_value_per_item() -> None:
     places: list[str] = []
 
-    def execute(task: Task) -> Any:
-        places.append(task.place)
-        return echo(task)
+    def execute(work: Work) -> Any:
+        places.append(work.key)
+        return echo(work)
 
     found = one(llm("{{ index }}{{ item }}"), {"docs": ["x", "y"]}, execute, for_each="docs")
     assert found == ["<0x>", "<1y>"]
@@ -91,13 +120,13 @@ def test_a_loop_ends_when_until_holds() -> None:
     run = operator("run", Sql("db", Template.parse("{{ draft }}")), on_error="value")
     places: list[str] = []
 
-    def execute(task: Task) -> Any:
-        places.append(task.place)
-        if isinstance(task.request, SqlRequest):
-            if "wrong" not in task.request.query:
-                raise OperatorError("sql", "wrong")
+    def execute(work: Work) -> Any:
+        places.append(work.key)
+        if isinstance(work.request, SqlRequest):
+            if "wrong" not in work.request.query:
+                return Failure("sql", "wrong")
             return [{"n": 1}]
-        return echo(task)
+        return echo(work)
 
     loop = Loop((draft, run), Template.parse("{{ run.error is none }}"), 4)
     found = one(loop, {"q": "Q"}, execute)
@@ -111,22 +140,22 @@ def test_a_loop_ends_after_its_last_round() -> None:
 
 
 def test_an_error_is_a_value_if_asked_for() -> None:
-    def execute(task: Task) -> Any:
-        raise OperatorError("timeout", "too slow", attempts=3)
+    def execute(work: Work) -> Any:
+        return Failure("timeout", "too slow", attempts=3)
 
     found = one(Python("m:f"), {"docs": [1, 2]}, execute, for_each="docs", on_error="value")
     assert found == [{"value": None, "error": "too slow"}] * 2
 
 
 def test_a_failed_operator_fails_its_row_and_what_depends_on_it() -> None:
-    def execute(task: Task) -> Any:
-        if task.place == "a":
-            raise OperatorError("timeout", "too slow", attempts=3)
-        return echo(task)
+    def execute(work: Work) -> Any:
+        if work.key == "a":
+            return Failure("timeout", "too slow", attempts=3)
+        return echo(work)
 
     a, b = operator("a", llm("{{ q }}")), operator("b", llm("{{ a }}"))
     c = operator("c", llm("{{ q }}"))
-    row = evaluate(workflow(a, b, c, b="b", c="c"), {"q": "Q"}, execute)
+    row = played(workflow(a, b, c, b="b", c="c"), {"q": "Q"}, execute)
     assert row.outputs == {"b": None, "c": "<Q>"}
     assert row.error is not None
     assert (row.error.operator, row.error.code, row.error.attempts) == ("a", "timeout", 3)
@@ -141,14 +170,14 @@ def test_a_failed_operator_fails_its_row_and_what_depends_on_it() -> None:
 )
 def test_errors_of_values_fail_the_row(body: Body, columns: dict[str, Any], code: str) -> None:
     each = "q" if code == "not_a_list" else None
-    row = evaluate(workflow(operator("a", body, for_each=each), a="a"), columns, echo)
+    row = played(workflow(operator("a", body, for_each=each), a="a"), columns, echo)
     assert row.error is not None
     assert row.error.code == code
 
 
 def test_arguments_keep_their_types() -> None:
-    def execute(task: Task) -> Any:
-        return task.request
+    def execute(work: Work) -> Any:
+        return work.request
 
     docs, q = Template.parse("{{ docs }}"), Template.parse("{{ q }}!")
     body = Python("m:f", (docs, 1), {"x": q})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft_run.language.graph import Workflow
 from weft_run.language.spec import load
-from weft_run.language.trial import trial
+from weft_run.plan.trial import trial
 
 LONG = "word " * 100
 
@@ -23,29 +23,27 @@ def test_equal_requests_of_all_rows_are_merged() -> None:
         "d: {llm: {user: '{{ c }}'}}"
     )
     rows = [{"q": "x"}, {"q": "x"}, {"q": "y"}]
-    found = trial(workflow, rows, merges=True).tallies
-    assert {name: one.requests for name, one in found.items()} == {"a": 2, "b": 2, "c": 3, "d": 3}
-    assert {one.executions for one in found.values()} == {3}
-    naive = trial(workflow, rows, merges=False).tallies
-    assert {one.requests for one in naive.values()} == {3}
+    found = trial(workflow, rows).counts
+    assert {name: one.calls for name, one in found.items()} == {"a": 2, "b": 2, "c": 3, "d": 3}
+    assert {one.done for one in found.values()} == {3}
 
 
 def test_reads_of_a_written_database_are_not_merged() -> None:
     read = "a: {sql: 'select 1'}\n"
     write = "b: {sql: {query: 'insert into t values (1)', write: true}}"
     rows = [{"q": "x"}] * 2
-    assert trial(ops(read), rows, merges=True).tallies["a"].requests == 1
-    assert trial(ops(read + write), rows, merges=True).tallies["a"].requests == 2
+    assert trial(ops(read), rows).counts["a"].calls == 1
+    assert trial(ops(read + write), rows).counts["a"].calls == 2
 
 
 def test_prompts_have_lengths_and_shared_prefixes() -> None:
     workflow = ops(f"a: {{llm: {{system: '{LONG}', user: '{{{{ q }}}}', max_tokens: 7}}}}")
     rows = [{"q": "x"}, {"q": "y"}, {"q": "x"}]
-    one = trial(workflow, rows, merges=True).tallies["a"]
-    assert (one.requests, one.output) == (2, 14)
-    assert 2 * len(LONG) // 4 < one.prompt < 2 * len(LONG) // 4 + 60
-    assert len(LONG) // 4 - 16 < one.cached < len(LONG) // 4 + 16
-    assert one.cached % 16 == 0
+    one = trial(workflow, rows).counts["a"]
+    assert (one.calls, one.usage.output) == (2, 14)
+    assert 2 * len(LONG) // 4 < one.usage.prompt < 2 * len(LONG) // 4 + 60
+    assert len(LONG) // 4 - 16 < one.usage.cached < len(LONG) // 4 + 16
+    assert one.usage.cached % 16 == 0
 
 
 def test_values_of_tools_are_stand_ins() -> None:
@@ -56,13 +54,13 @@ def test_values_of_tools_are_stand_ins() -> None:
         "loop: {loop: {max: 3, until: '{{ run.error is none }}'},"
         " body: {run: {http: 'u', on_error: value}}}"
     )
-    found = trial(workflow, [{}], merges=True)
+    found = trial(workflow, [{}])
     assert not found.errors
-    assert found.tallies["a"].executions > 1
-    assert found.tallies["run"].executions == 1
+    assert found.counts["a"].done > 1
+    assert found.counts["loop.run"].done == 1
 
 
 def test_rows_that_end_early_are_counted() -> None:
-    found = trial(ops("a: {format: '{{ q.x }}'}"), [{"q": "x"}] * 2, merges=True)
+    found = trial(ops("a: {format: '{{ q.x }}'}"), [{"q": "x"}] * 2)
     (count,) = found.errors.values()
     assert count == 2
