@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from weft_run.language.check import WorkflowError
 from weft_run.language.graph import (
+    Body,
     Branch,
     Case,
     Format,
@@ -33,22 +34,14 @@ from weft_run.language.graph import (
     Loop,
     Message,
     Python,
-    Simple,
     Sql,
+    operator,
 )
 from weft_run.language.langgraph import from_graph
-from weft_run.language.spec_models import HttpSpec, LlmSpec, LoopSpec, OperatorSpec, SqlSpec
+from weft_run.language.spec_models import OperatorSpec
 from weft_run.workflow_graph import Graph, Result, build
-from weft_run.workflow_nodes import (
-    Input,
-    Node,
-    Reference,
-    Resolve,
-    Text,
-    binding,
-    text_of,
-    tree_of,
-)
+from weft_run.workflow_nodes import Bound, Input, Node, Text, binding, mark_of, text_of, tree_of
+from weft_run.yaml_errors import dotted, reason
 
 __all__ = [
     "Graph",
@@ -90,7 +83,7 @@ class LlmNode(Node):
 
         more: as in `llm`. The parameters of the request are those of this call unless given.
         """
-        if self.options.get("for_each") is not None or self.options.get("on_error") == "value":
+        if self.operator.for_each is not None or self.operator.on_error == "value":
             raise WorkflowError("a call with for_each or on_error='value' has no single answer")
         before = (*self.messages, ("assistant", text_of(self, {})))
         return _llm(before, user, name, {**self.request, **more})
@@ -147,7 +140,9 @@ def format(template: str, *, name: str | None = None, **more: Any) -> Node:
     """A text. more: options of an operator, and the names in the text."""
     options, _, names = _split(more)
     made = text_of(template, names)
-    return _node("format", name, lambda resolve: Format(made.template(resolve)), (made,), options)
+    return _made(
+        Node, {"format": template}, name, Format(made.template), made.reads, options, names
+    )
 
 
 def python(
@@ -164,21 +159,16 @@ def python(
     """A call of a function: an importable one, or `module:name`. Arguments are JSON with inputs and
     nodes inside; texts in them are no templates. With `for_each` and no argument, it gets the item.
     """
-    spec = _function(function)
     if for_each is not None and not arguments and not named:
-        arguments = (Text("{{ item }}", {}),)
-    trees = [tree_of(one) for one in arguments]
-    by_name = {key: tree_of(one) for key, one in named.items()}
+        arguments = (text_of("{{ item }}", {}),)
+    place, reads = _place_of(function), list[Input | Node]()
+    positional = tuple(tree_of(one, reads) for one in arguments)
+    body = Python(place, positional, {key: tree_of(one, reads) for key, one in named.items()})
     options = {
         "for_each": for_each, "when": when, "on_error": on_error, "idempotent": idempotent,
         "retries": retries,
     }  # fmt: skip
-
-    def body(resolve: Resolve) -> Python:
-        keywords = {key: one.tree(resolve) for key, one in by_name.items()}
-        return Python(spec, tuple(one.tree(resolve) for one in trees), keywords)
-
-    return _node("python", name, body, (*trees, *by_name.values()), options)
+    return _made(Node, {"python": {"function": place}}, name, body, reads, options)
 
 
 def sql(
@@ -194,15 +184,12 @@ def sql(
     that the database binds, JSON with inputs and nodes inside.
     """
     options, _, names = _split(more)
-    _checked(SqlSpec, {"query": query, "connection": connection, "write": write})
     statement = text_of(query, names)
-    values = {key: tree_of(one) for key, one in (parameters or {}).items()}
-
-    def body(resolve: Resolve) -> Sql:
-        bound = {key: one.tree(resolve) for key, one in values.items()}
-        return Sql(connection, statement.template(resolve), bound, write)
-
-    return _node("sql", name, body, (statement, *values.values()), options)
+    reads = list(statement.reads)
+    values = {key: tree_of(one, reads) for key, one in (parameters or {}).items()}
+    body = Sql(connection, statement.template, values, write)
+    spec = {"query": query, "connection": connection, "write": write}
+    return _made(Node, {"sql": spec}, name, body, reads, options, names)
 
 
 def http(
@@ -218,40 +205,35 @@ def http(
     and nodes inside.
     """
     options, _, names = _split(more)
-    _checked(HttpSpec, {"url": url, "method": method, "headers": dict(headers or {})})
-    place, sent = text_of(url, names), tree_of(json)
+    place = text_of(url, names)
     heads = {key: text_of(one, names) for key, one in (headers or {}).items()}
-
-    def body(resolve: Resolve) -> Http:
-        fields = {key: one.template(resolve) for key, one in heads.items()}
-        return Http(method, place.template(resolve), fields, sent.tree(resolve))
-
-    return _node("http", name, body, (place, sent, *heads.values()), options)
+    reads = [one for text in (place, *heads.values()) for one in text.reads]
+    fields = {key: one.template for key, one in heads.items()}
+    body = Http(method, place.template, fields, tree_of(json, reads))
+    spec = {"url": url, "method": method, "headers": dict(headers or {})}
+    return _made(Node, {"http": spec}, name, body, reads, options, names)
 
 
 def case(when: str | None, then: Node, **names: Any) -> tuple[Text | None, Node]:
     """A case of a branch. then: a node without options. when: None always holds."""
-    given = {name: one for name, one in then.options.items() if one not in (None, False, "fail")}
-    if given or then.kind in ("branch", "loop"):
+    own = then.operator
+    if own != operator(own.name, own.body) or isinstance(own.body, Branch | Loop):
         raise WorkflowError("case: 'then' is an llm, format, python, sql or http without options")
     return None if when is None else text_of(when, _bindings(names)), then
 
 
 def branch(*cases: tuple[Text | None, Node], name: str | None = None, **more: Any) -> Node:
     """The value of the first case whose condition holds. Only this case runs."""
-    options, _, _ = _split(more)
-    texts = [when for when, _ in cases if when is not None]
-
-    def body(resolve: Resolve) -> Branch:
-        found = []
-        for when, then in cases:
-            inner = then.body(resolve)
-            assert isinstance(inner, Simple)
-            found.append(Case(None if when is None else when.template(resolve), inner))
-        return Branch(tuple(found))
-
-    parts = (*texts, *(part for _, then in cases for part in then.parts))
-    return _node("branch", name, body, parts, options)
+    options, _, names = _split(more)
+    found, reads = [], list[Input | Node]()
+    for when, then in cases:
+        inner = then.operator.body
+        assert not isinstance(inner, Branch | Loop)
+        found.append(Case(None if when is None else when.template, inner))
+        reads += [*(when.reads if when is not None else ()), *then.reads]
+        names = {**(when.names if when is not None else {}), **names}
+    spec = {"branch": [then.spec for _, then in cases]}
+    return _made(Node, spec, name, Branch(tuple(found)), reads, options, names)
 
 
 def loop(
@@ -270,14 +252,10 @@ def loop(
     of the last round.
     """
     options, _, names = _split(more)
-    _checked(LoopSpec, {"max": max, "until": until, "unmet": unmet})
     end = text_of(until, names)
-
-    def made(resolve: Resolve) -> Loop:
-        inner = tuple(one.operator(resolve) for one in body)
-        return Loop(inner, end.template(resolve), max, unmet)
-
-    node = _node("loop", name, made, (end,), options)
+    spec = {"loop": {"max": max, "until": until, "unmet": unmet}, "body": {"inner": {"format": ""}}}
+    made = Loop(tuple(one.operator for one in body), end.template, max, unmet)
+    node = _made(Node, spec, name, made, end.reads, options, names)
     node.inner = body
     return node
 
@@ -289,32 +267,57 @@ def _llm(
     more: Mapping[str, Any],
 ) -> LlmNode:
     options, request, names = _split(more, _REQUEST)
-    checked = _checked(LlmSpec, {"user": "", **request})
     messages = before if user is None else (*before, ("user", text_of(user, names)))
-
-    def body(resolve: Resolve) -> Llm:
-        found = tuple(Message(role, one.template(resolve)) for role, one in messages)  # type: ignore[arg-type]
-        return Llm(found, checked.model or "", checked.request())
-
-    texts = tuple(one for _, one in messages)
-    node = LlmNode("llm", name, body, texts, options, *_place())
+    spec = {"llm": {"user": "", **request}}
+    checked = _checked(spec).llm
+    prompt = tuple(Message(role, one.template) for role, one in messages)  # type: ignore[arg-type]
+    body = Llm(prompt, checked.model or "", checked.request())
+    reads = [one for _, text in messages for one in text.reads]
+    names = {**{key: one for _, text in messages for key, one in text.names.items()}, **names}
+    node = _made(LlmNode, spec, name, body, reads, options, names)
     node.messages, node.request = messages, request
     return node
 
 
-def _node(
-    kind: str,
+_N = TypeVar("_N", bound=Node)
+
+
+def _made(
+    kind: type[_N],
+    spec: Mapping[str, Any],
     name: str | None,
-    body: Callable[[Resolve], Any],
-    parts: Sequence[Text],
+    body: Body,
+    reads: Sequence[Input | Node],
     options: Mapping[str, Any],
-) -> Node:
-    return Node(kind, name, body, tuple(parts), options, *_place())
+    names: Mapping[str, Bound] | None = None,
+) -> _N:
+    """Return a node. spec: its body as in YAML, for the checks. names: those of its texts."""
+    each, when = options.get("for_each"), None
+    if each is not None and not isinstance(each, Input | Node):
+        raise WorkflowError(f"for_each is an input or a node, not {type(each).__name__}")
+    if options.get("when") is not None:
+        when = text_of(options["when"], names or {})
+    given = {key: one for key, one in options.items() if key not in ("for_each", "when")}
+    checked = _checked({**spec, **given})
+    line, file = _place()
+    made = operator(
+        "",
+        body,
+        for_each=None if each is None else mark_of(each),
+        when=None if when is None else when.template,
+        on_error=checked.on_error,
+        idempotent=checked.idempotent,
+        retries=checked.retries,
+        line=line,
+        file=file,
+    )
+    every = [*reads, *(when.reads if when is not None else ()), *([each] if each else ())]
+    return kind(spec, name, made, every)
 
 
 def _split(
     more: Mapping[str, Any], parameters: Collection[str] = ()
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Reference]]:
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Bound]]:
     """Return options of the operator, parameters of the request, and names in texts. parameters:
     those that the operator has.
     """
@@ -324,28 +327,24 @@ def _split(
     return options, request, _bindings(names)
 
 
-def _bindings(names: Mapping[str, Any]) -> dict[str, Reference]:
+def _bindings(names: Mapping[str, Any]) -> dict[str, Bound]:
     return {name: binding(name, one) for name, one in names.items()}
 
 
-def _function(function: str | Callable[..., Any]) -> str:
-    if not isinstance(function, str):
-        place = f"{function.__module__}:{function.__qualname__}"
-        if "<" in place or "." in function.__qualname__:
-            raise WorkflowError(f"python: {place} cannot be imported; use a function of a module")
-        function = place
-    _checked(OperatorSpec, {"python": {"function": function}})
-    return function
+def _place_of(function: str | Callable[..., Any]) -> str:
+    if isinstance(function, str):
+        return function
+    place = f"{function.__module__}:{function.__qualname__}"
+    if "<" in place or "." in function.__qualname__:
+        raise WorkflowError(f"python: {place} cannot be imported; use a function of a module")
+    return place
 
 
-def _checked(model: type[Any], fields: Mapping[str, Any]) -> Any:
+def _checked(fields: Mapping[str, Any]) -> Any:
     try:
-        return model.model_validate(fields)
+        return OperatorSpec.model_validate(fields)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}"
-            for one in error.errors()
-        ]
+        lines = [f"{dotted(one['loc'])}{reason(one)}" for one in error.errors()]
         raise WorkflowError("\n".join(lines)) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,7 @@ from typing import Final
 
 from weft_run.language.check import WorkflowError, problems
 from weft_run.language.compile import ordered
-from weft_run.language.graph import Workflow
-from weft_run.language.templates import TemplateError
+from weft_run.language.graph import Workflow, renamed
 from weft_run.workflow_nodes import Input, Node
 
 _GATEWAY: Final = "http://127.0.0.1:8080"
@@ -104,18 +104,14 @@ def build(
     nodes, inputs = _reachable([*named.values(), *effects])
     names = _names(nodes)
 
-    def resolve(one: Input | Node) -> str:
-        return one.name if isinstance(one, Input) else names[one]
-
+    marks = {one.mark: names[one] for one in nodes}
     inner = {part for one in nodes for part in one.inner}
-    try:
-        operators = [one.operator(resolve) for one in nodes if one not in inner]
-    except TemplateError as error:
-        raise WorkflowError(str(error)) from None
+    operators = {one: renamed(one.operator, marks) for one in nodes}
     types = {one.name: one.type for one in inputs}
     columns_of = {column: names[one] for column, one in named.items()}
-    workflow = Workflow(name, model, types, ordered(operators), columns_of)
-    places = {names[one]: f"{one.file}:{one.line}: operator {names[one]!r}: " for one in nodes}
+    top = ordered(operators[one] for one in nodes if one not in inner)
+    workflow = Workflow(name, model, types, top, columns_of)
+    places = {one.name: f"{one.place}: " for one in operators.values()}
     found = []
     for problem in problems(workflow):
         inside = problem.operators
@@ -138,21 +134,18 @@ def _reachable(wanted: Iterable[Node]) -> tuple[list[Node], list[Input]]:
                 raise WorkflowError(f"input {one.name!r} has two types")
         elif one not in nodes:
             nodes.add(one)
-            todo += [*one.reads(), *one.inner]
+            todo += [*one.reads, *one.inner]
     return sorted(nodes, key=lambda one: one.number), [inputs[name] for name in sorted(inputs)]
 
 
 def _names(nodes: list[Node]) -> dict[Node, str]:
-    taken = {one.name for one in nodes if one.name is not None}
+    taken = {one.name for one in nodes}
     found: dict[Node, str] = {}
-    numbers: dict[str, int] = {}
+    numbers = Counter[str]()
     for one in nodes:
-        if one.name is not None:
-            found[one] = one.name
-            continue
-        name = ""
-        while not name or name in taken:
-            numbers[one.kind] = numbers.get(one.kind, 0) + 1
-            name = f"{one.kind}_{numbers[one.kind]}"
+        kind, name = next(iter(one.spec)), one.name
+        while name is None or (one.name is None and name in taken):
+            numbers[kind] += 1
+            name = f"{kind}_{numbers[kind]}"
         found[one] = name
     return found

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from graphlib import TopologicalSorter
 from typing import Any, Final, Literal
@@ -240,6 +240,25 @@ def operator(
     inputs = tuple(sorted(read))
     times = default_retries(body, idempotent) if retries is None else retries
     return Operator(name, body, inputs, for_each, when, on_error, idempotent, times, line, file)
+
+
+def renamed(node: Any, names: Mapping[str, str]) -> Any:
+    """Return a part of a graph with each name in it replaced by `names[name]`."""
+    if isinstance(node, Template):
+        return node.renamed(names)
+    if isinstance(node, Mapping):
+        return {key: renamed(one, names) for key, one in node.items()}
+    if isinstance(node, list | tuple):
+        return type(node)(renamed(one, names) for one in node)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    parts = {one.name: renamed(getattr(node, one.name), names) for one in fields(node)}
+    if isinstance(node, Operator):
+        parts["name"] = names.get(node.name, node.name)
+        parts["for_each"] = names.get(node.for_each or "", node.for_each)
+        del parts["inputs"]
+        return operator(**parts)
+    return replace(node, **parts)
 
 
 def default_retries(body: Body, idempotent: bool) -> int:

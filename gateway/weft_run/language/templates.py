@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from weft_run.language.jinja import Compiled, TemplateError, compiled, dumped, pieces
 
-__all__ = ["Constant", "Part", "Placeholder", "Template", "TemplateError", "Tree"]
+__all__ = ["Constant", "Part", "Placeholder", "Reference", "Template", "TemplateError", "Tree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Template:
                 return expression.value(self._bound(scope))
         return self.text(scope)
 
-    def renamed(self, names: Mapping[str, str]) -> Template:
+    def renamed(self, names: Mapping[str, Reference]) -> Template:
         """Read other operators: each name that the template reads is replaced by `names[name]`."""
         bindings: dict[str, Reference] = {}
         for part in self.parts:
@@ -194,7 +194,7 @@ def _leaves(reference: Reference) -> Iterable[str]:
             yield from _leaves(one)
 
 
-def _replaced(reference: Reference, names: Mapping[str, str]) -> Reference:
+def _replaced(reference: Reference, names: Mapping[str, Reference]) -> Reference:
     if isinstance(reference, str):
         return names.get(reference, reference)
     return tuple(_replaced(one, names) for one in reference)

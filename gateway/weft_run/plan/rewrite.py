@@ -8,10 +8,10 @@ A row has no errors of operators that were dropped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from weft_run.language.graph import (
     Body,
@@ -24,9 +24,10 @@ from weft_run.language.graph import (
     Workflow,
     bodies,
     digest,
+    renamed,
     written,
 )
-from weft_run.language.templates import Placeholder, Template
+from weft_run.language.templates import Placeholder
 
 _NAME: Final = re.compile(r"\{\{ (\w+) \}\}")
 
@@ -76,7 +77,7 @@ def merge(workflow: Workflow) -> Rewritten:
     kept: list[Operator] = []
     done: list[Rewrite] = []
     for given in workflow.operators:
-        one: Operator = _renamed(given, names)
+        one: Operator = renamed(given, names)
         same = _identity(one, kept)
         reason = "it only repeats the text"
         if same is None and one.deterministic and not _uses(one, writes):
@@ -125,23 +126,6 @@ def _effect(body: Body, owner: Operator) -> bool:
         case Python():
             return not owner.idempotent
     return False
-
-
-def _renamed(node: Any, names: Mapping[str, str]) -> Any:
-    """Return a part of a graph with each name that it reads replaced by `names[name]`."""
-    if isinstance(node, Template):
-        return node.renamed(names)
-    if isinstance(node, Mapping):
-        return {key: _renamed(one, names) for key, one in node.items()}
-    if isinstance(node, list | tuple):
-        return type(node)(_renamed(one, names) for one in node)
-    if not is_dataclass(node) or isinstance(node, type):
-        return node
-    parts = {one.name: _renamed(getattr(node, one.name), names) for one in fields(node)}
-    if isinstance(node, Operator):
-        parts["inputs"] = tuple(sorted({names.get(name, name) for name in node.inputs}))
-        parts["for_each"] = names.get(node.for_each or "", node.for_each)
-    return replace(node, **parts)
 
 
 def _uses(one: Operator, connections: frozenset[str]) -> bool:

@@ -102,7 +102,7 @@ def test_only_needed_nodes_are_part_of_a_graph() -> None:
         (lambda: w.input("q", "text"), "unknown type 'text'; allowed: str"),
         (lambda: w.python(lambda: 1), "cannot be imported"),
         (lambda: w.python("json.dumps"), "python.function"),
-        (lambda: w.python("m:f", retries=1), "only with idempotent=True"),
+        (lambda: w.python("m:f", retries=1), "a tool is retried only with"),
         (lambda: w.sql("delete from t"), "write: true"),
         (lambda: w.llm("x", for_each="docs"), "for_each is an input or a node, not str"),
         (lambda: w.llm("x", for_each=w.input("docs")).reply("y"), "no single answer"),
@@ -123,9 +123,10 @@ def test_errors(make: Callable[[], Any], reason: str) -> None:
 
 def test_errors_name_file_and_line_of_the_program() -> None:
     wrong = w.llm("{{ q }}")
-    with pytest.raises(WorkflowError, match=rf"{__file__}:{wrong.line}: operator 'llm_1': "):
+    line = wrong.operator.line
+    with pytest.raises(WorkflowError, match=rf"{__file__}:{line}: operator 'llm_1': "):
         w.build(out=wrong)
-    assert "wrong = w.llm" in Path(__file__).read_text().splitlines()[wrong.line - 1]
+    assert "wrong = w.llm" in Path(__file__).read_text().splitlines()[line - 1]
 
 
 def test_a_graph_runs(tmp_path: Path) -> None:
