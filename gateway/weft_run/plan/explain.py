@@ -114,7 +114,7 @@ def _hints(after: Trial, scale: float) -> Iterator[str]:
         for piece in pieces:
             varies = _variants(piece, tried, count)
             if varies < most:
-                length = piece.characters // counts.calls // CHARACTERS
+                length = piece.characters // tried // CHARACTERS
                 gain = length - length % BLOCK_TOKENS
                 tokens += gain
                 saved += gain * (min(count, early * varies) - varies)

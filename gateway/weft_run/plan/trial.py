@@ -9,16 +9,27 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
 from weft_run.language.graph import Llm, Workflow, bodies, digest
 from weft_run.language.requests import LlmRequest, SqlRequest
-from weft_run.language.templates import Constant, Template
-from weft_run.plan.commands import ANY, Command, Read, RunTool, Send, Usage, Work, WriteRow
+from weft_run.language.templates import Template, TemplateError
+from weft_run.plan.commands import (
+    ANY,
+    Command,
+    Read,
+    RunTool,
+    Send,
+    ToolRequest,
+    Usage,
+    Work,
+    WriteRow,
+)
 from weft_run.plan.dispatch import Counts, Dispatch
-from weft_run.plan.groups import calls_of
+from weft_run.plan.frames import Unit
 
 BLOCK_TOKENS: Final = 16
 # Of a token, the usual length in English.
@@ -58,8 +69,9 @@ class Trial:
 def trial(workflow: Workflow, rows: Iterable[Mapping[str, Any]]) -> Trial:
     """Try a workflow."""
     found = Trial()
-    answers = _Answers(workflow, found.pieces)
-    machine = Dispatch(workflow, {ANY: 1}, tools=1, open_rows=1, cache_bytes=_CACHE_BYTES)
+    answers = _Answers(workflow)
+    machine = _Measured(workflow, {ANY: 1}, tools=1, open_rows=1, cache_bytes=_CACHE_BYTES)
+    machine.pieces = found.pieces
     found.counts = machine.counts
     numbered = enumerate(rows)
     todo: deque[Command] = deque(machine.start())
@@ -77,6 +89,28 @@ def trial(workflow: Workflow, rows: Iterable[Mapping[str, Any]]) -> Trial:
     return found
 
 
+class _Measured(Dispatch):
+    """The machine; it measures the parts of each prompt. pieces: see `Trial`."""
+
+    pieces: dict[str, list[Piece]]
+
+    def _resolve(self, unit: Unit) -> tuple[LlmRequest | ToolRequest, str | None] | None:
+        if isinstance(unit.body, Llm):
+            # The machine reports the error.
+            with suppress(TemplateError):
+                prompt = [one.content for one in unit.body.messages]
+                self._measure(unit.operator, prompt, unit.scope())
+        return super()._resolve(unit)
+
+    def _measure(self, operator: str, prompt: Iterable[Template], scope: Mapping[str, Any]) -> None:
+        texts = [text for one in prompt for text in one.rendered(scope)]
+        names = [names for one in prompt for names in one.names_of_parts()]
+        pieces = self.pieces.setdefault(operator, [Piece(each) for each in names])
+        for piece, text in zip(pieces, texts, strict=True):
+            piece.texts.add(hash(text))
+            piece.characters += len(text)
+
+
 class _Unknown(dict[str, Any]):
     """A mapping that has every key."""
 
@@ -87,16 +121,13 @@ class _Unknown(dict[str, Any]):
 class _Answers:
     """The stand-ins, with their tokens."""
 
-    def __init__(self, workflow: Workflow, pieces: dict[str, list[Piece]]) -> None:
+    def __init__(self, workflow: Workflow) -> None:
         self._prefixes: set[int] = set()
         self._lists = {one.for_each for one, _ in bodies(workflow.operators)}
-        self._prompts = {name: body for name, _, body in calls_of(workflow.operators)}
-        self._pieces = pieces
 
     def of(self, work: Work) -> tuple[Any, Usage]:
         named = work.key if work.shared else digest([work.request, work.key, work.row])
         if isinstance(work.request, LlmRequest):
-            self._measure(work.request, self._prompts[work.operator], work.operator)
             return self._prompt(work.request, named)
         items = [_Unknown({"": f"{named[:12]} {number}"}) for number in range(_ITEMS)]
         name = work.operator.rpartition(".")[2].partition("[")[0]
@@ -120,34 +151,3 @@ class _Answers:
             found += BLOCK_TOKENS * known
             self._prefixes.add(prefix)
         return found
-
-    def _measure(self, request: LlmRequest, body: Llm, operator: str) -> None:
-        templates = [one.content for one in body.messages]
-        pieces = self._pieces.get(operator)
-        if pieces is None:
-            pieces = [Piece(names) for one in templates for names in one.names_of_parts()]
-            self._pieces[operator] = pieces
-        texts = [
-            text
-            for one, (_, message) in zip(templates, request.messages, strict=True)
-            for text in _split(one, message)
-        ]
-        for piece, text in zip(pieces, texts, strict=True):
-            piece.texts.add(hash(text))
-            piece.characters += len(text)
-
-
-def _split(template: Template, text: str) -> list[str]:
-    """Return the text of each part: a placeholder ends where the next constant begins."""
-    found, at = [], 0
-    for part, after in zip(template.parts, (*template.parts[1:], None), strict=True):
-        end = len(text)
-        if isinstance(part, Constant):
-            end = at + len(part.text)
-        elif isinstance(after, Constant):
-            end = text.index(after.text, at)
-        elif after is not None:
-            end = at
-        found.append(text[at:end])
-        at = end
-    return found

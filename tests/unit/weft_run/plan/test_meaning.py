@@ -118,10 +118,10 @@ def test_the_first_case_that_holds_runs() -> None:
 def test_a_loop_ends_when_until_holds() -> None:
     draft = operator("draft", llm("{{ q }}{% if previous %} {{ previous.run.error }}{% endif %}"))
     run = operator("run", Sql("db", Template.parse("{{ draft }}")), on_error="value")
-    places: list[str] = []
+    operators: list[str] = []
 
     def execute(work: Work) -> Any:
-        places.append(work.key)
+        operators.append(work.operator)
         if isinstance(work.request, SqlRequest):
             if "wrong" not in work.request.query:
                 return Failure("sql", "wrong")
@@ -131,7 +131,7 @@ def test_a_loop_ends_when_until_holds() -> None:
     loop = Loop((draft, run), Template.parse("{{ run.error is none }}"), 4)
     found = one(loop, {"q": "Q"}, execute)
     assert found == {"draft": "<Q wrong>", "run": {"value": [{"n": 1}], "error": None}}
-    assert places == ["a#1.draft", "a#1.run", "a#2.draft", "a#2.run"]
+    assert operators == ["a.draft", "a.run", "a.draft", "a.run"]
 
 
 def test_a_loop_ends_after_its_last_round() -> None:
