@@ -197,16 +197,15 @@ class PrefillManager:
         """Add a prefill begun by this gateway. Over the limit of all tenants, the tenant with most
         prefills loses its oldest. Raises ApiError 429 if the tenant is at its own limit.
         """
-        if len([*self._room.of(prefill.key.tenant)]) >= self.most_of_tenant:
+        if self._room.count(prefill.key.tenant) >= self.most_of_tenant:
             raise ApiError(
                 429,
                 "too_many_prefills",
                 f"At most {self.most_of_tenant} prefills may be open at once.",
             )
         self._own[prefill.id] = prefill
-        gone = self._room.put(prefill.key.tenant, prefill.id)
-        if gone is not None:
-            self.spawner.spawn(self.discard(self._own.pop(gone[1]), evicted=True))
+        for _, gone in self._room.put(prefill.key.tenant, prefill.id):
+            self.spawner.spawn(self.discard(self._own.pop(gone), evicted=True))
 
     def _let_go(self, prefill: Prefill) -> bool:
         """Stop tracking a prefill. Returns whether it was tracked by this gateway."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.record import record
-from weft_gateway.policies.fair_lru import FairBytes
+from weft_gateway.policies.fair_lru import FairLRU
 
 DEFAULT_LIMIT: Final = 536_870_912
 DEFAULT_KEEP_S: Final = 86_400.0
@@ -87,7 +87,7 @@ class ResponseStore:
         keep_s: float = DEFAULT_KEEP_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._room = FairBytes[str](limit)
+        self._room = FairLRU[str](limit)
         self._keep_s = keep_s
         self._clock = clock
         self._answers: dict[tuple[str, str], StoredResponse] = {}

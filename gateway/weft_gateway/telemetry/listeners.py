@@ -98,9 +98,7 @@ class Listeners:
         if self._closed:
             listener.close()
         self._of.setdefault(key, []).append(listener)
-        gone = self._room.put(key.tenant, (key, listener))
-        if gone is not None:
-            other, oldest = gone[1]
+        for _, (other, oldest) in self._room.put(key.tenant, (key, listener)):
             oldest.close()
             self._forget(other, oldest)
         return listener
