@@ -79,7 +79,6 @@ from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model import Program
-from weft_gateway.model.options import Admission
 from weft_gateway.model.slo import Late
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.retry_budget import RetryBudget
@@ -127,7 +126,8 @@ class Gateway:
         c = self.constants = constants
         self.metrics = metrics = Metrics()
         self.table = table = table if table is not None else make_table(s, c, metrics.task_failures)
-        self.stores = stores = make_stores(c, s.stored_answers_bytes, getattr(table, "link", None))
+        link = getattr(table, "link", None)
+        self.stores = stores = make_stores(c, s.stored_answers_bytes, link)
         self.tasks = Supervisor(metrics.task_failures)
         self.spawner = spawner = Spawner("ledger", metrics.task_failures)
         slos = slo_file.load(s.slo_file)
@@ -181,13 +181,13 @@ class Gateway:
         def set_alpha(alpha: float) -> None:
             placement.router = routers.build(s.balancer, c.locality_threshold_tokens, alpha)
 
-        self.alpha = alpha = SharedAlpha(stores.alpha, set_alpha)
+        self.alpha = alpha = SharedAlpha(set_alpha, link)
         tally = SloTally(slos, metrics, tenants.weight, tenants.name)
         self.slo = SloObserver(slos, table, budgets, tally)
         engines = Engines(
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=c.tag_prompts
         )
-        self.gates = gates = Gates(lambda: stores.gateways.count, c.admission_wait_s)
+        self.gates = gates = Gates(lambda: members.gateways, c.admission_wait_s)
         lifecycle = Lifecycle(
             table,
             registry.prefixes,
@@ -240,7 +240,7 @@ class Gateway:
         add(foreground)
         picks = any(one.late is not Late.SERVE for one in slos.classes.values())
         add(FeasibleObserver(slos, budgets) if picks else None)
-        held = s.admission is Admission.AUTO
+        held = s.admission == "auto"
         # Last, so that the receipt of a call that waits exists.
         add(AdmissionObserver(gates, registry, tenants, metrics) if held else None)
         self.sender = sender = Sender(registry, table, tenants, foreground, c.batch_calls)
@@ -357,7 +357,6 @@ class Gateway:
             await self.spawner.settle(timeout_s=5.0)
             await self.engine_client.aclose()
             await self.stores.limiter.aclose()
-            await self.stores.gateways.leave()
             await self.stores.members.leave()
             await table.aclose()
 
@@ -416,7 +415,6 @@ class Gateway:
                     self.slo.program_ended(each.program, idle=True)
                 await self.stores.chains.flush()
                 await self.stores.limiter.refresh()
-                await self.stores.gateways.refresh()
             except TableUnavailable as error:
                 log.warning("the process table is unreachable: %s", error)
             await asyncio.sleep(every_s)

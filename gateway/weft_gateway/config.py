@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
@@ -14,7 +14,6 @@ from weft_run import urls
 
 from weft_gateway import slo, tenants
 from weft_gateway.config_runs import RunSettings, split
-from weft_gateway.model.options import Admission
 from weft_gateway.policies.route import registry as balancers
 from weft_gateway.removed_settings import REMOVED
 
@@ -90,8 +89,8 @@ class Settings(RunSettings):
         description="how the gateway selects a replica: locality, round_robin, least_used, work, "
         "soonest, or one that another package registers",
     )
-    admission: Admission = Field(
-        Admission.AUTO,
+    admission: Literal["auto", "off"] = Field(
+        "auto",
         description="whether calls that would evict running programs wait in the gateway; auto: "
         "for vLLM without Weft's plugin",
     )

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from weft_gateway.config import Settings
 from weft_gateway.constants import Constants
 from weft_gateway.model.slo import Slos
-from weft_gateway.programs.alpha import AlphaStore, RedisAlpha
-from weft_gateway.programs.gateways import Gateways
-from weft_gateway.programs.limits import Limiter, MemoryLimiter
+from weft_gateway.programs.limits import Limiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
-from weft_gateway.programs.lineage.store import LineageStore
-from weft_gateway.programs.members import MemberStore
+from weft_gateway.programs.members import MemberStore, RedisMembers
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import ProcessTable
@@ -47,10 +44,8 @@ class Stores(NamedTuple):
 
     chains: ResponseStore
     limiter: Limiter
-    lineage: LineageStore
-    gateways: Gateways
+    lineage: MemoryLineage
     members: MemberStore
-    alpha: AlphaStore
 
 
 def make_stores(constants: Constants, answers_bytes: int, link: RedisLink | None) -> Stores:
@@ -60,25 +55,19 @@ def make_stores(constants: Constants, answers_bytes: int, link: RedisLink | None
     if link is None:
         return Stores(
             ResponseStore(answers_bytes),
-            MemoryLimiter(),
+            Limiter(),
             MemoryLineage(),
-            Gateways(),
             MemberStore(),
-            AlphaStore(),
         )
     from weft_gateway.programs.lineage.redis import RedisLineage
-    from weft_gateway.programs.redis_gateways import RedisGateways
     from weft_gateway.programs.redis_limits import RedisLimiter
-    from weft_gateway.programs.redis_members import RedisMembers
     from weft_gateway.programs.redis_response_store import RedisResponseStore
 
     return Stores(
         RedisResponseStore(link, limit=answers_bytes),
         RedisLimiter(link),
         RedisLineage(link),
-        RedisGateways(link, constants.call_lease_s),
         RedisMembers(link, constants.call_lease_s),
-        RedisAlpha(link),
     )
 
 

@@ -1,4 +1,4 @@
-"""The stores of alpha keep one contract: in memory, and on a real Redis server."""
+"""Alpha in one gateway, and shared on a real Redis server."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from support.redis_server import RedisServer
 from support.redis_table import run
-from weft_gateway.programs.alpha import AlphaStore, RedisAlpha, SharedAlpha
+from weft_gateway.programs.alpha import SharedAlpha
 from weft_gateway.programs.table import TableUnavailable
 
 
 @pytest.mark.anyio
 async def test_one_gateway_keeps_its_alpha() -> None:
     used: list[float] = []
-    alpha = SharedAlpha(AlphaStore(), used.append)
+    alpha = SharedAlpha(used.append)
     await alpha.sync()
     assert (alpha.alpha, used) == (0.0, [])
     await alpha.change(0.7)
@@ -27,13 +27,13 @@ def test_gateways_on_one_redis_agree_also_after_it_has_lost_the_value(
 ) -> None:
     async def steps(table: Any) -> None:
         link, used = table.link, [[], []]
-        one, two = (SharedAlpha(RedisAlpha(link), used[at].append) for at in range(2))
+        one, two = (SharedAlpha(used[at].append, link) for at in range(2))
         await one.change(0.3)
         await two.sync()
         assert used == [[0.3], [0.3]]
         await link.redis.delete(link.keys.alpha)
         await two.sync()
-        late = SharedAlpha(RedisAlpha(link), used[1].append)
+        late = SharedAlpha(used[1].append, link)
         await late.sync()
         assert (two.alpha, late.alpha) == (0.3, 0.3)
         for wrong in ("none", "7"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.redis_server import RedisServer
 from weft_gateway.model.limits import Quota, TenantRules
-from weft_gateway.programs.limits import IN_FLIGHT, REQUESTS, TOKENS, MemoryLimiter
+from weft_gateway.programs.limits import IN_FLIGHT, REQUESTS, TOKENS, Limiter
 from weft_gateway.programs.redis_limits import RedisLimiter
 from weft_gateway.programs.redis_link import RedisLink
 
@@ -47,7 +47,7 @@ async def close(limiter: Any) -> None:
 @pytest.fixture(params=["memory", "redis"])
 def make_limiter(request: pytest.FixtureRequest) -> Callable[[], Any]:
     if request.param == "memory":
-        return MemoryLimiter
+        return Limiter
     server: RedisServer = request.getfixturevalue("redis_server")
     prefix = f"limits{next(_prefixes)}"
     return lambda **more: RedisLimiter(RedisLink(server.url, prefix, 20.0), **more)

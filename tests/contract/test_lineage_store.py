@@ -11,9 +11,8 @@ import pytest
 import redis
 from support.redis_server import RedisServer
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
-from weft_gateway.programs.lineage.memory import MemoryLineage
+from weft_gateway.programs.lineage.memory import MAX_MARKS, MemoryLineage
 from weft_gateway.programs.lineage.redis import MAX_ASKED, RedisLineage
-from weft_gateway.programs.lineage.store import MAX_MARKS
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.table import TableUnavailable
 

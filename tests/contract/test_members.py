@@ -10,8 +10,7 @@ import pytest
 from support.redis_server import RedisServer
 from support.redis_table import run
 from weft_gateway.model.member import Member, MemberState
-from weft_gateway.programs.members import MemberStore
-from weft_gateway.programs.redis_members import RedisMembers
+from weft_gateway.programs.members import MemberStore, RedisMembers
 from weft_gateway.programs.table import TableUnavailable
 
 NONE: frozenset[str] = frozenset()
@@ -88,7 +87,7 @@ def test_a_change_waits_for_the_confirmation_of_every_gateway(redis_server: Redi
         assert await one.write({GPU.name: GPU}, version)
         assert (await one.read(NONE)).behind == 2  # It confirms with the next reading.
         seen = await one.read(NONE)
-        assert (seen.behind, seen.background) == (1, busy)
+        assert (seen.gateways, seen.behind, seen.background) == (2, 1, busy)
         assert (await two.read(NONE)).records == {GPU.name: GPU}
         assert (await one.read(NONE)).behind == 1
         await two.read(NONE)
@@ -97,7 +96,8 @@ def test_a_change_waits_for_the_confirmation_of_every_gateway(redis_server: Redi
         await one.read(NONE)
         assert (await one.read(NONE)).behind == 1
         await two.leave()
-        assert (await one.read(NONE)).behind == 0
+        seen = await one.read(NONE)
+        assert (seen.gateways, seen.behind) == (1, 0)
 
     run(redis_server, steps)
 
@@ -117,7 +117,7 @@ def test_a_gateway_that_died_is_not_waited_for_after_its_lease(redis_server: Red
                 old = b"%.6f %b" % (float(at) - 200.0, rest)
                 await table.link.redis.hset(key, gateway, old)
         latest = await one.read(NONE)
-        assert (latest.behind, latest.background) == (0, NONE)
+        assert (latest.gateways, latest.behind, latest.background) == (1, 0, NONE)
 
     run(redis_server, steps)
 

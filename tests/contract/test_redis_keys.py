@@ -10,11 +10,9 @@ from support.table import closing, opening
 from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.model.member import Member
 from weft_gateway.programs.lineage.marks import Entry, Mark
-from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.redis import RedisLineage
+from weft_gateway.programs.members import RedisMembers
 from weft_gateway.programs.redis import RedisTable
-from weft_gateway.programs.redis_gateways import RedisGateways
-from weft_gateway.programs.redis_members import RedisMembers
 from weft_gateway.programs.redis_response_store import RedisResponseStore
 from weft_gateway.programs.response_store import StoredResponse
 
@@ -74,9 +72,6 @@ async def run_every_script(table, responses, lineage) -> None:
     await table.reopen([o := opening(key, now=61.0)])
     await table.close_call(closing(o, now=62.0))
     await table.end(key, 63.0)
-    gateways = RedisGateways(table.link, lease_s=100.0)
-    await gateways.refresh()
-    await gateways.leave()
     members = RedisMembers(table.link, lease_s=100.0)
     record = Member("r0", "http://r0")
     await members.write({"r0": record}, (await members.read(frozenset())).version)
@@ -95,7 +90,6 @@ async def run_every_script(table, responses, lineage) -> None:
         entries = [Entry(number * 2, mark), Entry(number * 2 + 1, mark)]
         folds = [(f"p{number}", f"p{number + 1}")]
         await lineage.put("t", entries, folds, time.time())
-    lineage._local = MemoryLineage()
     assert (await lineage.get_many("t", [11, 10, 9, 1], time.time())).folded
 
 

@@ -55,7 +55,7 @@ Changes = Mapping[str, Member | None]
 @dataclass(slots=True, eq=False)
 class Membership:
     """The members of this gateway. settings: URLs by name. gone: called with the name of a replica
-    that was removed and has no calls left.
+    that was removed and has no calls left. gateways: the number of gateways that share the members.
     """
 
     store: MemberStore
@@ -66,6 +66,7 @@ class Membership:
     settings: Mapping[str, str]
     gone: Callable[[str], None]
     keep_s: float = _KEEP_S
+    gateways: int = field(default=1, init=False)
     _members: dict[str, Member] = field(default_factory=dict, init=False)
     _version: str | None = field(default=None, init=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -94,6 +95,7 @@ class Membership:
 
     async def _sync(self) -> Members:
         latest = await self.store.read(self.background.replicas())
+        self.gateways = latest.gateways
         if latest.version != self._version:
             self._version = latest.version
             self._apply(latest)

@@ -39,12 +39,14 @@ class Members:
     """A snapshot of the store of members.
 
     version: changes with each change of `records`. records: changes at run time, by name. now_s:
-    the store's clock, Unix time. behind: gateways that have not confirmed this version. background:
-    replicas at which a gateway knows a response in the background.
+    the store's clock, Unix time. gateways: those that share the store. behind: those of them that
+    have not confirmed this version. background: replicas at which a gateway knows a response in the
+    background.
     """
 
     version: str
     records: Mapping[str, Member]
     now_s: float
+    gateways: int = 1
     behind: int = 0
     background: frozenset[str] = frozenset()

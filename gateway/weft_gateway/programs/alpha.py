@@ -14,74 +14,45 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class AlphaStore:
-    """Keeps the value of one gateway, whose process table is in memory, until it stops.
+class SharedAlpha:
+    """Keeps alpha equal in all gateways of one Redis. Without one, this process keeps the value
+    until it stops. If Redis has lost it, the first gateway that notices writes it back.
 
-    The methods raise TableUnavailable without a change if the store is away.
+    alpha: in use. apply: uses another value. link: the process table's Redis client, if it has one.
+    The methods raise TableUnavailable without a change if Redis is away.
     """
 
-    def __init__(self) -> None:
-        self._alpha: float | None = None
-
-    async def read(self) -> float | None:
-        """Return the last value, None before the first one."""
-        return self._alpha
-
-    async def write(self, alpha: float) -> None:
-        """Replace the value."""
-        self._alpha = alpha
-
-
-class RedisAlpha(AlphaStore):
-    """See AlphaStore. All gateways of one Redis share the value. If Redis has lost it, the first
-    gateway that notices writes it back.
-    """
-
-    def __init__(self, link: RedisLink) -> None:
-        super().__init__()
+    def __init__(self, apply: Callable[[float], None], link: RedisLink | None = None) -> None:
+        self.alpha = ALPHA
+        self._apply = apply
         self._link = link
 
-    async def read(self) -> float | None:
-        """See AlphaStore."""
+    async def sync(self) -> None:
+        """Apply a change by another gateway."""
+        if self._link is None:
+            return
         redis, key = self._link.redis, self._link.keys.alpha
         async with self._link.reaching():
             found: Any = await redis.get(key)
-            if found is None and self._alpha is not None:
-                await redis.set(key, repr(self._alpha), nx=True)
+            if found is None and self.alpha != ALPHA:
+                await redis.set(key, repr(self.alpha), nx=True)
                 found = await redis.get(key)
         try:
-            alpha = float(found) if found is not None else None
+            alpha = float(found or b"")
         except ValueError:
-            alpha = None
-        if alpha is not None and 0 <= alpha <= 1:
-            self._alpha = alpha
-        return self._alpha
-
-    async def write(self, alpha: float) -> None:
-        """See AlphaStore."""
-        async with self._link.reaching():
-            await self._link.redis.set(self._link.keys.alpha, repr(alpha))
-
-
-class SharedAlpha:
-    """Keeps this gateway's alpha equal to that of the store. alpha: in use. apply: uses another
-    value.
-    """
-
-    def __init__(self, store: AlphaStore, apply: Callable[[float], None]) -> None:
-        self.alpha = ALPHA
-        self._store = store
-        self._apply = apply
-
-    async def sync(self) -> None:
-        """Apply a change by another gateway. Raises TableUnavailable."""
-        found = await self._store.read()
-        if found is not None and found != self.alpha:
-            self.alpha = found
-            self._apply(found)
-            log.info("alpha of the balancer is %g", found)
+            return
+        if 0 <= alpha <= 1:
+            self._use(alpha)
 
     async def change(self, alpha: float) -> None:
-        """Change alpha in all gateways. Raises TableUnavailable."""
-        await self._store.write(alpha)
-        await self.sync()
+        """Change alpha in all gateways."""
+        if self._link is not None:
+            async with self._link.reaching():
+                await self._link.redis.set(self._link.keys.alpha, repr(alpha))
+        self._use(alpha)
+
+    def _use(self, alpha: float) -> None:
+        if alpha != self.alpha:
+            self.alpha = alpha
+            self._apply(alpha)
+            log.info("alpha of the balancer is %g", alpha)

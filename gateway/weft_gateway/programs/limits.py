@@ -1,11 +1,11 @@
-"""Limits per tenant: the protocol, and the implementation in this process's memory."""
+"""Limits per tenant, in this process's memory."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from weft_gateway.model.limits import Quota, TenantRules
 from weft_gateway.policies.token_bucket import Bucket, refilled, wait_s
@@ -17,37 +17,12 @@ IN_FLIGHT: Final = "calls_in_flight"
 _MOST_TENANTS: Final = 65_536
 
 
-class Limiter(Protocol):
-    """Counts each tenant's usage and refuses calls above its limits.
+class Limiter:
+    """Counts each tenant's usage and refuses calls above its limits: those of one gateway process.
+    clock: monotonic seconds.
 
     Contract: `admit` takes from all limits or from none.
     """
-
-    async def admit(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
-        """Try to admit a call with a prompt of about `tokens` tokens. An admitted call is in flight
-        until `release`.
-        """
-        ...
-
-    def release(self, tenant: str, rules: TenantRules) -> None:
-        """End an admitted call."""
-        ...
-
-    def correct(self, tenant: str, rules: TenantRules, tokens: int) -> None:
-        """Add `tokens` to an admitted call's estimate; negative if the call used fewer."""
-        ...
-
-    async def refresh(self) -> None:
-        """Renew this gateway's counts for other gateways. Call it at least once per minute."""
-        ...
-
-    async def aclose(self) -> None:
-        """Write pending changes."""
-        ...
-
-
-class MemoryLimiter:
-    """Limits of one gateway process. clock: monotonic seconds."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, most_tenants: int = _MOST_TENANTS
@@ -59,7 +34,9 @@ class MemoryLimiter:
         self._in_flight: dict[str, int] = {}
 
     async def admit(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
-        """See Limiter. Does not wait."""
+        """Try to admit a call with a prompt of about `tokens` tokens. An admitted call is in flight
+        until `release`.
+        """
         now_s = self._clock()
         requests, of_tokens = rules.requests_per_minute, rules.tokens_per_minute
         requests_left = refilled(self._requests.get(tenant), requests, now_s)
@@ -82,7 +59,7 @@ class MemoryLimiter:
         return Quota("", 0.0, requests_left.level, tokens_left.level)
 
     def release(self, tenant: str, rules: TenantRules) -> None:
-        """See Limiter."""
+        """End an admitted call."""
         self.count(tenant, -1)
 
     def count(self, tenant: str, change: int) -> None:
@@ -94,21 +71,21 @@ class MemoryLimiter:
             self._in_flight.pop(tenant, None)
 
     def correct(self, tenant: str, rules: TenantRules, tokens: int) -> None:
-        """See Limiter."""
+        """Add `tokens` to an admitted call's estimate; negative if the call used fewer."""
         if rules.tokens_per_minute and tokens:
             now_s = self._clock()
             bucket = refilled(self._tokens.get(tenant), rules.tokens_per_minute, now_s)
             self._keep(self._tokens, tenant, Bucket(bucket.level - tokens, now_s))
 
     def in_flight(self, tenant: str) -> int:
-        """Return a tenant's calls admitted by this process that have not ended."""
+        """Return a tenant's calls admitted by this gateway that have not ended."""
         return self._in_flight.get(tenant, 0)
 
     async def refresh(self) -> None:
-        """See Limiter. No other gateway reads these counts."""
+        """Renew this gateway's counts for other gateways. Call it at least once per minute."""
 
     async def aclose(self) -> None:
-        """See Limiter. Nothing to write."""
+        """Write pending changes."""
 
     def _keep(self, buckets: OrderedDict[str, Bucket], tenant: str, bucket: Bucket) -> None:
         buckets[tenant] = bucket

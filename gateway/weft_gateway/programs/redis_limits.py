@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any, Final
 
 from weft_gateway.model.limits import Quota, TenantRules
-from weft_gateway.programs.limits import MemoryLimiter
+from weft_gateway.programs.limits import Limiter
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.table import TableUnavailable
 
@@ -18,7 +18,7 @@ from weft_gateway.programs.table import TableUnavailable
 LEASE_S: Final = 120.0
 
 
-class RedisLimiter:
+class RedisLimiter(Limiter):
     """See Limiter. One round trip admits a call. Releases and corrections are written off the hot
     path.
 
@@ -27,10 +27,10 @@ class RedisLimiter:
     """
 
     def __init__(self, link: RedisLink, lease_s: float = LEASE_S) -> None:
+        super().__init__()
         self._link = link
         self._lease_s = lease_s
         self._own = os.urandom(6).hex()
-        self._local = MemoryLimiter()
         self._script = link.script("limits")
         # The rules of tenants that have calls in flight.
         self._running: dict[str, TenantRules] = {}
@@ -69,7 +69,7 @@ class RedisLimiter:
         return quota
 
     async def _admit_alone(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
-        quota = await self._local.admit(tenant, rules, tokens)
+        quota = await super().admit(tenant, rules, tokens)
         if not quota.refused:
             self._unsure.add(tenant)
             self._running[tenant] = rules
@@ -84,7 +84,7 @@ class RedisLimiter:
     def correct(self, tenant: str, rules: TenantRules, tokens: int) -> None:
         """See Limiter."""
         if rules.tokens_per_minute and tokens:
-            self._local.correct(tenant, rules, tokens)
+            super().correct(tenant, rules, tokens)
             self._write(tenant, rules, tokens=tokens)
 
     async def refresh(self) -> None:
@@ -101,12 +101,8 @@ class RedisLimiter:
             await asyncio.wait((self._writer,), timeout=1.0)
             self._writer.cancel()
 
-    def in_flight(self, tenant: str) -> int:
-        """Return a tenant's calls admitted by this gateway that have not ended."""
-        return self._local.in_flight(tenant)
-
     def _count(self, tenant: str, rules: TenantRules, change: int) -> None:
-        self._local.count(tenant, change)
+        self.count(tenant, change)
         if self.in_flight(tenant):
             self._running[tenant] = rules
         else:

@@ -12,7 +12,6 @@
 | n:TENANT | sorted set | the tenant's named programs, all with score 0: ordered by id |
 | i:TENANT | sorted set | those without an open call, by the Unix time since when |
 | leases | sorted set | lease of each open call by the Redis time of its last renewal |
-| gateways | sorted set | gateways that use the table, by the Redis time of their last sign |
 | totals | hash | programs created and ended since the table was created |
 | stored | hash | TENANT/RESPONSE to a stored answer |
 | stored_ages | sorted set | TENANT/RESPONSE by the Unix time of the last use |
@@ -65,7 +64,6 @@ class Keys:
         self.home_counts = base + b"home_counts"
         self.activity = base + b"activity"
         self.leases = base + b"leases"
-        self.gateways = base + b"gateways"
         self.totals = base + b"totals"
         self.table = base + b"table"
         self.alpha = base + b"alpha"

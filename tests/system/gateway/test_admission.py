@@ -189,10 +189,10 @@ async def test_two_gateways_on_one_redis_use_half_of_the_cache_each(
         async with engine(script=answers, **STOCK) as stub, weft(stub, **settings) as one:
             async with weft(stub, **settings) as two:
                 for gateway in (one, two):
-                    await until(lambda gateway=gateway: gateway.parts.stores.gateways.count == 2)
+                    await until(lambda gateway=gateway: gateway.parts.members.gateways == 2)
                     await call(gateway, "a", 100)
                     assert gateway.parts.gates.state()["r0"]["cache_tokens"] == 800
-            await until(lambda: one.parts.stores.gateways.count == 1)
+            await until(lambda: one.parts.members.gateways == 1)
             await call(one, "a", 100)
             assert one.parts.gates.state()["r0"]["cache_tokens"] == 1600
     finally:

@@ -1,4 +1,6 @@
-"""Lineage in this process's memory. Bounded: the least recently used entries are evicted."""
+"""The store of fingerprints in this process's memory. Bounded: the least recently used entries are
+evicted. Stored data is a hint: a call without matches starts a new program.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft_gateway.programs.lineage.marks import LASTING, Entry, Known, Mark
-from weft_gateway.programs.lineage.store import KEEP_S, MAX_MARKS
 
+# Maximum marks per fingerprint; the newest are kept.
+MAX_MARKS: Final = 16
+# Lifetime of unused entries, seconds.
+KEEP_S: Final = 3600.0
 # About 320 bytes each: 88 MB in total.
 DEFAULT_LIMIT: Final = 275_000
 # Fraction evicted at once when full, because finding the largest tenant scans all tenants.
@@ -58,8 +63,8 @@ class _Shelf:
 
 
 class MemoryLineage:
-    """See LineageStore. limit: fingerprints and folds in total; a tenant that floods the store
-    evicts its own entries. keep_s: lifetime of an unused entry, seconds.
+    """Marks by tenant and fingerprint. limit: fingerprints and folds in total; a tenant that floods
+    the store evicts its own entries. keep_s: lifetime of an unused entry, seconds.
     """
 
     def __init__(self, limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S) -> None:
@@ -70,7 +75,9 @@ class MemoryLineage:
         self._swept_s = 0.0
 
     async def get_many(self, tenant: str, fingerprints: Sequence[int], now_s: float) -> Known:
-        """See LineageStore."""
+        """Return the marks and folds of these fingerprints, in one round trip. Unknown ones are
+        omitted.
+        """
         if now_s - self._swept_s >= self._keep_s / 8:
             self._sweep(now_s)
         shelf = self._shelves.get(tenant)
@@ -98,7 +105,9 @@ class MemoryLineage:
         folds: Sequence[tuple[str, str]],
         now_s: float,
     ) -> None:
-        """See LineageStore."""
+        """Add marks and folds, in one round trip. A mark merges with an earlier one of its thread.
+        folds: a program and the program it is part of, "" to unfold it.
+        """
         shelf = self._shelves.get(tenant)
         if shelf is None:
             shelf = self._shelves[tenant] = _Shelf()

@@ -20,8 +20,7 @@ from typing import Any, Final
 from redis.commands.core import AsyncScript
 
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, merged
-from weft_gateway.programs.lineage.memory import MemoryLineage
-from weft_gateway.programs.lineage.store import KEEP_S, MAX_MARKS
+from weft_gateway.programs.lineage.memory import KEEP_S, MAX_MARKS, MemoryLineage
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.rows import encode
 from weft_gateway.programs.table import TableUnavailable
@@ -33,33 +32,34 @@ DEFAULT_LIMIT: Final = 1_000_000
 _MARKS_A_FOLD: Final = 10
 
 
-class RedisLineage:
-    """See LineageStore. limit: fingerprints in total; above it the least recently used are evicted.
-    keep_s: seconds, rounded down, at least 1. Names of programs and threads contain no spaces.
+class RedisLineage(MemoryLineage):
+    """See MemoryLineage. limit: fingerprints on Redis; above it the least recently used are
+    evicted. keep_s: seconds, rounded down there, at least 1. Names of programs and threads contain
+    no spaces.
     """
 
     def __init__(self, link: RedisLink, limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S) -> None:
+        super().__init__(keep_s=keep_s)
         self._link = link
         base = link.keys.base.removesuffix(b":") + b"lineage:"
         self._keys = [base + name for name in (b"marks", b"marks_used", b"folds", b"folds_used")]
-        self._limit = limit
-        self._keep_s = max(1, int(keep_s))
-        self._local = MemoryLineage(keep_s=keep_s)
+        self._shared_limit = limit
+        self._shared_keep_s = max(1, int(keep_s))
         self._get, self._put = link.script("lineage_get"), link.script("lineage_put")
 
     async def get_many(self, tenant: str, fingerprints: Sequence[int], now_s: float) -> Known:
-        """See LineageStore."""
+        """See MemoryLineage."""
         asked = fingerprints[:MAX_ASKED]
         if not asked:
             return Known({}, {})
         arguments = [
             _field(tenant, b""),
-            self._keep_s,
+            self._shared_keep_s,
             b"".join([b"%016x" % fingerprint for fingerprint in asked]),
         ]
         reply = await self._run(self._get, arguments)
         if reply is None:
-            return await self._local.get_many(tenant, fingerprints, now_s)
+            return await super().get_many(tenant, fingerprints, now_s)
         return _read(reply, asked)
 
     async def put(
@@ -69,12 +69,13 @@ class RedisLineage:
         folds: Sequence[tuple[str, str]],
         now_s: float,
     ) -> None:
-        """See LineageStore."""
-        await self._local.put(tenant, entries, folds, now_s)
+        """See MemoryLineage."""
+        await super().put(tenant, entries, folds, now_s)
         if not (entries or folds):
             return
-        most_folds = max(1, self._limit // _MARKS_A_FOLD)
-        arguments: list[Any] = [self._keep_s, MAX_MARKS, self._limit, most_folds, len(entries)]
+        limit, keep_s = self._shared_limit, self._shared_keep_s
+        most_folds = max(1, limit // _MARKS_A_FOLD)
+        arguments: list[Any] = [keep_s, MAX_MARKS, limit, most_folds, len(entries)]
         for entry in entries:
             arguments += (_field(tenant, b"%016x" % entry.fingerprint), _line(entry.mark))
         for program, into in folds:

@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
     """The program and thread of a call. program: after folding. owner: the name under which the
     call is stored; it differs from program while that is folded. parent: the thread that it came
     from, or "". joined: other threads whose answers the prompt contains, as (owner, thread). state:
-    State bits of the call's marks. entries, folds: updates for the store (see LineageStore.put).
+    State bits of the call's marks. entries, folds: updates for the store (see MemoryLineage.put).
     """
 
     how: How

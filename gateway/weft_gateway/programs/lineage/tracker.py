@@ -16,8 +16,8 @@ from weft_gateway.programs.lineage.fingerprint import (
 )
 from weft_gateway.programs.lineage.first_turns import FirstTurns
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
+from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.rules import Asked, How, Verdict, decide, left
-from weft_gateway.programs.lineage.store import LineageStore
 from weft_gateway.programs.lineage.tool_ids import answered_ids, asked_ids
 
 # Maximum pieces stored per answer, spread over it.
@@ -29,7 +29,7 @@ FEW_BYTES: Final = 256
 class Lineage:
     """Finds the program and thread of calls without an identity."""
 
-    def __init__(self, store: LineageStore) -> None:
+    def __init__(self, store: MemoryLineage) -> None:
         self._store = store
         self._first_turns = FirstTurns()
 
