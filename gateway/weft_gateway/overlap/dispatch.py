@@ -9,8 +9,10 @@ a `ping`, the one type that every client skips; some clients refuse unknown type
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
+
+import orjson
 
 from weft_gateway.overlap.events import EventReader
 from weft_gateway.overlap.tool_calls import ToolCall, ToolCallParser
@@ -20,9 +22,6 @@ HEADER: Final = b"x-weft-tool-dispatch"
 FIELD: Final = "tool_dispatch"
 
 _ON: Final = (b"1", b"true")
-# A chunk without one of these has no call and ends no call. All servers write the keys in the same
-# way.
-_TELLING: Final = (b'"tool_calls"', b"tool_use", b"function_call", b"input_json")
 _CHUNK_FIELDS: Final = ("id", "object", "created", "model")
 
 
@@ -63,41 +62,28 @@ class ToolDispatch:
     """Watches one stream on its way to the client, and can add events to it.
 
     insert: add `event: tool_call_dispatch` after the frame that completes a call. Without it, the
-    bytes pass unchanged and the calls are only returned. Bytes are never held back.
+    bytes pass unchanged and the calls are only returned. Bytes are never held back. names: see
+    ToolCallParser.
     """
 
-    __slots__ = ("_insert", "_loads", "_parser", "_reader", "_text")
+    __slots__ = ("_insert", "_parser", "_reader")
 
-    def __init__(
-        self,
-        *,
-        insert: bool = True,
-        names: Container[str] | None = None,
-        text: bool = True,
-        loads: Callable[[bytes | str], Any] = json.loads,
-    ) -> None:
-        """names, text: see ToolCallParser. loads: raises ValueError for invalid JSON."""
+    def __init__(self, *, insert: bool = True, names: Container[str] | None = None) -> None:
         self._insert = insert
-        self._text = text
-        self._loads = loads
         self._reader = EventReader()
-        self._parser = ToolCallParser(names=names, text=text, loads=loads)
+        self._parser = ToolCallParser(names)
 
     def feed(self, data: bytes) -> tuple[bytes, Sequence[ToolCall]]:
         """Take bytes for the client. Returns the bytes to send now, and the calls that are now
         complete.
         """
-        if self._passes(data):
-            return data, ()
         calls: list[ToolCall] = []
         out: list[bytes] = []
         sent = 0
         for event in self._reader.feed(data):
-            if not (self._text or self._parser.in_call or _tells(event.data)):
-                continue
             try:
-                chunk = self._loads(event.data)
-            except (ValueError, RecursionError):
+                chunk = orjson.loads(event.data)
+            except orjson.JSONDecodeError:
                 continue  # `[DONE]`, or a frame that the client must judge.
             found = self._parser.feed(chunk)
             if found and self._insert:
@@ -108,13 +94,3 @@ class ToolDispatch:
             return data, calls
         out.append(data[sent:])
         return b"".join(out), calls
-
-    def _passes(self, data: bytes) -> bool:
-        """Whether these are whole frames without calls, which need no parsing: the usual case."""
-        return not (
-            self._text or self._parser.in_call or not self._reader.between_events or _tells(data)
-        ) and data.endswith(b"\n\n")
-
-
-def _tells(data: bytes) -> bool:
-    return any(word in data for word in _TELLING)

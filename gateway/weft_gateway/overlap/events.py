@@ -31,11 +31,6 @@ class EventReader:
         self._kept = 0  # Bytes in _line and _data.
         self._too_long = False
 
-    @property
-    def between_events(self) -> bool:
-        """Whether the bytes so far end at the end of an event."""
-        return not (self._line or self._data or self._name or self._too_long)
-
     def feed(self, data: bytes) -> list[Event]:
         """Take the next bytes. Returns the events that they complete."""
         events: list[Event] = []

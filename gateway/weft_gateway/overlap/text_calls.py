@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
-from weft_gateway.overlap.allowance import Allowance
+import orjson
+
 from weft_gateway.overlap.json_end import JsonEnd
 
+# A megabyte of unfinished arguments is no tool call. The limit bounds a stream's memory.
+MAX_KEPT_CHARS: Final = 1 << 20
 _NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _ARGUMENTS: Final = ("arguments", "parameters")
 
@@ -22,20 +25,34 @@ _ARGUMENTS: Final = ("arguments", "parameters")
 _OUTSIDE, _BEFORE, _IN, _AFTER = range(4)
 
 
+class Allowance:
+    """The number of characters that the unfinished calls of one stream may keep together."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, chars: int = MAX_KEPT_CHARS) -> None:
+        self._left = chars
+
+    def take(self, chars: int) -> bool:
+        """Take `chars` characters. Returns False, without a change, if fewer are left."""
+        if chars > self._left:
+            return False
+        self._left -= chars
+        return True
+
+    def give_back(self, chars: int) -> None:
+        """Return `chars` characters that are no longer kept."""
+        self._left += chars
+
+
 class TextCalls:
     """Finds calls in one text. names: the available tools, or None to accept any name."""
 
-    __slots__ = ("_allowance", "_end", "_kept", "_loads", "_names", "_parts", "_place")
+    __slots__ = ("_allowance", "_end", "_kept", "_names", "_parts", "_place")
 
-    def __init__(
-        self,
-        allowance: Allowance,
-        names: Container[str] | None = None,
-        loads: Callable[[str], Any] = json.loads,
-    ) -> None:
+    def __init__(self, allowance: Allowance, names: Container[str] | None = None) -> None:
         self._allowance = allowance
         self._names = names
-        self._loads = loads
         self._place = _OUTSIDE
         self._end = JsonEnd()
         self._parts: list[str] | None = []  # The element so far; None: too long to keep.
@@ -99,9 +116,8 @@ class TextCalls:
 
     def _call(self, text: str) -> tuple[str, str] | None:
         try:
-            element = self._loads(text)
-            return self._read(element)
-        except (ValueError, RecursionError):
+            return self._read(orjson.loads(text))
+        except orjson.JSONDecodeError:
             return None
 
     def _read(self, element: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -117,5 +133,5 @@ class TextCalls:
         if not isinstance(name, str) or (self._names is not None and name not in self._names):
             return None
         if isinstance(arguments, str):  # The form of OpenAI: JSON in a string.
-            return (name, arguments) if isinstance(self._loads(arguments), dict) else None
+            return (name, arguments) if isinstance(orjson.loads(arguments), dict) else None
         return (name, json.dumps(arguments)) if isinstance(arguments, dict) else None

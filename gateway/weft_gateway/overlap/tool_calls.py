@@ -11,13 +11,17 @@ bounded.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from weft_gateway.overlap.allowance import MAX_FOLLOWED, Allowance
+import orjson
+
 from weft_gateway.overlap.json_end import JsonEnd
-from weft_gateway.overlap.text_calls import TextCalls
+from weft_gateway.overlap.text_calls import Allowance, TextCalls
+
+# Maximum calls and texts of one answer; the widest observed fan-out is 21 (Sutradhara 3.2).
+MAX_FOLLOWED: Final = 1024
 
 # Regular ends of an answer. After any other reason the last call may be cut short, and a call
 # without arguments may have lost them. Not a set: a reason may be any value, and a list is not
@@ -59,31 +63,16 @@ _Key = tuple[int, int]  # Choice and index.
 
 
 class ToolCallParser:
-    """One stream's parser. names: the available tools; calls in text must name one (None: any).
-    text: whether to search text. loads: a JSON parser that raises ValueError.
-    """
+    """One stream's parser. names: the available tools; calls in text must name one (None: any)."""
 
-    def __init__(
-        self,
-        *,
-        names: Container[str] | None = None,
-        text: bool = True,
-        loads: Callable[[str], Any] = json.loads,
-    ) -> None:
+    def __init__(self, names: Container[str] | None = None) -> None:
         self._names = names
-        self._search_text = text
-        self._loads = loads
         self._allowance = Allowance()
         self._calls: dict[_Key, _Open | None] = {}  # None: complete or dropped.
         self._open = 0  # Number of calls that are not None.
         self._texts: dict[_Key, TextCalls] = {}
         self._in_text: dict[int, int] = {}  # Calls found in the text of each choice.
         self._found: list[ToolCall] = []
-
-    @property
-    def in_call(self) -> bool:
-        """Whether an incomplete call has begun."""
-        return self._open > 0
 
     def feed(self, chunk: Any) -> list[ToolCall]:
         """Take a parsed chunk. Returns the calls that it completes, in order of completion."""
@@ -221,8 +210,8 @@ class ToolCallParser:
         self._drop(key, call)
         arguments = "".join(call.parts).strip() or "{}"
         try:
-            self._loads(arguments)
-        except (ValueError, RecursionError):
+            orjson.loads(arguments)
+        except orjson.JSONDecodeError:
             return
         if call.name:
             self._found.append(ToolCall(key[1], call.id, call.name, arguments, key[0]))
@@ -242,13 +231,13 @@ class ToolCallParser:
 
     def _text(self, key: tuple[int, int], text: Any, choice: int = 0) -> None:
         """Add to the text `key`, which belongs to a choice."""
-        if not (self._search_text and text and isinstance(text, str)):
+        if not (text and isinstance(text, str)):
             return
         reader = self._texts.get(key)
         if reader is None:
             if len(self._texts) >= MAX_FOLLOWED:
                 return
-            reader = self._texts[key] = TextCalls(self._allowance, self._names, self._loads)
+            reader = self._texts[key] = TextCalls(self._allowance, self._names)
         for name, arguments in reader.feed(text):
             index = self._in_text.get(choice, 0)
             self._in_text[choice] = index + 1

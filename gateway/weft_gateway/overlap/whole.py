@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from weft_gateway.overlap.tool_calls import ToolCall, ToolCallParser
 
 
-def calls_of(
-    answer: Any,
-    *,
-    names: Container[str] | None = None,
-    loads: Callable[[str], Any] = json.loads,
-) -> list[ToolCall]:
-    """Return all calls of a parsed answer, of any API. names, loads: see ToolCallParser. Never
-    raises.
-    """
-    parser = ToolCallParser(names=names, loads=loads)
+def calls_of(answer: Any, names: Container[str] | None = None) -> list[ToolCall]:
+    """Return all calls of a parsed answer, of any API. names: see ToolCallParser. Never raises."""
+    parser = ToolCallParser(names)
     return [call for chunk in _chunks(answer) for call in parser.feed(chunk)]
 
 

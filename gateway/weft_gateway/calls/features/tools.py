@@ -31,7 +31,7 @@ class ToolDispatchObserver(CallObserver):
         names = tool_names(call.body) or None
         if names is None and not call.tool_dispatch:
             return None
-        dispatch = ToolDispatch(insert=call.tool_dispatch, names=names, loads=orjson.loads)
+        dispatch = ToolDispatch(insert=call.tool_dispatch, names=names)
         dispatched: list[tuple[str, float]] = []
         call.dispatched = dispatched
 
@@ -61,7 +61,7 @@ class ToolDispatchObserver(CallObserver):
                 answer = orjson.loads(call.body_out)
             except orjson.JSONDecodeError:
                 return
-            for tool in calls_of(answer, names=names, loads=orjson.loads):
+            for tool in calls_of(answer, names):
                 self._publish(call, tool)
 
     def _publish(self, call: Call, tool: ToolCall) -> None:

@@ -24,7 +24,6 @@ def test_events_do_not_depend_on_the_chunks(cuts):
     reader = EventReader()
     read = [event for piece in pieces for event in reader.feed(piece)]
     assert [(event.name, event.data) for event in read] == EVENTS
-    assert reader.between_events
 
 
 def test_event_ends_after_its_blank_line():
@@ -34,7 +33,6 @@ def test_event_ends_after_its_blank_line():
         b"data: a\n\n",
         b"data: a\n\ndata: b\n\n",
     ]
-    assert not reader.between_events
     assert [event.end for event in reader.feed(b"\n\n!")] == [2]
 
 

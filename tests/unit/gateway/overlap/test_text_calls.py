@@ -5,8 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_gateway.overlap.allowance import Allowance
-from weft_gateway.overlap.text_calls import TextCalls
+from weft_gateway.overlap.text_calls import Allowance, TextCalls
 
 SEARCH = '{"name": "search", "arguments": {"q": "a [{\\"}] b"}}'
 PLOT = '{"parameters": {"xs": [1, 2]}, "name": "plot"}'

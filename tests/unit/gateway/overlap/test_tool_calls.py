@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.overlap import tool_calls
-from weft_gateway.overlap.allowance import MAX_KEPT_CHARS
+from weft_gateway.overlap.text_calls import MAX_KEPT_CHARS
 from weft_gateway.overlap.tool_calls import ToolCall, ToolCallParser
 
 JSON = st.recursive(
@@ -142,9 +142,9 @@ def test_call_without_arguments_is_complete_at_the_next_call_or_the_end(finish):
     assert parser.feed(chat("{", index=1)) == [ToolCall(0, "a", "f", "{}")]
     assert parser.feed(chat("}", index=1)) == [ToolCall(1, "b", "g", "{}")]
     assert parser.feed(chat(("c", "f"), index=2)) == []
-    assert parser.in_call
+    assert parser._open
     assert parser.feed(chat(finish=finish)) == [ToolCall(2, "c", "f", "{}")]
-    assert not parser.in_call
+    assert not parser._open
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter", "abort", None])
@@ -205,7 +205,7 @@ def test_server_tools_are_ignored():
     parser = ToolCallParser()
     parser.feed({"type": "content_block_start", "index": 0, "content_block": block})
     assert parser.feed({"type": "content_block_delta", "index": 0, "delta": delta}) == []
-    assert not parser.in_call
+    assert not parser._open
 
 
 @pytest.mark.parametrize("arguments", ['{"a": }', "]", "}{", '{"a" 1}', "nonsense"])
@@ -257,8 +257,7 @@ def test_text_of_each_choice_is_separate():
     assert [(c.name, c.choice) for c in calls] == [("f", 0), ("f", 1), ("g", 0), ("g", 1)]
 
 
-def test_text_is_searched_only_on_request_and_for_known_tools():
-    assert read([content(TEXT)], text=False) == []
+def test_text_is_searched_for_known_tools():
     assert [call.name for call in read([content(TEXT)], names={"f"})] == ["f"]
 
 
@@ -323,7 +322,7 @@ def test_endless_arguments_are_dropped_without_later_calls():
     piece = "x" * (MAX_KEPT_CHARS // 8)
     for _ in range(16):
         assert parser.feed(chat(piece)) == []
-    assert not parser.in_call
+    assert not parser._open
     assert parser.feed(chat('"}')) == []
     assert len(parser.feed(chat(("b", "f"), f'{{"a": "{piece}"}}', index=1))) == 1
 
