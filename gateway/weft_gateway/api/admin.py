@@ -181,6 +181,6 @@ def router(
     async def get_slo() -> dict[str, Any]:
         """Programs, turns and calls with a target that have ended at this gateway since it started.
         Counts of several gateways add up; compute their ratios from the sums."""
-        return tally.report().to_json()
+        return tally.report()
 
     return api

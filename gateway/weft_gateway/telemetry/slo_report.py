@@ -6,11 +6,12 @@ class and one tenant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from weft_gateway.model.limits import MIN_WEIGHT
+from weft_gateway.model.slo import SloClass
 
 OUTCOMES: Final = ("met", "late", "unended", "refused")
 
@@ -52,63 +53,53 @@ class Units:
         }
 
 
-@dataclass(slots=True)
-class Report:
-    """The counts of a gateway. since_s: Unix time. classes: members of each
-    class of the SLO file. rows: by class and tenant. service: weight and seconds of engine time by
-    tenant.
+def slo_report(
+    since_s: float,
+    classes: Mapping[str, SloClass],
+    rows: Mapping[tuple[str, str], Units],
+    service: Mapping[str, tuple[float, float]],
+) -> dict[str, Any]:
+    """Return the report of a gateway in the API's format. since_s: Unix time. classes: of the SLO
+    file. rows: by class and tenant. service: weight and seconds of engine time by tenant.
     """
-
-    since_s: float
-    classes: dict[str, dict[str, Any]]
-    rows: dict[tuple[str, str], Units]
-    service: dict[str, tuple[float, float]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report in the API's format."""
-        goals = {name: one["goal"] for name, one in self.classes.items()}
-        by_class: dict[str, Units] = {name: Units() for name in self.classes}
-        by_tenant: dict[str, Units] = {}
-        for (slo, tenant), units in self.rows.items():
-            by_class.setdefault(slo, Units()).add(units)
-            by_tenant.setdefault(tenant, Units()).add(units)
-        total_s = sum(seconds for _, seconds in self.service.values())
-        tenants = []
-        for tenant in sorted({*by_tenant, *self.service}):
-            weight, seconds = self.service.get(tenant, (1.0, 0.0))
-            share = seconds / total_s if total_s else None
-            members = {"tenant": tenant, "weight": weight, "service_s": seconds, "share": share}
-            tenants.append({**members, **by_tenant.get(tenant, Units()).to_json(None)})
-        return {
-            "object": "slo_report",
-            "since": self.since_s,
-            "classes": [
-                {
-                    "class": name,
-                    **self.classes.get(name, _NO_CLASS),
-                    **units.to_json(goals.get(name)),
-                }
-                for name, units in by_class.items()
-            ],
-            "tenants": tenants,
-            "rows": [
-                {"class": slo, "tenant": tenant, **units.to_json(goals.get(slo))}
-                for (slo, tenant), units in sorted(self.rows.items())
-            ],
-            "fairness": {
-                "attainment": jain(
-                    [one.attainment for one in by_tenant.values() if one.attainment is not None]
-                ),
-                "service": jain(
-                    [per_weight(s, weight) for weight, s in self.service.values() if s]
-                ),
-            },
-        }
+    goals = {name: one.attainment for name, one in classes.items() if one.deadline_s}
+    by_class: dict[str, Units] = {name: Units() for name in goals}
+    by_tenant: dict[str, Units] = {}
+    for (slo, tenant), units in rows.items():
+        by_class.setdefault(slo, Units()).add(units)
+        by_tenant.setdefault(tenant, Units()).add(units)
+    shown = []
+    for name, units in by_class.items():
+        one, goal = classes.get(name) if name in goals else None, goals.get(name)
+        scope, deadline_s = (None, None) if one is None else (one.scope.value, one.deadline_s)
+        members = {"class": name, "scope": scope, "deadline_s": deadline_s, "goal": goal}
+        shown.append({**members, **units.to_json(goal)})
+    total_s = sum(seconds for _, seconds in service.values())
+    tenants = []
+    for tenant in sorted({*by_tenant, *service}):
+        weight, seconds = service.get(tenant, (1.0, 0.0))
+        share = seconds / total_s if total_s else None
+        of = {"tenant": tenant, "weight": weight, "service_s": seconds, "share": share}
+        tenants.append({**of, **by_tenant.get(tenant, Units()).to_json(None)})
+    attained = [one.attainment for one in by_tenant.values() if one.attainment is not None]
+    return {
+        "object": "slo_report",
+        "since": since_s,
+        "classes": shown,
+        "tenants": tenants,
+        "rows": [
+            {"class": slo, "tenant": tenant, **units.to_json(goals.get(slo))}
+            for (slo, tenant), units in sorted(rows.items())
+        ],
+        "fairness": {
+            "attainment": jain(attained),
+            "service": jain([per_weight(s, weight) for weight, s in service.values() if s]),
+        },
+    }
 
 
 # The least product of a key's weight and that of its class.
 _LEAST_WEIGHT: Final = MIN_WEIGHT**2
-_NO_CLASS: Final = {"scope": None, "deadline_s": None, "goal": None}
 
 
 def jain(shares: Iterable[float]) -> float | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import nan
 from time import time
-from typing import Final
+from typing import Any, Final
 
-from weft_gateway.model.slo import SloClass, Slos
+from weft_gateway.model.slo import Slos
 from weft_gateway.policies.lateness import Cause
 from weft_gateway.telemetry.metrics import Metrics
-from weft_gateway.telemetry.slo_report import OUTCOMES, Report, Units, jain, per_weight
+from weft_gateway.telemetry.slo_report import OUTCOMES, Units, jain, per_weight, slo_report
 
 # Number of tenants with their rows. Further tenants share one row per class.
 MAX_TENANTS: Final = 1024
@@ -76,8 +76,10 @@ class SloTally:
             tenant = OTHERS
         known[tenant] = known.get(tenant, 0.0) + seconds
 
-    def report(self) -> Report:
-        """Return all counts by the names of tenants, together for keys that had the same name."""
+    def report(self) -> dict[str, Any]:
+        """Return the report: all counts by the names of tenants, together for keys that had the
+        same name.
+        """
         rows: dict[tuple[str, str], Units] = {}
         for (slo, tenant), units in self._rows.items():
             rows.setdefault((slo, self._name(tenant)), Units()).add(units)
@@ -85,12 +87,7 @@ class SloTally:
         for tenant, seconds in self._service_s.items():
             name = self._name(tenant)
             service[name] = self._weight_of(tenant), seconds + service.get(name, (0.0, 0.0))[1]
-        return Report(
-            self._since_s,
-            {name: _members(one) for name, one in self._classes.items() if one.deadline_s},
-            rows,
-            service,
-        )
+        return slo_report(self._since_s, self._classes, rows, service)
 
     def _row(self, slo: str, tenant: str) -> Units:
         row = self._rows.get((slo, tenant))
@@ -130,7 +127,3 @@ class SloTally:
             met, all_units, seconds = totals.get(tenant, (0, 0, 0.0))
             totals[tenant] = met + units.outcomes["met"], all_units + units.total, seconds
         return totals
-
-
-def _members(one: SloClass) -> dict[str, object]:
-    return {"scope": one.scope.value, "deadline_s": one.deadline_s, "goal": one.attainment}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from weft_programs import Run, Session, Tool
 
-_CITY: Final = {
+CITY: Final = {
     "type": "object",
     "properties": {
         "city": {"type": "string", "maxLength": 20},
@@ -28,7 +28,7 @@ async def get_weather(city: str, unit: str) -> dict[str, Any]:
 
 async def main(base_url: str, model: str = "weft-demo", *, max_turns: int = 3) -> Run:
     """Ask for the weather in several cities; `required` allows several tool calls in one answer."""
-    weather = Tool("get_weather", get_weather, "The weather in a city.", _CITY, timeout_s=10)
+    weather = Tool("get_weather", get_weather, "The weather in a city.", CITY, timeout_s=10)
     async with Session(base_url) as session:
         return await session.run_tools(
             model=model,

@@ -16,21 +16,14 @@ from agents.items import ToolCallOutputItem
 from langchain_core.messages import ToolMessage
 from support.stack import until
 from weft_programs import Session, Tool
-from weft_programs.examples import langgraph_agent, openai_agents, overlap, plain_openai
-from weft_programs.examples.plain_openai import FORCED, WEATHER
+from weft_programs.examples import langgraph_agent, openai_agents, overlap
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
 ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]
 MODEL = "weft-demo"
-
-
-def test_the_plain_openai_example_calls_its_tool(stack):
-    messages = plain_openai.main(f"{stack.url}/v1")
-    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
-    assert messages[2]["content"].startswith("21 degrees")
-    assert isinstance(messages[3]["content"], str)
-    assert "tool_calls" not in messages[3]
+WEATHER = Tool("get_weather", print, "The weather in a city.", overlap.CITY).as_json()
+FORCED = {"type": "function", "function": {"name": "get_weather"}}
 
 
 def test_the_langgraph_example_calls_its_tool(stack):

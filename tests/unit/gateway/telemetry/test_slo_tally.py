@@ -39,7 +39,7 @@ def test_metrics_and_report_have_the_same_counts() -> None:
     tally.count("report", "a", "met")
     tally.count("report", "b", "late", Cause.WAITING)
     tally.slack("report", 7.0)
-    (report,) = tally.report().to_json()["classes"]
+    (report,) = tally.report()["classes"]
     assert (report["met"], report["late"], report["causes"]) == (1, 1, {"waiting": 1})
     labels = {"class": "report", "cause": "waiting"}
     assert value(metrics, "weft_slo_late_total", **labels) == 1
@@ -52,7 +52,7 @@ def test_tenants_are_bounded() -> None:
     for number in range(MAX_TENANTS + 50):
         tally.count("report", f"t{number}", "met")
         tally.served(f"t{number}", 1.0)
-    tenants = {one["tenant"]: one for one in tally.report().to_json()["tenants"]}
+    tenants = {one["tenant"]: one for one in tally.report()["tenants"]}
     assert len(tenants) == MAX_TENANTS + 1
     assert (tenants[OTHERS]["met"], tenants[OTHERS]["service_s"]) == (50, 50.0)
 
@@ -63,7 +63,7 @@ def test_service_counts_by_weight() -> None:
     tally.served("big", 40.0)
     tally.served("small", 10.0)
     assert value(metrics, "weft_slo_jain", of="service") == 1.0
-    assert tally.report().to_json()["fairness"]["service"] == 1.0
+    assert tally.report()["fairness"]["service"] == 1.0
 
 
 def test_fairness_of_the_metrics_is_recent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,4 +81,4 @@ def test_fairness_of_the_metrics_is_recent(monkeypatch: pytest.MonkeyPatch) -> N
     assert attained("met", "met") == pytest.approx(0.9)
     now_s[0] += PERIOD_S
     assert attained("met", "met") == 1.0
-    assert tally.report().to_json()["fairness"]["attainment"] < 1.0
+    assert tally.report()["fairness"]["attainment"] < 1.0
