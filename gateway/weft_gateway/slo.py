@@ -66,9 +66,9 @@ class ClassEntry(BaseModel, extra="forbid"):
 class _File(BaseModel, extra="forbid"):
     version: Annotated[Literal[1], BeforeValidator(lambda value: 1 if value == "1" else value)]
     default: str
-    classes: dict[
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")], ClassEntry
-    ] = Field(min_length=1, max_length=_MAX_CLASSES)
+    classes: dict[Annotated[str, Field(pattern=_CLASS_NAME)], ClassEntry] = Field(
+        min_length=1, max_length=_MAX_CLASSES
+    )
 
 
 _ITEMS: Final[Mapping[str, type[BaseModel]]] = {"": _File, "classes": ClassEntry}

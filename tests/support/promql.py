@@ -30,7 +30,7 @@ def exposed() -> dict[str, set[str]]:
     metrics.dropped.labels("replica-0").inc()
     metrics.batches.labels("completed").inc()
     metrics.batch_requests.labels("succeeded").inc()
-    metrics.replicas.show({"replica-0": (1e-4, 1e-2)}, {"replica-0": 1_000_000})
+    metrics.show_costs({"replica-0": (1e-4, 1e-2)}, {"replica-0": 1_000_000})
     metrics.slo_programs.labels("report", "met").inc()
     metrics.slo_late.labels("report", "waiting").inc()
     metrics.slo_slack.labels("report").observe(1.0)

@@ -132,7 +132,7 @@ def router(
             counts.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))
         names = [] if costs is None else [replica.name for replica in registry]
         speeds = {name: known for name in names if costs and (known := costs.speed(name))}
-        counts.replicas.show(speeds, table.work())
+        counts.show_costs(speeds, table.work())
         return Response(counts.render(), media_type=CONTENT_TYPE_LATEST)
 
     return api

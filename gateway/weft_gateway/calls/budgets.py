@@ -12,7 +12,7 @@ from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.calls.kinds import stage_of
 from weft_gateway.model import Outcome, Program, ProgramKey
 from weft_gateway.model.slo import NO_GOAL, CallBudget, Goal, Scope
-from weft_gateway.policies.budget import split
+from weft_gateway.policies.budget import budget, is_late
 from weft_gateway.policies.costs import Costs, Shape
 from weft_gateway.policies.forecast import PathLengths
 from weft_gateway.policies.lateness import Cause, Overruns
@@ -204,14 +204,14 @@ class Budgets:
             path = unit.path if unit is not None and known else f"{goal.scope.value}\n{kinds}"
             remaining, p90, rest_s, rest_p90_s = self._lengths.ahead(path, position)
         left_s = target_s - now_s
-        budget_s, late, path_s = split(left_s, cost_s, remaining, later_s)
+        path_s, late = cost_s + remaining * later_s, is_late(left_s, cost_s, remaining, later_s)
         return CallBudget(
             goal.slo,
             goal.scope,
             goal.deadline_s,
             target_s,
             left_s,
-            budget_s,
+            budget(left_s, cost_s, remaining, later_s),
             cost_s,
             found.prefill_s,
             found.answer_s,

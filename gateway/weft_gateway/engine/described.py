@@ -106,12 +106,7 @@ def cache_room(answer: dict[str, Any]) -> int | None:
     engines share a server, the engine that takes a call is unknown, so the smallest capacity
     counts.
     """
-    engines = answer.get("engines")
-    rooms = [
-        engine["cache_tokens"]
-        for engine in (engines if isinstance(engines, list) else ())
-        if isinstance(engine, dict) and type(engine.get("cache_tokens")) is int
-    ]
+    rooms = _whole_numbers(answer, "cache_tokens")
     return min(max(0, min(rooms)), MAX_ROOM_TOKENS) if rooms else None
 
 
@@ -119,13 +114,14 @@ def slots(answer: dict[str, Any]) -> int:
     """Return the slots that `/weft/state` reports, 0 if it reports none. Those of several engines
     that share a server are added.
     """
+    return min(max(0, sum(_whole_numbers(answer, "slots"))), MAX_SLOTS)
+
+
+def _whole_numbers(answer: dict[str, Any], name: str) -> list[int]:
+    """Return a member of each engine's state, without those that are no whole numbers."""
     engines = answer.get("engines")
-    found: list[int] = [
-        engine["slots"]
-        for engine in (engines if isinstance(engines, list) else ())
-        if isinstance(engine, dict) and type(engine.get("slots")) is int
-    ]
-    return min(max(0, sum(found)), MAX_SLOTS)
+    states = [one for one in engines if isinstance(one, dict)] if isinstance(engines, list) else []
+    return [state[name] for state in states if type(state.get(name)) is int]
 
 
 def engine_costs(answer: dict[str, Any]) -> EngineCosts | None:

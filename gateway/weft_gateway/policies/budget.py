@@ -19,14 +19,3 @@ def budget(left_s: float, cost_s: float, remaining: int, later_s: float) -> floa
 def is_late(left_s: float, cost_s: float, remaining: int, later_s: float) -> bool:
     """Whether the predicted path does not fit into the time that is left."""
     return left_s <= 0 or left_s < cost_s + remaining * later_s
-
-
-def split(
-    left_s: float, cost_s: float, remaining: int, later_s: float
-) -> tuple[float, bool, float]:
-    """Return `budget_s`, `late` and `path_s` of a `CallBudget`. Arguments: as of `budget`."""
-    return (
-        budget(left_s, cost_s, remaining, later_s),
-        is_late(left_s, cost_s, remaining, later_s),
-        cost_s + remaining * later_s,
-    )

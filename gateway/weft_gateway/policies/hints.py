@@ -31,25 +31,24 @@ class _Row(NamedTuple):
     read: values.Read
 
 
+# Weft's own hints, in the body's `weft` and as headers: the fields that they set.
+_WEFT: Final[Mapping[str, values.Read]] = {
+    "priority": values.sooner,
+    "reuse_priority": values.tier,
+    "retain_s": values.retention,
+    "deadline_s": values.deadline,
+    "slo": values.slo_class,
+    "program_deadline_s": values.deadline,
+    "prefill_next": values.flag,
+    "replica": values.replica,
+    "batch": values.flag,
+}
 _ROWS: Final = (
-    _Row(("weft", "priority"), "priority", values.sooner),
-    _Row(("weft", "reuse_priority"), "reuse_priority", values.tier),
-    _Row(("weft", "retain_s"), "retain_s", values.retention),
-    _Row(("weft", "deadline_s"), "deadline_s", values.deadline),
-    _Row(("weft", "slo"), "slo", values.slo_class),
-    _Row(("weft", "program_deadline_s"), "program_deadline_s", values.deadline),
-    _Row(("weft", "prefill_next"), "prefill_next", values.flag),
-    _Row(("weft", "replica"), "replica", values.replica),
-    _Row(("weft", "batch"), "batch", values.flag),
-    _Row(b"x-weft-priority", "priority", values.sooner),
-    _Row(b"x-weft-reuse-priority", "reuse_priority", values.tier),
-    _Row(b"x-weft-retain-s", "retain_s", values.retention),
-    _Row(b"x-weft-deadline-s", "deadline_s", values.deadline),
-    _Row(b"x-weft-slo", "slo", values.slo_class),
-    _Row(b"x-weft-program-deadline-s", "program_deadline_s", values.deadline),
-    _Row(b"x-weft-prefill-next", "prefill_next", values.flag),
-    _Row(b"x-weft-replica", "replica", values.replica),
-    _Row(b"x-weft-batch", "batch", values.flag),
+    *(_Row(("weft", name), name, read) for name, read in _WEFT.items()),
+    *(
+        _Row(f"x-weft-{name.replace('_', '-')}".encode(), name, read)
+        for name, read in _WEFT.items()
+    ),
     _Row(("vllm_xargs", "agentic_context", "priority"), "priority", values.sooner),
     _Row(("vllm_xargs", "agentic_context", "deadline_seconds"), "deadline_s", values.deadline),
     _Row(
@@ -72,9 +71,7 @@ _ROWS: Final = (
 _IN_BODY: Final = frozenset(row.place[0] for row in _ROWS if isinstance(row.place, tuple))
 _IN_HEADERS: Final = frozenset(row.place for row in _ROWS if isinstance(row.place, bytes))
 # `tool_dispatch` requests an event and is not a hint; another module reads it.
-_OWN: Final = frozenset(row.place[1] for row in _ROWS if row.place[0] == "weft") | {
-    "tags", "tool_dispatch",
-}  # fmt: skip
+_OWN: Final = {*_WEFT, "tags", "tool_dispatch"}
 _OBJECTS: Final = (("weft",), ("nvext",), ("nvext", "agent_hints"))
 _ABSENT: Final = object()
 _APPLIED: Final = "applied"

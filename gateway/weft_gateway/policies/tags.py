@@ -22,16 +22,9 @@ Spans = list[tuple[int, Tag]]
 BEYOND: Final = 1 << 30
 
 
-def by_role(sections: Sequence[Section], ends: Sequence[float]) -> Spans:
-    """Return the sections' tags by role as spans of tokens: (end, tag). Neighbours with one tag are
-    joined. ends: the token after each section, non-decreasing.
-    """
-    return _joined([(round(end), section.tag) for section, end in zip(sections, ends, strict=True)])
-
-
 def as_reached(sections: Sequence[Section], ends: Sequence[float]) -> Spans:
-    """Return spans like `by_role`, each section with the highest tag from it to the end: the worth
-    of a prefix.
+    """Return spans of tokens: (end, tag). Each section has the highest tag from it to the end: the
+    worth of a prefix. ends: the token after each section, non-decreasing.
     """
     spans: Spans = []
     highest = -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final
@@ -12,10 +13,10 @@ from weft_engine.wire import CallReport
 from weft_gateway.model import Outcome
 from weft_gateway.model.usage import Usage
 from weft_gateway.telemetry.aggregates import Counters, Histograms
-from weft_gateway.telemetry.replica_metrics import ReplicaMetrics
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _SLACK_BOUNDS: Final = (-60, -30, -10, -5, -2, -1, 0, 1, 2, 5, 10, 30, 60, 300)
+_US: Final = 1_000_000
 _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
 
 
@@ -180,7 +181,20 @@ class Metrics:
             registry=r,
         )
         self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)
-        self.replicas = ReplicaMetrics(r)
+        known = "absent while the replica's costs are unknown or unused"
+        self.replica_work = Gauge(
+            "weft_replica_work_seconds",
+            f"Predicted cost of the open calls, all gateways; {known}",
+            ("replica",),
+            registry=r,
+        )
+        self.replica_token = Gauge(
+            "weft_replica_token_seconds",
+            "Predicted seconds per uncached `prompt` token, and per `answer` token of the usual "
+            f"call by itself; {known}",
+            ("replica", "token"),
+            registry=r,
+        )
         self._add_slo()
         self._of_replicas = (
             self.calls,
@@ -246,6 +260,19 @@ class Metrics:
                 gauge.remove(replica)
         # It holds counters that no scrape would show any more.
         self.bind.cache_clear()
+
+    def show_costs(
+        self, speeds: Mapping[str, tuple[float, float]], work: Mapping[str, int]
+    ) -> None:
+        """Set the gauges of predicted costs. speeds: seconds per prompt token and per answer token,
+        of the replicas whose costs are known. work: microseconds.
+        """
+        self.replica_work.clear()
+        self.replica_token.clear()
+        for name, (prompt_s, answer_s) in speeds.items():
+            self.replica_work.labels(name).set(work.get(name, 0) / _US)
+            self.replica_token.labels(name, "prompt").set(prompt_s)
+            self.replica_token.labels(name, "answer").set(answer_s)
 
     def retry(self, result: str) -> None:
         """Count a call that its replica did not read: `retried` elsewhere, or `refused`."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from weft_engine.tags import TagSpans
 from weft_gateway.model.hint import OwnTag
 from weft_gateway.model.tag import Tag
-from weft_gateway.policies.tags import BEYOND, by_role, end_of, wire_tags
+from weft_gateway.policies.tags import BEYOND, end_of, wire_tags
 from weft_gateway.policies.tags_sections import Section, sections
 
 S, U, T, R = Tag.SYSTEM_PROMPT, Tag.USER_QUERY, Tag.TOOL_OUTPUT, Tag.RESPONSE
@@ -17,15 +17,6 @@ ROLES = {S: "system", U: "user", T: "tool", R: "assistant"}
 
 def prompt(*tags: Tag) -> list[Section]:
     return sections({"messages": [{"role": ROLES[tag], "content": "x"} for tag in tags]})
-
-
-def test_adjacent_sections_of_one_role_are_merged() -> None:
-    found = by_role(prompt(S, U, R, R, T), [10.2, 20.0, 30.0, 40.0, 50.4])
-    assert found == [(10, S), (20, U), (40, R), (50, T)]
-
-
-def test_empty_sections_have_no_span() -> None:
-    assert by_role(prompt(U, R, U, T), [0.3, 5.0, 5.2, 9.0]) == [(5, R), (9, T)]
 
 
 def test_prompt_of_the_paper_keeps_its_roles() -> None:

@@ -58,13 +58,13 @@ def test_a_removed_replica_has_no_series() -> None:
 
 def test_replicas_have_a_speed_only_while_their_costs_are_known() -> None:
     metrics = Metrics()
-    metrics.replicas.show({"r0": (0.0001, 0.01), "r1": (0.0, 0.02)}, {"r0": 1_500_000})
+    metrics.show_costs({"r0": (0.0001, 0.01), "r1": (0.0, 0.02)}, {"r0": 1_500_000})
     text = metrics.render().decode()
     assert 'weft_replica_work_seconds{replica="r0"} 1.5' in text
     assert 'weft_replica_work_seconds{replica="r1"} 0.0' in text
     assert 'weft_replica_token_seconds{replica="r0",token="prompt"} 0.0001' in text
     assert 'weft_replica_token_seconds{replica="r1",token="answer"} 0.02' in text
-    metrics.replicas.show({"r1": (0.0, 0.02)}, {"r0": 1_500_000})
+    metrics.show_costs({"r1": (0.0, 0.02)}, {"r0": 1_500_000})
     text = metrics.render().decode()
     assert 'replica="r0"' not in text
     assert text.count('replica="r1"') == 3
