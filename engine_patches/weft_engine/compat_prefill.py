@@ -6,7 +6,7 @@ these methods, so the rest of vLLM works as with a smaller token budget.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -14,6 +14,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from weft_engine.prefill_limits import Limits, Step
+from weft_engine.step_cost import attention_pairs
 
 
 class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
@@ -60,6 +61,15 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
         new = output.scheduled_new_reqs
         known = sum([request.num_computed_tokens for request in new]) if new else 0
         return int(known + sum(output.scheduled_cached_reqs.num_computed_tokens))
+
+    def attention_pairs_of(self, output: SchedulerOutput, prefill: Mapping[str, int]) -> int:
+        """Return the pairs of `attention_pairs` of a step. prefill: the result of `prefill_of`."""
+        if not prefill:
+            return 0
+        new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
+        before = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        before.update([(request.req_id, request.num_computed_tokens) for request in new])
+        return sum([attention_pairs(prefill[name], before[name]) for name in prefill])
 
     def limits(self) -> dict[str, int]:
         """Return the engine's limits: sequences and tokens of a step, and KV blocks."""

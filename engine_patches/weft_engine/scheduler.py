@@ -120,7 +120,8 @@ class WeftScheduler(SchedulerHooks):
         self.calls.serve(tokens, duration_s, now, prefill)
         self._short.ran(duration_s)
         context = self.earlier_tokens(scheduler_output)
-        self._meter.note(prefill, len(tokens), context, duration_s)
+        pairs = self.attention_pairs_of(scheduler_output, prefill)
+        self._meter.note(prefill, len(tokens), context, pairs, duration_s)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self._report_finished(now)
         while self._kv_commands:

@@ -12,6 +12,12 @@ _PREFILL_TOKENS: Final = 256
 _OUTLIER: Final = 2.0
 
 
+def attention_pairs(tokens: int, context: int) -> int:
+    """Return the pairs of tokens that attention compares: each of `tokens` prompt tokens with
+    itself, with those of them before it, and with `context` earlier ones."""
+    return tokens * context + tokens * (tokens + 1) // 2
+
+
 @dataclass(slots=True)
 class StepCost:
     """The duration of a step, learned from past steps.

@@ -10,7 +10,7 @@ from weft_gateway.policies.costs import EngineCosts, StepCosts
 from weft_run.plan.costs import Replica
 
 # About an 8B model on an A100, with 32 slots.
-STEPS = StepCosts(1e-3, 10e-3, 100e-6, 100e-6, 85e-9, 32)
+STEPS = StepCosts(1e-3, 10e-3, 100e-6, 100e-6, 85e-9, together=32)
 
 
 def replica(
@@ -23,7 +23,7 @@ def replica(
         STEPS.prefill_token_s * slow,
         STEPS.decode_s * slow,
         STEPS.context_token_s * slow,
-        STEPS.together,
+        together=STEPS.together,
     )
     return Replica(name, EngineCosts(costs, kv_tokens), frozenset(models))
 

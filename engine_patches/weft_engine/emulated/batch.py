@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft_engine.emulated.tokens import seed_of
+from weft_engine.step_cost import attention_pairs
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Step:
     prefill: int
     decode: int
     context: int
+    pairs: int
     names: list[str]
     sampled: dict[str, int]
     busy: bool
@@ -46,7 +48,7 @@ class Batch:
         busy = not self._idle and bool(self.sequences)
         # Without work for the device, sequences wait for KV blocks.
         self._idle = not output.total_num_scheduled_tokens
-        step = Step(0, 0, 0, list(output.num_scheduled_tokens), {}, busy)
+        step = Step(0, 0, 0, 0, list(output.num_scheduled_tokens), {}, busy)
         for name, computed, answered in self._scheduled(output):
             tokens = output.num_scheduled_tokens[name]
             step.context += computed
@@ -54,6 +56,7 @@ class Batch:
                 step.decode += 1
             else:
                 step.prefill += tokens
+                step.pairs += attention_pairs(tokens, computed)
             # A resumed sequence computes its prompt and its answer again before the next token.
             if computed + tokens >= self.sequences[name].prompt + answered:
                 step.sampled[name] = answered

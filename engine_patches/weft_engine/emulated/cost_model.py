@@ -14,17 +14,17 @@ TICK_S: Final = 2.0**-20
 class CostModel:
     """Duration of a step, a roofline and three linear terms:
 
-        step_s + max(weights_s, prefill * prefill_token_s + decode * decode_sequence_s)
+        step_s + max(weights_s, prefill * prefill_token_s + pairs * prefill_pair_s
+                                + decode * decode_sequence_s)
                + context * context_token_s + swapped * swapped_block_s
 
     step_s: cost of every step (launches, sampling, scheduling). weights_s: reading the weights
     once; it hides the arithmetic of a small batch. prefill_token_s, decode_sequence_s: arithmetic
-    of one prompt token and of one decoding sequence. context_token_s: reading one token's KV, for
-    all tokens before the computed ones. swapped_block_s: moving one KV block between device and
-    host. All are in seconds; ValueError for a negative one.
-
-    The quadratic part of attention in a prefill is left out: at 2,000 tokens of context it is 7% of
-    an 8B model's arithmetic for the token (4 x layers x hidden x context against 2 x parameters).
+    of one prompt token and of one decoding sequence, without attention. prefill_pair_s: arithmetic
+    of attention for one pair of `attention_pairs`. context_token_s: reading one token's KV, for all
+    tokens before the computed ones; it hides the arithmetic of attention in a decoding sequence.
+    swapped_block_s: moving one KV block between device and host. All are in seconds; ValueError for
+    a negative one.
     """
 
     step_s: float
@@ -33,6 +33,7 @@ class CostModel:
     decode_sequence_s: float = 0.0
     context_token_s: float = 0.0
     swapped_block_s: float = 0.0
+    prefill_pair_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -41,9 +42,16 @@ class CostModel:
         if self.step_s + self.weights_s <= 0:
             raise ValueError("a step must take time: step_s or weights_s must be above 0")
 
-    def step(self, prefill: int, decode: int, context: int, swapped: int = 0) -> float:
-        """Return the seconds of one step, in whole ticks, at least one."""
-        arithmetic = prefill * self.prefill_token_s + decode * self.decode_sequence_s
+    def step(
+        self, prefill: int, decode: int, context: int, pairs: int = 0, swapped: int = 0
+    ) -> float:
+        """Return the seconds of one step, in whole ticks, at least one. pairs: see
+        `attention_pairs`, summed over its prompts."""
+        arithmetic = (
+            prefill * self.prefill_token_s
+            + pairs * self.prefill_pair_s
+            + decode * self.decode_sequence_s
+        )
         seconds = (
             self.step_s
             + max(self.weights_s, arithmetic)

@@ -9,9 +9,9 @@ Sources of the numbers:
   L40: "L40" data sheet (181.05 TFLOPS, 864 GB/s, 48 GB, PCIe 4, no NVLink). A6000: "RTX A6000" data
   sheet (309.7 TFLOPS with sparsity, half of that without; 768 GB/s, 48 GB, PCIe 4, NVLink for pairs
   only and so not counted among four).
-- Models: the `config.json` of Llama 3.1 8B and 70B and of Qwen3 14B and 32B (layers, KV heads, head
-  size, hidden size) and their parameter counts on the model cards (8.03, 70.6, 14.8 and 32.8
-  billion), two bytes a parameter. GPUs a replica: 1 and 4, as in Agentix 6.1; 1 for 14B, as in
+- Models: the `config.json` of Llama 3.1 8B and 70B and of Qwen3 14B and 32B (layers, heads, KV
+  heads, head size, hidden size) and their parameter counts on the model cards (8.03, 70.6, 14.8 and
+  32.8 billion), two bytes a parameter. GPUs a replica: 1 and 4, as in Agentix 6.1; 1 for 14B, as in
   Sutradhara 5.1; 2 for 32B, because its weights do not fit on one GPU of 48 GB.
 - vLLM 0.32: `max_num_seqs` and `max_num_batched_tokens` of its API server on such a GPU
   (`engine/arg_utils.py`: 1024 and 8192 from 70 GiB on but not on an A100, else 256 and 2048),
@@ -21,6 +21,9 @@ The formulas, for G GPUs of bandwidth B, arithmetic F, peer link L and host link
 - weights_s = bytes of weights / (G B m), context_token_s = KV bytes of a token / (G B m).
 - prefill_token_s = decode_sequence_s = 2 x parameters / (G F a) + transfer of the token's
   all-reduces: 2 a layer, each 2 (G-1)/G x hidden x 2 bytes over L.
+- prefill_pair_s = 4 x layers x heads x head size / (G F a): a query's product with a key, and the
+  weighted sum of the values. For an 8B model after 100,000 tokens, this is 3.3 times the rest of a
+  prompt token's arithmetic.
 - swapped_block_s = bytes of a block / (G H): each GPU moves its heads over its own link.
 - step_s = 1 ms, and 2 x layers x 10 us with more than one GPU: launches, latency of all-reduces.
 - KV blocks = (0.92 x memory - weights / G - 2 GB of activations) x G / bytes of a block.
@@ -31,8 +34,9 @@ and a = 0.5, typical of well-made kernels, and the fixed times above. To represe
 
 The presets `hexgen-a100`, `hexgen-a6000` and `hexgen-l40` are the instances of HexGen-Flow (section
 5.1): Llama 3.1 70B, four GPUs each. Their seconds per prompt token and per answer token, and their
-room for KV, fit the tables of step times that its authors released, within 11%. The rest is as in
-`70b`. The derived `70b-a6000` and `70b-l40` decode at half of that speed.
+room for KV, fit the tables of step times that its authors released, within 11%; attention is in
+these seconds and not counted apart. The rest is as in `70b`. The derived `70b-a6000` and `70b-l40`
+decode at half of that speed.
 """
 
 from __future__ import annotations
@@ -81,6 +85,7 @@ class Model:
     parameters: float
     layers: int
     hidden: int
+    heads: int
     kv_heads: int
     head_size: int
     gpus: int
@@ -118,10 +123,10 @@ GPUS: Final[Mapping[str, Gpu]] = {
     "a6000": Gpu(48e9, 768e9, 309.7e12 / 2, 32e9, 32e9, 256, 2048),
 }
 MODELS: Final[Mapping[str, Model]] = {
-    "8b": Model(8.03e9, 32, 4096, 8, 128, 1),
-    "14b": Model(14.8e9, 40, 5120, 8, 128, 1),
-    "32b": Model(32.8e9, 64, 5120, 8, 128, 2),
-    "70b": Model(70.6e9, 80, 8192, 8, 128, 4),
+    "8b": Model(8.03e9, 32, 4096, 32, 8, 128, 1),
+    "14b": Model(14.8e9, 40, 5120, 40, 8, 128, 1),
+    "32b": Model(32.8e9, 64, 5120, 64, 8, 128, 2),
+    "70b": Model(70.6e9, 80, 8192, 64, 8, 128, 4),
 }
 # By preset: GPU, seconds per prompt token, seconds per answer token of one call, tokens of KV.
 _HEXGEN: Final[Mapping[str, tuple[str, float, float, int]]] = {
@@ -152,6 +157,7 @@ def _fitted(gpu: str, prompt_s: float, answer_s: float, room: int) -> EngineShap
         weights_s=answer_s - shape.cost.step_s - read_s,
         prefill_token_s=prompt_s,
         decode_sequence_s=prompt_s,
+        prefill_pair_s=0.0,
     )
     return replace(shape, cost=cost, kv_blocks=room // BLOCK_TOKENS)
 
@@ -161,11 +167,9 @@ def derive(model: Model, gpu: Gpu) -> EngineShape:
     count = model.gpus
     weights = model.parameters * _BYTES
     bandwidth = count * gpu.bandwidth * _BANDWIDTH_REACHED
+    arithmetic = count * gpu.arithmetic * _ARITHMETIC_REACHED
     moved = 2 * model.layers * 2 * (count - 1) / count * model.hidden * _BYTES
-    token_s = (
-        2 * model.parameters / (count * gpu.arithmetic * _ARITHMETIC_REACHED)
-        + moved / gpu.peer_link
-    )
+    token_s = 2 * model.parameters / arithmetic + moved / gpu.peer_link
     block_bytes = model.token_bytes * BLOCK_TOKENS
     room = (_MEMORY_SHARE * gpu.memory - weights / count - _ACTIVATIONS) * count
     if room < block_bytes:
@@ -178,6 +182,7 @@ def derive(model: Model, gpu: Gpu) -> EngineShape:
             decode_sequence_s=token_s,
             context_token_s=model.token_bytes / bandwidth,
             swapped_block_s=block_bytes / (count * gpu.host_link),
+            prefill_pair_s=4 * model.layers * model.heads * model.head_size / arithmetic,
         ),
         slots=gpu.slots,
         step_tokens=gpu.step_tokens,

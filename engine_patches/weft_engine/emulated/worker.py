@@ -98,7 +98,9 @@ class EmulatedWorker(compat.WorkerBase):  # type: ignore[misc]
         if not step.names:
             return compat.result({}, self._transfers.finished(begin))
         blocks = round(moves.blocks * self._block_share)
-        cost_s = self._settings.shape.cost.step(step.prefill, step.decode, step.context, blocks)
+        cost_s = self._settings.shape.cost.step(
+            step.prefill, step.decode, step.context, step.pairs, blocks
+        )
         self._launched = step, self._clock.launch(cost_s, step.busy, moves.ready_at)
         return None
 

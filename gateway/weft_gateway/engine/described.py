@@ -32,6 +32,7 @@ MAX_SLOTS: Final = 65_536
 # In the order of `StepCosts`. A cost above an hour is an error.
 _STEP_COSTS: Final = (
     "step_s", "weights_s", "prefill_token_s", "decode_sequence_s", "context_token_s",
+    "prefill_pair_s",
 )  # fmt: skip
 _MOST_S: Final = 3600.0
 
@@ -146,6 +147,7 @@ def costs_json(found: EngineCosts) -> dict[str, float]:
     steps = found.steps
     values = (
         steps.step_s, steps.weights_s, steps.prefill_token_s, steps.decode_s, steps.context_token_s,
+        steps.prefill_pair_s,
     )  # fmt: skip
     return {**dict(zip(_STEP_COSTS, values, strict=True)), "kv_tokens": found.kv_tokens}
 
@@ -155,6 +157,8 @@ def _costs(state: Any) -> tuple[list[float], int, int] | None:
     costs = state.get("costs") if isinstance(state, dict) else None
     if not isinstance(costs, dict):
         return None
+    # Plugins of earlier releases do not report attention.
+    costs = {"prefill_pair_s": 0.0, **costs}
     steps = [costs.get(name) for name in _STEP_COSTS]
     limits = [state.get(name) for name in ("slots", "kv_blocks", "block_tokens")]
     if not all(isinstance(cost, int | float) and 0 <= cost <= _MOST_S for cost in steps):

@@ -127,8 +127,8 @@ class Costs:
         # By model and replica, until a sample changes it.
         self._paces: dict[tuple[str, str], _Pace] = {}
         # By model, the mean of the replicas' seconds per uncached prompt token, per answer token
-        # without context, and per token of context; until one of these costs changes.
-        self._means: dict[str, tuple[float, float, float] | None] = {}
+        # without context, per token of context, and per pair of `StepCosts`; until one changes.
+        self._means: dict[str, tuple[float, float, float, float] | None] = {}
         # By model, until a replica is added or removed.
         self._replicas: dict[str, list[str]] = {}
 
@@ -192,7 +192,7 @@ class Costs:
         return self._recent.knows(kind)
 
     def speed(self, replica: str) -> tuple[float, float] | None:
-        """Return a replica's seconds per uncached prompt token, and per answer token of the usual
+        """Return a replica's seconds per uncached prompt token and per answer token of the usual
         call by itself, mean over the models; None if unknown.
         """
         models = [""] if replica in self._engines else [m for m, r in self._calls if r == replica]
@@ -200,8 +200,11 @@ class Costs:
         if not steps:
             return None
         usual, mean = self._recent.typical(ALL), _mean(steps)
-        context = 0.0 if usual is None else usual.prompt + usual.output / 2
-        return mean.prefill_token_s, mean.token_s(context)
+        if usual is None:
+            return mean.prefill_token_s, mean.token_s(0.0)
+        fresh = max(1.0, usual.prompt * usual.uncached)
+        prefill_s = mean.prefill_s(fresh, usual.prompt) / fresh
+        return prefill_s, mean.token_s(usual.prompt + usual.output / 2)
 
     def predict(self, model: str, kind: str, prompt: int, max_tokens: int | None) -> Predicted:
         """Predict a call on the mean replica (equations 2 and 6)."""
@@ -215,7 +218,8 @@ class Costs:
         means = self._mean_costs(model)
         if means is None:
             return Predicted()
-        prefill_s, answer_s = means[0] * uncached, (means[1] + context * means[2]) * tokens
+        prefill_s = (means[0] + (prompt - uncached / 2) * means[3]) * uncached
+        answer_s = (means[1] + context * means[2]) * tokens
         fit_s, error = prefill_s + answer_s, usual.error
         # By position: keywords would double the cost.
         return Predicted(
@@ -255,9 +259,12 @@ class Costs:
         for name, pace in paces.items():
             assert pace is not None
             known_tokens = cached.get(name, 0) if cached else 0
-            per_token_s = pace.steps.prefill_token_s
-            prefill_s = (prompt - known_tokens) * per_token_s if known_tokens < prompt else 0.0
-            context_s = context * pace.steps.context_token_s
+            steps = pace.steps
+            fresh = prompt - known_tokens if known_tokens < prompt else 0.0
+            prefill_s = fresh * (
+                steps.prefill_token_s + (prompt - fresh / 2) * steps.prefill_pair_s
+            )
+            context_s = context * steps.context_token_s
             token_s = pace.token_s + context_s
             queue_s = work[name] / _US if name in work else 0.0
             found[name] = ReplicaCost(
@@ -271,17 +278,22 @@ class Costs:
             )
         return found
 
-    def _mean_costs(self, model: str) -> tuple[float, float, float] | None:
+    def _mean_costs(self, model: str) -> tuple[float, float, float, float] | None:
         """Return `_means` of a model, None if no replica's costs are known."""
         if model not in self._means:
             paces = [self._pace(model, name) for name in self._replicas_of(model)]
             known = [
-                (pace.steps.prefill_token_s, pace.token_s, pace.steps.context_token_s)
+                (
+                    pace.steps.prefill_token_s,
+                    pace.token_s,
+                    pace.steps.context_token_s,
+                    pace.steps.prefill_pair_s,
+                )
                 for pace in paces
                 if pace is not None
             ]
             means = [sum(column) / len(known) for column in zip(*known, strict=True)]
-            self._means[model] = (means[0], means[1], means[2]) if known else None
+            self._means[model] = (means[0], means[1], means[2], means[3]) if known else None
         return self._means[model]
 
     def _replicas_of(self, model: str) -> Collection[str]:
@@ -314,7 +326,7 @@ class Costs:
         if usual is None:
             return _Pace(steps, token_s, shared_s, 0.0, 1.0)
         context_s = (usual.prompt + usual.output / 2) * steps.context_token_s
-        prefill_s = usual.prompt * usual.uncached * steps.prefill_token_s
+        prefill_s = steps.prefill_s(usual.prompt * usual.uncached, usual.prompt)
         mean_s = prefill_s + usual.output * (token_s + context_s)
         busy_s = prefill_s + usual.output * (shared_s + context_s)
         return _Pace(steps, token_s, shared_s, mean_s, busy_s / mean_s if mean_s else 1.0)

@@ -14,6 +14,7 @@ _FRESH, _PROMPT, _ANSWER = 500, 1000, 200
 # room for more tokens, is an error.
 _STEP_COSTS: Final = (
     "step_s", "weights_s", "prefill_token_s", "decode_sequence_s", "context_token_s",
+    "prefill_pair_s",
 )  # fmt: skip
 _MOST_S: Final = 3600.0
 _MOST_TOKENS: Final = 100_000_000
@@ -22,8 +23,9 @@ _MOST_TOKENS: Final = 100_000_000
 @dataclass(frozen=True, slots=True)
 class StepCosts:
     """An engine's step in seconds: step_s, weights_s for reading the weights, and for each prompt
-    token, decoding sequence and token of context. Reading the weights hides the arithmetic of a
-    small batch. together: the calls that share a step when it has many.
+    token, decoding sequence, token of context, and pair of a prompt token with one before it.
+    Reading the weights hides the arithmetic of a small batch. together: the calls that share a step
+    when it has many.
     """
 
     step_s: float = 0.0
@@ -31,7 +33,12 @@ class StepCosts:
     prefill_token_s: float = 0.0
     decode_s: float = 0.0
     context_token_s: float = 0.0
+    prefill_pair_s: float = 0.0
     together: float = 1.0
+
+    def prefill_s(self, fresh: float, prompt: float) -> float:
+        """Return the time to compute the last `fresh` tokens of a prompt."""
+        return fresh * (self.prefill_token_s + (prompt - fresh / 2) * self.prefill_pair_s)
 
     def token_s(self, context: float) -> float:
         """Return the time per answer token of a call by itself."""
@@ -60,6 +67,8 @@ def costs_of(replica: Mapping[str, Any]) -> EngineCosts | None:
     slots: Any = replica.get("slots")
     if not isinstance(found, dict):
         return None
+    # Earlier releases do not report attention.
+    found = {"prefill_pair_s": 0.0, **found}
     steps: list[Any] = [found.get(name) for name in _STEP_COSTS]
     room: Any = found.get("kv_tokens")
     if not all(isinstance(cost, int | float) and 0 <= cost <= _MOST_S for cost in steps):
@@ -110,7 +119,7 @@ def call_seconds(
     beside = max(1.0, beside)
     step_s = steps.step_s + max(steps.weights_s, beside * steps.decode_s)
     context_s = (prompt + answer / 2) * steps.context_token_s
-    return fresh * steps.prefill_token_s + answer * (step_s / beside + context_s)
+    return steps.prefill_s(fresh, prompt) + answer * (step_s / beside + context_s)
 
 
 def relative_speeds(replicas: Sequence[Replica]) -> dict[str, float]:

@@ -15,7 +15,10 @@ from weft_engine.emulated.cost_model import CostModel
 
 from weft_bench.stats import mean
 
-_TERMS: Final = ("step_s", "prefill_token_s", "decode_sequence_s", "context_token_s")
+# The coefficients, in the order of `Measured.row`.
+TERMS: Final = (
+    "step_s", "prefill_token_s", "decode_sequence_s", "context_token_s", "prefill_pair_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +26,20 @@ class Measured:
     """Totals over several steps.
 
     prefill: computed prompt tokens. decode: decoded sequences. context: tokens of context read.
-    seconds: duration.
+    pairs: see `attention_pairs`. seconds: duration.
     """
 
     steps: float
     prefill: float
     decode: float
     context: float
+    pairs: float
     seconds: float
 
     @property
     def row(self) -> tuple[float, ...]:
         """The factors of the model's terms."""
-        return (self.steps, self.prefill, self.decode, self.context)
+        return (self.steps, self.prefill, self.decode, self.context, self.pairs)
 
 
 def fit_costs(measured: Sequence[Measured]) -> CostModel:
@@ -48,13 +52,13 @@ def fit_costs(measured: Sequence[Measured]) -> CostModel:
     if any(not m.seconds > 0 for m in measured):
         raise ValueError("a measured duration must be above 0")
     relative = [[value / m.seconds for value in m.row] for m in measured]
-    rows = numpy.array(relative).reshape(-1, len(_TERMS))
+    rows = numpy.array(relative).reshape(-1, len(TERMS))
     scales = abs(rows).max(axis=0, initial=0.0)
     if not scales.all():
         raise ValueError("the measurements do not cover every term")
-    if numpy.linalg.matrix_rank(rows / scales) < len(_TERMS):
+    if numpy.linalg.matrix_rank(rows / scales) < len(TERMS):
         raise ValueError("the measurements do not separate the terms")
-    return CostModel(**dict(zip(_TERMS, nonnegative(rows, numpy.ones(len(rows))), strict=True)))
+    return CostModel(**dict(zip(TERMS, nonnegative(rows, numpy.ones(len(rows))), strict=True)))
 
 
 def nonnegative(rows: Any, values: Any) -> list[float]:
@@ -76,5 +80,5 @@ def error(model: CostModel, measured: Sequence[Measured]) -> float:
 
 def seconds_of(model: CostModel, measured: Measured) -> float:
     """Return the model's duration of the steps of a measurement."""
-    terms: list[float] = [getattr(model, name) for name in _TERMS]
+    terms: list[float] = [getattr(model, name) for name in TERMS]
     return sum(a * b for a, b in zip(measured.row, terms, strict=True))

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, Final
 from uuid import uuid4
 
+from weft_engine.step_cost import attention_pairs
 from weft_engine.wire import CALL_HEADER, REPORT_HEADER, XARG_CALL, CallReport
 
 from weft_bench.costs.fit import Measured
@@ -30,7 +31,8 @@ DECODES: Final = (
     (2, 512), (4, 32), (4, 512), (8, 64), (8, 256), (8, 900), (32, 200), (64, 32), (128, 16),
 )  # fmt: skip
 PREFILLS: Final = (
-    (1, 32), (1, 128), (1, 512), (1, 1024), (1, 4096), (4, 128), (4, 384), (8, 900),
+    (1, 32), (1, 128), (1, 512), (1, 1024), (1, 4096), (1, 16_384), (1, 32_000), (1, 100_000),
+    (4, 128), (4, 384), (8, 900),
 )  # fmt: skip
 _TOKENS: Final = 33
 _CALL_S: Final = 600.0
@@ -72,7 +74,7 @@ async def probe(
             # The first calls of an engine are slower than all later ones.
             await engine.time(2, 64, 8)
             between = []
-            for sequences, length in decodes(slots, context, step_tokens):
+            for sequences, length in within(DECODES, slots, context, step_tokens):
                 short = await engine.quickest(sequences, length, 1)
                 long = await engine.quickest(sequences, length, _TOKENS)
                 count = _TOKENS - 1
@@ -81,14 +83,18 @@ async def probe(
                 between.append(max(0.0, seconds - long.service_s + short.service_s) / count)
                 if seconds > 0:
                     read = count * sequences * (length + count / 2)
-                    steps.append(Measured(count, 0, count * sequences, read, seconds))
+                    steps.append(Measured(count, 0, count * sequences, read, 0, seconds))
                 done()
             between_s = percentile(between, 0.5)
             beside = []
-            for sequences, length in prefills(slots, context, step_tokens):
+            for sequences, length in within(PREFILLS, slots, context, step_tokens):
                 one = await engine.quickest(sequences, length, 1)
-                steps.append(Measured(1, sequences * length, 0, 0, one.service_s + between_s))
-                beside.append(max(0.0, one.wall_s - one.service_s - between_s))
+                chunks = range(0, length, step_tokens or context)
+                seconds = one.service_s + len(chunks) * between_s
+                pairs = sequences * attention_pairs(length, 0)
+                tokens = sequences * length
+                steps.append(Measured(len(chunks), tokens, 0, sum(chunks), pairs, seconds))
+                beside.append(max(0.0, one.wall_s - seconds))
                 done()
         except (OSError, ValueError) as error:
             raise ProbeError(f"{url} cannot be measured: {error!r}") from None
@@ -97,27 +103,23 @@ async def probe(
 
 def measurements(slots: int, context: int, step_tokens: int = 0) -> int:
     """Return the number of measurements."""
-    return sum(1 for grid in (decodes, prefills) for _ in grid(slots, context, step_tokens))
+    grids = (DECODES, PREFILLS)
+    return sum(1 for grid in grids for _ in within(grid, slots, context, step_tokens))
 
 
-def decodes(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield sequences and prompt lengths for the decode measurements.
+def within(
+    grid: Sequence[tuple[int, int]], slots: int, context: int, step_tokens: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Yield the sequences and prompt lengths of a grid that an engine has room for.
 
     The prompts of several sequences fit into one step, so that all start to decode in the next one.
     A single prompt may take several steps.
     """
-    for sequences, length in _within(DECODES, slots, context):
-        if sequences == 1 or sequences * (length + _TOKENS) < (step_tokens or context):
+    for sequences, length in grid:
+        tokens = sequences * (length + _TOKENS)
+        room = context if sequences == 1 else min(context, step_tokens or context)
+        if sequences <= slots and tokens < room:
             yield sequences, length
-
-
-def prefills(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield sequences and prompt lengths for the prefill measurements, which take one step."""
-    return _within(PREFILLS, slots, min(context, step_tokens or context))
-
-
-def _within(grid: Sequence[tuple[int, int]], slots: int, tokens: int) -> Iterator[tuple[int, int]]:
-    return ((n, size) for n, size in grid if n <= slots and n * (size + _TOKENS) < tokens)
 
 
 @dataclass(frozen=True, slots=True)

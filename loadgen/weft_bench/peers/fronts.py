@@ -180,7 +180,8 @@ def scheduling(place: Place) -> dict[str, Any]:
         found["prefill_cost_model"] = {
             "intercept_seconds": step * dilate,
             "linear_seconds_per_1k_tokens": 1000 * cost.prefill_token_s * dilate,
-            "quadratic_seconds_per_1k_tokens_squared": 0.0,
+            # A prompt of n tokens has n x n / 2 pairs.
+            "quadratic_seconds_per_1k_tokens_squared": 1000**2 * cost.prefill_pair_s / 2 * dilate,
         }
         found["decode_throughput_model"] = {
             "fixed_step_seconds": step * dilate,

@@ -44,8 +44,9 @@ def engines_of(replicas: Mapping[str, Any]) -> Engines:
             raise TuneError(f"{name} reports no step costs: it needs Weft's plugin and some load")
         of, states = costs.steps, answer["engines"]
         cost = CostModel(
-            of.step_s, of.weights_s, of.prefill_token_s, of.decode_s, of.context_token_s
-        )
+            of.step_s, of.weights_s, of.prefill_token_s, of.decode_s, of.context_token_s,
+            prefill_pair_s=of.prefill_pair_s,
+        )  # fmt: skip
         tokens = sum(state["step_tokens"] for state in states)
         blocks = costs.kv_tokens // BLOCK_TOKENS
         shapes.append(EngineShape(cost, int(of.together), tokens, blocks))

@@ -24,6 +24,7 @@ from typing import Any, Final
 from vllm.v1.outputs import ModelRunnerOutput
 from weft_engine.compat import Request, SchedulerHooks, SchedulerOutput
 from weft_engine.scheduler import WeftScheduler
+from weft_engine.step_cost import attention_pairs
 from weft_engine.wire import CallReport
 
 # First token of each sequence's answer; its tokens count up from it.
@@ -38,8 +39,8 @@ class Parking(SchedulerHooks):
 
     naive: carry none. first_tokens: sequences that received their first token; the caller removes
     them. quiet: all sequences decoded in the last step, and none arrived, ended or was preempted.
-    prefill_tokens, decode_sequences, context_tokens: the work of the last step, and the computed
-    tokens before it. preemptions: total count.
+    prefill_tokens, prefill_pairs, decode_sequences, context_tokens: the work of the last step, and
+    the computed tokens before it. preemptions: total count.
     """
 
     naive = False
@@ -53,7 +54,7 @@ class Parking(SchedulerHooks):
         self.first_tokens: list[str] = []
         self.quiet = False
         self.context_tokens = 0
-        self.prefill_tokens = 0
+        self.prefill_tokens = self.prefill_pairs = 0
         self.decode_sequences = 0
         self.preemptions = 0
         self._parked: list[Request] = []
@@ -203,19 +204,22 @@ class Parking(SchedulerHooks):
                 if name in parked or name in rest
             }
             output.total_num_scheduled_tokens += len(parked)
-        prefill = decode = context = 0
+        prefill = pairs = decode = context = 0
         requests = self.requests
         # A later step may continue a prompt before this step has ended.
         sampled = {name for name in rest if not requests[name].is_prefill_chunk}
         for name, tokens in output.num_scheduled_tokens.items():
             request = requests[name]
-            context += request.num_computed_tokens - tokens
+            before = request.num_computed_tokens - tokens
+            context += before
             if tokens == 1 and (request._output_token_ids or request.num_output_placeholders > 1):
                 decode += 1
             else:
                 prefill += tokens
+                pairs += attention_pairs(tokens, before)
         self._planned[id(output)] = (rest, sampled, context)
-        self.prefill_tokens, self.decode_sequences, self.context_tokens = prefill, decode, context
+        self.prefill_tokens, self.prefill_pairs = prefill, pairs
+        self.decode_sequences, self.context_tokens = decode, context
 
 
 class SimScheduler(WeftScheduler, Parking):
@@ -286,7 +290,7 @@ class SimScheduler(WeftScheduler, Parking):
         for before, end in pairwise([begun, *ends]):
             self.calls.shares.cost.note(end - before, 0)
             self._short.ran(end - before)
-            self._meter.note(_NO_PROMPTS, count, context, end - before)
+            self._meter.note(_NO_PROMPTS, count, context, 0, end - before)
             context += count
         self._steps.last_end = now
 

@@ -171,6 +171,7 @@ class Replica:
                 scheduler.prefill_tokens,
                 scheduler.decode_sequences,
                 scheduler.context_tokens,
+                scheduler.prefill_pairs,
                 self._newly_swapped(),
             )
             self._flight.append((output, begins + lasts))

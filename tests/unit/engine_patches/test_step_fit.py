@@ -10,9 +10,10 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from weft_engine.step_cost import attention_pairs
 from weft_engine.step_fit import StepCosts, StepFit, StepMeter
 
-TRUE = StepCosts(0.001, 0.0105, 1e-4, 1e-4, 8e-8)
+TRUE = StepCosts(0.001, 0.0105, 1e-4, 1e-4, 8e-8, 4e-9)
 
 
 def steps(count, costs=TRUE, noise=0.0, seed=1):
@@ -21,10 +22,12 @@ def steps(count, costs=TRUE, noise=0.0, seed=1):
     for _ in range(count):
         decode = rng.randrange(0, 60)
         prefill = rng.choice((0, 0, 0, 0, 30, 500, 2000))
-        context = decode * rng.randrange(200, 4000)
+        before = rng.randrange(0, 100_000) if prefill else 0
+        context = before + decode * rng.randrange(200, 4000)
+        pairs = attention_pairs(prefill, before)
         if prefill or decode:
-            exact = costs.step(prefill, decode, context)
-            yield prefill, decode, context, exact * (1 + rng.uniform(-noise, noise))
+            exact = costs.step(prefill, decode, context, pairs)
+            yield prefill, decode, context, pairs, exact * (1 + rng.uniform(-noise, noise))
 
 
 def fitted(*many):
@@ -39,7 +42,9 @@ def test_step_costs_are_fitted_to_steps(seed):
     fit = fitted(steps(2500, noise=0.05, seed=seed))
     assert fit.costs.step_s + fit.costs.weights_s == pytest.approx(0.0115, rel=0.02)
     assert fit.costs.prefill_token_s == pytest.approx(1e-4, rel=0.02)
-    assert fit.costs.context_token_s == pytest.approx(8e-8, rel=0.05)
+    assert fit.costs.context_token_s == pytest.approx(8e-8, rel=0.1)
+    assert fit.costs.prefill_pair_s == pytest.approx(4e-9, rel=0.02)
+    assert fit.costs.prefill_s(2000, 100_000) == pytest.approx(1.008, rel=0.02)
     assert fit.error < 0.04
     state = fit.state()
     assert (state["samples"], state["relative_error"]) == (fit.samples, fit.error)
@@ -48,18 +53,27 @@ def test_step_costs_are_fitted_to_steps(seed):
 def test_nothing_is_known_before_the_first_fit():
     fit = fitted(itertools.islice(steps(100), 31))
     assert fit.state() is None
-    fit.note(0, 1, 100, 0.01)
+    fit.note(0, 1, 100, 0, 0.01)
     assert fit.state() is not None
 
 
 def test_the_cost_of_prefill_is_learned_after_many_short_prompts():
     """An engine that has answered short calls only must not seem to compute long prompts for
     nothing, and learns from the first long ones."""
-    fit = fitted([(13, 0, 0, 0.0115)] * 20, [(0, 1, 100, 0.0115)] * 500)
+    fit = fitted([(13, 0, 0, 91, 0.0115)] * 20, [(0, 1, 100, 0, 0.0115)] * 500)
     assert fit.state() is None
     for context in range(0, 20_480, 2048):
-        fit.note(2048, 0, context, TRUE.step(2048, 0, context))
+        pairs = attention_pairs(2048, context)
+        fit.note(2048, 0, context, pairs, TRUE.step(2048, 0, context, pairs))
     assert fit.costs.prefill_token_s == pytest.approx(1e-4, rel=0.1)
+
+
+def test_attention_costs_nothing_until_prompts_of_several_lengths_have_shown_it():
+    """Steps of one kind do not tell a token's cost from that of its attention. Then long contexts
+    must not seem to cost many times the truth."""
+    fit = fitted([(2048, 0, 0, attention_pairs(2048, 0), 0.2)] * 40, [(0, 1, 100, 0, 0.01)] * 500)
+    assert fit.costs.prefill_pair_s == 0
+    assert fit.costs.prefill_token_s == pytest.approx(0.2 / 2048, rel=0.1)
 
 
 def test_the_fit_follows_an_engine_that_becomes_slower():
@@ -71,8 +85,7 @@ def test_the_fit_follows_an_engine_that_becomes_slower():
 
 def test_steps_that_were_reported_together_do_not_spoil_the_fit():
     odd = [
-        (p, d, c, 1e-6 if number % 20 == 0 else s)
-        for number, (p, d, c, s) in enumerate(steps(3000))
+        (*work, 1e-6 if number % 20 == 0 else s) for number, (*work, s) in enumerate(steps(3000))
     ]
     costs = fitted(odd).costs
     assert costs.prefill_token_s == pytest.approx(1e-4, rel=0.05)
@@ -83,6 +96,7 @@ def test_steps_that_were_reported_together_do_not_spoil_the_fit():
     st.lists(
         st.tuples(
             st.integers(0, 10_000), st.integers(0, 300), st.integers(0, 10**7),
+            st.integers(0, 10**9),
             st.sampled_from([0.0, 1e-300, 1e-6, 0.01, 1.0, 100.0]),
         ),
         max_size=40,
@@ -90,7 +104,7 @@ def test_steps_that_were_reported_together_do_not_spoil_the_fit():
 )  # fmt: skip
 @settings(max_examples=50, deadline=None)
 def test_costs_are_finite_and_never_negative(some):
-    fit = fitted(some, [(500, 1, 0, 0.01)] * 32)
+    fit = fitted(some, [(500, 1, 0, 125_250, 0.01)] * 32)
     assert all(0 <= cost < math.inf for cost in astuple(fit.costs))
     assert 0 <= fit.error <= 1
 
@@ -98,9 +112,9 @@ def test_costs_are_finite_and_never_negative(some):
 def test_a_meter_measures_the_pace_and_the_costs():
     meter = StepMeter()
     for _ in range(40):
-        meter.note({"a": 1000, "b": 1000}, 3, 500, 0.2)
+        meter.note({"a": 1000, "b": 1000}, 3, 500, 1_001_000, 0.2)
     assert meter.pace.token_s == pytest.approx(0.2 / 2001)
-    assert meter.fit.costs.step(2000, 1, 500) == pytest.approx(0.2)
+    assert meter.fit.costs.step(2000, 1, 500, 1_001_000) == pytest.approx(0.2)
 
 
 def test_the_fit_follows_an_engine_that_becomes_much_faster():

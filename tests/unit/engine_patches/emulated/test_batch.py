@@ -38,6 +38,8 @@ def test_a_prompt_in_two_pieces_gets_its_token_after_the_second():
     assert (first.prefill, first.context, first.sampled) == (60, 0, {})
     second = batch.take(output({"a": 40}, cached=[("a", 60, 0)]))
     assert (second.prefill, second.context, second.sampled) == (40, 60, {"a": 0})
+    # Each token is compared with itself and those before it.
+    assert (first.pairs, second.pairs) == (sum(range(1, 61)), sum(range(61, 101)))
 
 
 def test_cached_tokens_are_context():
@@ -50,6 +52,7 @@ def test_decode_and_prefill_in_one_step():
     batch.take(output({"a": 100}, [new("a", 100)]))
     step = batch.take(output({"a": 1, "b": 50}, [new("b", 50)], [("a", 100, 1)]))
     assert (step.prefill, step.decode, step.context) == (50, 1, 100)
+    assert step.pairs == 50 * 51 / 2
     assert step.sampled == {"a": 1, "b": 0}
     assert step.names == ["a", "b"]
 

@@ -12,6 +12,7 @@ MODEL = CostModel(
     decode_sequence_s=0.0002,
     context_token_s=1e-7,
     swapped_block_s=1e-4,
+    prefill_pair_s=1e-9,
 )
 
 
@@ -22,7 +23,9 @@ MODEL = CostModel(
         ((0, 1, 10_000), 0.012),
         ((50, 10, 0), 0.011),
         ((200, 10, 0), 0.023),
-        ((0, 0, 0, 30), 0.014),
+        ((200, 0, 0, 10_000_000), 0.031),
+        ((50, 0, 0, 1_000_000), 0.011),
+        ((0, 0, 0, 0, 30), 0.014),
     ],
 )
 def test_step_takes_the_longer_of_arithmetic_and_weights(step, seconds):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from weft_engine.emulated.presets import GPUS, MODELS, PRESETS, derive, preset
+from weft_engine.step_cost import attention_pairs
 
 
 def test_every_model_has_a_preset_for_every_gpu():
@@ -25,6 +26,8 @@ def test_a_32b_model_runs_on_two_gpus():
     assert shape.cost.weights_s == pytest.approx(65.6e9 / (2 * 0.75 * 4.8e12))
     assert shape.kv_blocks == int(2 * (0.92 * 141e9 - 32.8e9 - 2e9) / shape.block_bytes)
     assert preset("32b-a6000").kv_blocks > 1000
+    # 64 heads of 128 numbers are wider than the hidden size.
+    assert shape.cost.prefill_pair_s == pytest.approx(4 * 64 * 8192 / (2 * 0.5 * 989.5e12))
 
 
 def test_an_8b_model_on_an_a100_by_hand():
@@ -32,6 +35,8 @@ def test_an_8b_model_on_an_a100_by_hand():
     # 16.06 GB at three quarters of 2,039 GB/s; 16.06 GFLOP at half of 312 TFLOP/s.
     assert shape.cost.weights_s == pytest.approx(16.06 / (2039 * 0.75))
     assert shape.cost.prefill_token_s == pytest.approx(16.06e9 / 156e12)
+    # 32 layers of 32 heads of 128 numbers, two products of two operations each.
+    assert shape.cost.prefill_pair_s == pytest.approx(4 * 32 * 32 * 128 / 156e12)
     # 128 KiB per token.
     assert shape.block_bytes == 16 * 131_072
     assert shape.cost.context_token_s == pytest.approx(131_072 / (2.039e12 * 0.75))
@@ -64,13 +69,14 @@ def test_every_gpu_by_its_data_sheet(
     assert four.cost.prefill_token_s == pytest.approx(
         141.2e9 / (4 * 0.5 * arithmetic) + communication
     )
+    assert four.cost.prefill_pair_s == pytest.approx(4 * 80 * 8192 / (4 * 0.5 * arithmetic))
     assert four.kv_blocks == int(4 * (0.92 * gigabytes * 1e9 - 35.3e9 - 2e9) / (5 * 2**20))
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_faster_gpu_has_lower_costs_throughout(model):
     fast, slow = preset(f"{model}-h100").cost, preset(f"{model}-a6000").cost
-    for name in ("weights_s", "prefill_token_s", "context_token_s", "swapped_block_s"):
+    for name in ("weights_s", "prefill_token_s", "prefill_pair_s", "context_token_s"):
         assert getattr(fast, name) < getattr(slow, name)
 
 
@@ -85,7 +91,7 @@ def test_faster_gpu_has_lower_costs_throughout(model):
 def test_instances_of_hexgen_flow_take_the_times_of_their_tables(name, prompt_s, answer_s, room):
     shape = preset(name)
     # A chunk of a prompt, and one token of one answer at the mean context.
-    chunk_s = shape.cost.step(2048, 0, 0) - shape.cost.step_s
+    chunk_s = shape.cost.step(2048, 0, 0, attention_pairs(2048, 0)) - shape.cost.step_s
     assert chunk_s / 2048 == pytest.approx(prompt_s, rel=1e-4)
     assert shape.cost.step(0, 1, 8_000) == pytest.approx(answer_s, rel=1e-4)
     assert 0 <= room - shape.kv_blocks * shape.block_tokens < shape.block_tokens

@@ -188,7 +188,7 @@ def test_no_text_breaks_the_reading_of_cache_sizes(labels: str, rest: str) -> No
 
 COSTS = {
     "step_s": 0.001, "weights_s": 0.01, "prefill_token_s": 1e-4, "decode_sequence_s": 2e-4,
-    "context_token_s": 1e-7, "samples": 100, "relative_error": 0.03,
+    "context_token_s": 1e-7, "prefill_pair_s": 1e-9, "samples": 100, "relative_error": 0.03,
 }  # fmt: skip
 
 
@@ -211,8 +211,15 @@ STATE = {"costs": COSTS, "slots": 8, "kv_blocks": 100, "block_tokens": 16}
 
 
 def test_step_costs_of_an_engine_are_read() -> None:
-    steps = StepCosts(0.001, 0.01, 1e-4, 2e-4, 1e-7, together=8)
+    steps = StepCosts(0.001, 0.01, 1e-4, 2e-4, 1e-7, 1e-9, together=8)
     assert engine_costs({"engines": [STATE]}) == EngineCosts(steps, 1600)
+
+
+def test_attention_costs_nothing_on_engines_that_do_not_report_it() -> None:
+    earlier = {name: cost for name, cost in COSTS.items() if name != "prefill_pair_s"}
+    found = engine_costs({"engines": [STATE | {"costs": earlier}]})
+    assert found is not None
+    assert (found.steps.prefill_pair_s, found.steps.step_s) == (0.0, 0.001)
 
 
 def test_step_costs_pass_through_the_health_of_a_gateway() -> None:

@@ -109,6 +109,21 @@ def test_prefill_counts_uncached_tokens_only() -> None:
     assert (found["a"].cached_tokens, found["b"].cached_tokens) == (0, 1000)
 
 
+def test_attention_makes_a_long_prompt_dearer_than_its_tokens() -> None:
+    """Each token is compared with all before it, cached or not."""
+    costs = unequal()
+    costs.set_engine("a", EngineCosts(replace(A100, prefill_pair_s=4e-9)))
+    costs.set_engine("b", EngineCosts(A100))
+    whole = on(costs, "a", "b", prompt=100_000)
+    assert whole["a"].cost_s - whole["b"].cost_s == pytest.approx(4e-9 * 100_000**2 / 2)
+    rest = on(costs, "a", "b", prompt=100_000, cached={"a": 90_000, "b": 90_000})
+    assert rest["a"].cost_s - rest["b"].cost_s == pytest.approx(4e-9 * 10_000 * 95_000)
+    # Half of the usual prompt is cached.
+    mean = costs.predict("m", "k", 100_000, None).prefill_s
+    assert mean == pytest.approx(0.0001 * 50_000 + 2e-9 * 50_000 * 75_000)
+    assert (costs.speed("a") or (0.0,))[0] == pytest.approx(0.0001 + 4e-9 * 750)
+
+
 def test_open_calls_wait_at_the_throughput_of_the_batch() -> None:
     """Ten calls decode together, so a second of open calls takes less than a second."""
     found = on(unequal(), "a", work={"a": 2_000_000})["a"]

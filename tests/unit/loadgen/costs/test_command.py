@@ -12,8 +12,10 @@ from weft_bench.costs.fit import Measured
 from weft_bench.costs.step_probe import Probed, ProbeError
 from weft_engine.emulated.engines import find
 
-STEPS = [Measured(1, 0, n, n * c, 0.002 + n * 0.001 + n * c * 1e-6) for n, c in ((1, 50), (4, 900))]
-STEPS += [Measured(1, p, 0, 0, 0.002 + p * 0.0001) for p in (16, 256, 1024)]
+STEPS = [
+    Measured(1, 0, n, n * c, 0, 0.002 + n * 0.001 + n * c * 1e-6) for n, c in ((1, 50), (4, 900))
+]
+STEPS += [Measured(1, p, 0, 0, p * p / 2, 0.002 + p * 0.0001) for p in (16, 256, 1024)]
 
 
 async def probed(*_, **__):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.costs.fit import Measured, error, fit_costs
+from weft_bench.costs.fit import TERMS, Measured, error, fit_costs
 
-TRUE = (0.002, 0.0001, 0.0005, 1e-7)
-GRID = [(1, 0, n, n * c) for n in (1, 4, 16) for c in (100, 2000)] + [
-    (1, p, 0, 0) for p in (16, 256, 2048)
+TRUE = (0.002, 0.0001, 0.0005, 1e-7, 1e-9)
+GRID = [(1, 0, n, n * c, 0) for n in (1, 4, 16) for c in (100, 2000)] + [
+    (1, p, 0, 0, p * p / 2) for p in (16, 256, 2048, 8000, 30_000)
 ]
 
 
@@ -17,8 +17,7 @@ def measured(row, terms=TRUE, off=1.0):
 
 def test_fit_recovers_the_cost_model():
     cost = fit_costs([measured(row) for row in GRID])
-    found = (cost.step_s, cost.prefill_token_s, cost.decode_sequence_s, cost.context_token_s)
-    assert found == pytest.approx(TRUE)
+    assert [getattr(cost, name) for name in TERMS] == pytest.approx(TRUE)
     assert cost.weights_s == 0
     assert error(cost, [measured(row) for row in GRID]) == pytest.approx(0, abs=1e-9)
 
@@ -36,7 +35,7 @@ def test_jointly_measured_steps_are_weighted_by_their_number():
 
 
 def test_a_term_that_would_be_negative_is_left_out():
-    cost = fit_costs([measured(row, (0.002, 0.0001, 0.0005, -1e-7)) for row in GRID])
+    cost = fit_costs([measured(row, (0.002, 0.0001, 0.0005, -1e-7, 1e-9)) for row in GRID])
     assert cost.context_token_s == 0
     assert cost.decode_sequence_s > 0
 
@@ -51,4 +50,4 @@ def test_insufficient_measurements_are_refused(rows):
 
 def test_a_duration_is_positive():
     with pytest.raises(ValueError, match="above 0"):
-        fit_costs([Measured(1, 1, 0, 0, 0.0)])
+        fit_costs([Measured(1, 1, 0, 0, 0, 0.0)])

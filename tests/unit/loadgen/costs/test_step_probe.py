@@ -14,18 +14,23 @@ from weft_bench.costs.step_probe import (
     DECODES,
     PREFILLS,
     ProbeError,
-    decodes,
     measurements,
-    prefills,
     probe,
+    within,
 )
 from weft_engine.emulated.cost_model import CostModel
+from weft_engine.step_cost import attention_pairs
 from weft_engine.wire import REPORT_HEADER, CallReport
 
 MODELS = httpx.Response(200, json={"data": [{"id": "demo"}]})
 COST = CostModel(
-    step_s=0.004, prefill_token_s=0.0002, decode_sequence_s=0.001, context_token_s=2e-6
+    step_s=0.004,
+    prefill_token_s=0.0002,
+    decode_sequence_s=0.001,
+    context_token_s=2e-6,
+    prefill_pair_s=2e-8,
 )
+STEP_TOKENS = 2048
 BETWEEN_S = 0.001
 CALL_S = 0.02
 
@@ -43,7 +48,11 @@ class Engine:
         body = json.loads(request.content)
         self.prompts += body["prompt"]
         sequences, length = len(body["prompt"]), len(body["prompt"][0])
-        steps = [COST.step(sequences * length, 0, 0)]
+        steps = []
+        for before in range(0, length, STEP_TOKENS):
+            tokens = min(STEP_TOKENS, length - before)
+            pairs = sequences * attention_pairs(tokens, before)
+            steps.append(COST.step(sequences * tokens, 0, before, pairs))
         for made in range(1, body["max_tokens"]):
             steps.append(COST.step(0, sequences, sequences * (length + made)))  # noqa: PERF401
         service = sum(steps)
@@ -52,10 +61,10 @@ class Engine:
         return httpx.Response(200, json={}, headers={REPORT_HEADER: report.to_json()})
 
 
-def measured(engine, *limits, done=lambda: None):
+def measured(engine, *limits, done=lambda: None, step_tokens=0):
     async def run():
         async with serving(engine) as url:
-            return await probe(url, *limits, done, lambda: getattr(engine, "now", 0.0))
+            return await probe(url, *limits, done, lambda: getattr(engine, "now", 0.0), step_tokens)
 
     return asyncio.run(run())
 
@@ -67,15 +76,17 @@ def engine():
 
 def test_costs_of_an_engine_are_found(engine):
     progress = []
-    probed = measured(engine, 16, 8192, 2, done=lambda: progress.append(1))
+    done = lambda: progress.append(1)  # noqa: E731
+    probed = measured(engine, 16, 40_000, 2, done=done, step_tokens=STEP_TOKENS)
     cost = fit_costs(probed.steps)
     # The engine's work between two steps is part of each step.
     assert cost.step_s == pytest.approx(COST.step_s + BETWEEN_S, rel=0.02)
     assert cost.prefill_token_s == pytest.approx(COST.prefill_token_s, rel=0.02)
     assert cost.decode_sequence_s == pytest.approx(COST.decode_sequence_s, rel=0.02)
     assert cost.context_token_s == pytest.approx(COST.context_token_s, rel=0.02)
+    assert cost.prefill_pair_s == pytest.approx(COST.prefill_pair_s, rel=0.02)
     assert probed.call_s == pytest.approx(CALL_S, rel=0.02)
-    assert len(progress) == measurements(16, 8192) < len(DECODES) + len(PREFILLS)
+    assert len(progress) == measurements(16, 40_000, STEP_TOKENS) < len(DECODES) + len(PREFILLS)
 
 
 def test_no_prompt_is_sent_twice(engine):
@@ -90,11 +101,12 @@ def test_prompts_beyond_the_engines_capacity_are_skipped(engine):
 
 
 def test_short_prompts_share_a_step_and_a_long_one_takes_several():
-    assert measurements(256, 40_000, 8192) == len(DECODES) + len(PREFILLS)
-    several = [(n, length) for n, length in decodes(256, 40_000, 2048) if n > 1]
-    assert all(n * length < 2048 for n, length in several)
-    assert (1, 32_000) in decodes(256, 40_000, 2048)
-    assert all(n * length < 2048 for n, length in prefills(256, 40_000, 2048))
+    assert measurements(256, 131_072, 8192) == len(DECODES) + len(PREFILLS)
+    for grid in (DECODES, PREFILLS):
+        found = list(within(grid, 256, 40_000, 2048))
+        assert all(n * length < 2048 for n, length in found if n > 1)
+        assert (1, 32_000) in found
+        assert (1, 100_000) not in found
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from weft_bench.peers.fronts import ROUND_ROBIN, SESSION_HEADERS, Place, fronts, scheduling
 from weft_bench.peers.turns import slo_file
 from weft_engine.emulated.presets import preset
+from weft_engine.step_cost import attention_pairs
 from weft_gateway.config import load
 from weft_gateway.constants import Constants
 from weft_gateway.programs import aliases
@@ -97,8 +98,12 @@ def test_program_scheduling_gets_the_engines_capacity_costs_and_pace():
     assert configuration["token_capacity_per_target"] == 48_000
     assert configuration["max_acting_ttl_seconds"] == pytest.approx(2)
     cost = PLACE.cost
-    linear = configuration["prefill_cost_model"]["linear_seconds_per_1k_tokens"]
-    assert linear == pytest.approx(200 * cost.prefill_token_s)
+    model = configuration["prefill_cost_model"]
+    assert model["linear_seconds_per_1k_tokens"] == pytest.approx(200 * cost.prefill_token_s)
+    # A prompt of 100,000 tokens as in the engines' cost model.
+    quadratic = model["quadratic_seconds_per_1k_tokens_squared"]
+    whole = attention_pairs(100_000, 0) * cost.prefill_pair_s
+    assert 100**2 * quadratic == pytest.approx(0.2 * whole, rel=1e-4)
     plain = scheduling(Place("m", 1000))
     assert "prefill_cost_model" not in plain
     assert plain["metrics_interval_seconds"] == 1

@@ -86,9 +86,9 @@ def test_engines_fit_their_costs_to_merged_steps_as_to_single_ones(monkeypatch):
     setup = Setup(shapes, EngineSettings("slack"), "soonest", 200, deadlines=deadlines)
     note, steps = StepMeter.note, []
 
-    def noting(self: StepMeter, prompts: Any, sequences: int, context: int, lasts: float) -> None:
-        steps.append((sum(prompts.values()), sequences, context, lasts))
-        note(self, prompts, sequences, context, lasts)
+    def noting(self: StepMeter, prompts: Any, *step: Any) -> None:
+        steps.append((sum(prompts.values()), *step))
+        note(self, prompts, *step)
 
     monkeypatch.setattr(StepMeter, "note", noting)
     found = []

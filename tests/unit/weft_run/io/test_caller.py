@@ -258,7 +258,7 @@ async def test_each_replica_has_a_program_whose_calls_ask_for_it() -> None:
     with scripted(script) as server:
         caller = HttpCaller(server.url, "run-1")
         found = await caller.servers()
-        costs = EngineCosts(StepCosts(0.001, 0.01, 1e-4, 2e-4, 1e-7, 16), 16000)
+        costs = EngineCosts(StepCosts(0.001, 0.01, 1e-4, 2e-4, 1e-7, together=16), 16000)
         known = Server("run-1", "a", 16, frozenset("m"), costs)
         assert found == [known, Server("run-1-2", "b")]
         for row, program in enumerate([*(one.program for one in found), ANY]):
