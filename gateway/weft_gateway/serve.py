@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import importlib.util
 import logging
@@ -37,6 +39,11 @@ _COLLECT_AFTER: Final = 20_000
 _OTHER_FILES: Final = 256
 # Time after the drain to send errors to the clients of interrupted calls, in seconds.
 _LAST_ANSWERS_S: Final = 2.0
+# Numbers of glibc's malloc.h. A block may have at most 32 MiB there.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_KEPT_BLOCK: Final = 32 << 20
+_KEPT_FREE: Final = 64 << 20
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -166,6 +173,7 @@ def run(settings: Settings, constants: Constants = CONSTANTS) -> int:
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGHUP, server.hang_up)
     _spare_the_collector()
+    _keep_free_memory()
     try:
         server.run()
     except SystemExit:  # The address could not be bound. uvicorn has logged it.
@@ -213,3 +221,16 @@ def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 50, 100)
+
+
+def _keep_free_memory() -> None:
+    """Let the C library keep the memory of bodies that are gone for the next ones.
+
+    By default it returns large blocks to the system at once. The system then clears each page
+    again at its first use: most of the cost of receiving a long body. `BodyBytes.trim` returns the
+    memory after a peak of load.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # Not glibc.
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BLOCK)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_FREE)

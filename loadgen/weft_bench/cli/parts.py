@@ -29,7 +29,32 @@ def _peers(text: str, option: str) -> tuple[str, ...]:
     return tuple(name for name in names(text) if name != "none")
 
 
-@command(parts, "overhead", "weft_bench.overhead.command")
+def _sizes(text: str, option: str) -> tuple[int, ...]:
+    units = {"k": 1_000, "m": 1_000_000}
+    try:
+        found = [
+            int(float(part.rstrip("km")) * units.get(part[-1:], 1)) for part in names(text.lower())
+        ]
+    except ValueError:
+        found = [0]
+    if any(size < 1_000 for size in found):
+        raise typer.BadParameter(
+            f"{text!r} is not a list of sizes of at least 1k, such as 50k,2m", param_hint=option
+        )
+    return tuple(found)
+
+
+def _check_overhead(context: typer.Context, options: OverheadOptions) -> OverheadOptions:
+    if options.bodies:
+        exclude(
+            context, "--bodies", ("concurrency", "seconds", "session", "distinct"), "it sets them"
+        )
+    elif options.growing:
+        raise typer.BadParameter("needs --bodies", param_hint="--growing")
+    return options
+
+
+@command(parts, "overhead", "weft_bench.overhead.command", check=_check_overhead)
 @dataclass(frozen=True, slots=True)
 class OverheadOptions:
     """Measure requests/s and added latency of Weft and its peers with a fast mock engine."""
@@ -58,6 +83,18 @@ class OverheadOptions:
     )
     plugin: Annotated[
         bool, Option("--plugin", help="engines report Weft's plugin; calls then carry tags")
+    ] = False
+    bodies: Annotated[
+        tuple[int, ...],
+        Parsed(_sizes),
+        Option(
+            help="measure a coding agent's streamed calls with bodies of these sizes instead, with "
+            "and without a session id, such as 50k,450k,2m; then --requests are the calls of a "
+            "conversation",
+        ),
+    ] = ()
+    growing: Annotated[
+        bool, Option("--growing", help="each body begins with the messages of the one before")
     ] = False
     json_file: JsonFile = ""
 

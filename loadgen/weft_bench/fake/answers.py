@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from weft_engine.wire import REPORT_COMMENT
 
 from weft_bench.fake.http import END_OF_BODY, STREAM_HEAD, chunk, json_response, response
 
@@ -120,16 +121,22 @@ class Answers:
             opened = self._plain[words] = orjson.dumps(body)[:-1] + b',"usage":'
         return response(200, opened + usage.to_bytes() + b"}")
 
-    def stream(self, usage: Usage, *, include_usage: bool) -> tuple[bytes, ...]:
+    def stream(self, usage: Usage, *, include_usage: bool, call: bytes = b"") -> tuple[bytes, ...]:
         """Return a streamed response, one item per write.
 
         It has a role chunk (chat), one chunk per word, the finish reason, the usage if requested,
-        and `[DONE]`.
+        and `[DONE]`. call: the call that the plugin's report at the end is about, b"" for none.
         """
         parts = [STREAM_HEAD + self._first] if self._chat else [STREAM_HEAD + self._word]
         parts += [self._word] * (usage.output_tokens - (0 if self._chat else 1))
         end = self._last
         if include_usage:
             end += event(self._usage_open + usage.to_bytes() + b"}")
-        parts.append(end + event(b"[DONE]") + END_OF_BODY)
+        end += event(b"[DONE]")
+        if call:
+            end += chunk(
+                b'%b{"call":"%b","service_s":0.01,"prompt_tokens":%d,"output_tokens":%d}\n\n'
+                % (REPORT_COMMENT, call, usage.prompt_tokens, usage.output_tokens)
+            )
+        parts.append(end + END_OF_BODY)
         return tuple(parts)

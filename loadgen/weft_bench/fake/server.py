@@ -14,12 +14,14 @@ from typing import Any, Final, cast
 
 import httptools
 import orjson
+from weft_engine.wire import CALL_HEADER
 
 from weft_bench.fake import answers
 from weft_bench.fake.answers import Answers, Usage
 from weft_bench.fake.http import error, json_response, response
 
 _BYTES_PER_TOKEN: Final = 4
+_CALL: Final = CALL_HEADER.encode()
 _OK: Final = json_response({})
 _PLUGIN: Final = json_response({"weft": {"vllm": "mock"}, "engines": []})
 _NOT_FOUND: Final = error(404, "Not Found")
@@ -31,7 +33,7 @@ class Engine:
     """The state that all connections share.
 
     chunks: words of an answer if the call sets no limit. plugin: whether to pose as an engine with
-    Weft's plugin, which receives a call's tags and program. It sends no reports.
+    Weft's plugin, which receives a call's tags and program, and reports on streamed chats.
     """
 
     model: str
@@ -61,8 +63,10 @@ class Engine:
             return _PLUGIN
         return _NOT_FOUND
 
-    def post(self, path: bytes, raw: bytes) -> tuple[bytes, ...]:
-        """Return the response to a POST, one item per write."""
+    def post(self, path: bytes, raw: bytes, call: bytes = b"") -> tuple[bytes, ...]:
+        """Return the response to a POST, one item per write. call: the gateway's id, b"" if it has
+        none.
+        """
         shape = {b"/v1/chat/completions": self.chat, b"/v1/completions": self.text}.get(path)
         try:
             body = orjson.loads(raw) if raw else {}
@@ -72,10 +76,10 @@ class Engine:
             return (_BAD_JSON,)
         if shape is None and not (path == b"/v1/responses" and body.get("stream")):
             return (_NOT_FOUND,)
-        return self._complete(shape, len(raw), body)
+        return self._complete(shape, len(raw), body, call if self.plugin else b"")
 
     def _complete(
-        self, shape: Answers | None, size: int, body: dict[str, Any]
+        self, shape: Answers | None, size: int, body: dict[str, Any], call: bytes
     ) -> tuple[bytes, ...]:
         model = body.get("model")
         if model is not None and model != self.model:
@@ -88,7 +92,7 @@ class Engine:
             return (shape.plain(usage),)
         options = body.get("stream_options")
         asked = isinstance(options, dict) and bool(options.get("include_usage"))
-        return shape.stream(usage, include_usage=asked)
+        return shape.stream(usage, include_usage=asked, call=call)
 
     def _words(self, body: dict[str, Any]) -> int:
         limit = body.get("max_completion_tokens") or body.get("max_tokens")
@@ -116,7 +120,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
-        self._path = b""
+        self._path = self._call = b""
         self._body: list[bytes] = []
         self._pending: deque[tuple[tuple[bytes, ...], bool]] = deque()
         self._parts: tuple[bytes, ...] = ()
@@ -159,10 +163,14 @@ class Connection(asyncio.Protocol):
     # The callbacks of httptools.
 
     def on_message_begin(self) -> None:
-        self._path, self._body = b"", []
+        self._path, self._body, self._call = b"", [], b""
 
     def on_url(self, url: bytes) -> None:
         self._path += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == _CALL:
+            self._call = value
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -170,7 +178,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         path = self._path.partition(b"?")[0]
         if self._parser.get_method() == b"POST":
-            parts = self._engine.post(path, b"".join(self._body))
+            parts = self._engine.post(path, b"".join(self._body), self._call)
         else:
             parts = (self._engine.get(path),)
         self._pending.append((parts, self._parser.should_keep_alive()))

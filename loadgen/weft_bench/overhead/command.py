@@ -17,6 +17,7 @@ import httpx
 from rich.progress import Progress
 
 from weft_bench.cli.parts import OverheadOptions
+from weft_bench.overhead import growing
 from weft_bench.report.figures import finish, refuse
 from weft_bench.report.rows import Column, Rows, figures, show
 from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
@@ -98,17 +99,33 @@ def run(options: OverheadOptions) -> int:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
             engines = _start_engines(options, Path(folder), processes)
             urls, pids = _start(options, engines, Path(folder), processes, absent)
+            if options.bodies:
+                return _bodies(options, growing.measure(options, urls, pids), absent)
             cells = _measure(options, urls, pids, engines)
     except NotReady as error:
         print(f"weft bench overhead: Weft did not start\n{error}", file=sys.stderr)
         return 1
-    table = rows(cells)
-    show("A proxy in front of two mock engines", LABELS, table, COLUMNS)
+    _report(options, LABELS, rows(cells), COLUMNS, absent)
+    return 1 if any(cell.errors for key, cell in cells.items() if key[0] == OURS.name) else 0
+
+
+def _bodies(options: OverheadOptions, table: Rows, absent: Mapping[str, str]) -> int:
+    _report(options, growing.LABELS, table, growing.COLUMNS, absent)
+    return 1 if any(row["errors"] for key, row in table.items() if key[2] == OURS.name) else 0
+
+
+def _report(
+    options: OverheadOptions,
+    labels: Sequence[str],
+    table: Rows,
+    columns: Sequence[Column],
+    absent: Mapping[str, str],
+) -> None:
+    show("A proxy in front of two mock engines", labels, table, columns)
     for name, reason in absent.items():
         print(f"{name}: absent ({reason})")
     configuration: dict[str, Any] = {**asdict(options), "absent": absent}
-    finish("overhead", options.json_file, configuration, figures(table, COLUMNS))
-    return 1 if any(cell.errors for key, cell in cells.items() if key[0] == OURS.name) else 0
+    finish("overhead", options.json_file, configuration, figures(table, columns))
 
 
 def _start_engines(options: OverheadOptions, work: Path, processes: ExitStack) -> list[str]:
@@ -136,7 +153,8 @@ def _start(
     process ids by name.
     """
     urls, pids = {DIRECT: engines[0]}, {}
-    for proxy in (OURS, *(PEERS[name] for name in options.peers)):
+    floor = (growing.FLOOR,) if options.bodies else ()
+    for proxy in (OURS, *floor, *(PEERS[name] for name in options.peers)):
         if proxy.requirement:
             print(f"{proxy.name}: looking for {proxy.requirement} ...", flush=True)
         try:

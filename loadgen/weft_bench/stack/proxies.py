@@ -155,8 +155,12 @@ def ensure(proxy: Proxy, *, install: bool = True) -> Path:
 
 
 def environment(proxy: Proxy) -> dict[str, str]:
-    """Return variables for the proxy's process, without Weft's and Python's own."""
+    """Return variables for the proxy's process, without Weft's and Python's own. A proxy without an
+    environment of its own finds the packages that this process has found.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "PYTHON"))}
+    if not proxy.requirement and "PYTHONPATH" in os.environ:
+        kept["PYTHONPATH"] = os.environ["PYTHONPATH"]
     return {**kept, **proxy.environment}
 
 

@@ -149,6 +149,15 @@ def test_writable_file_is_unchanged_by_the_check(
 
 
 @pytest.mark.parametrize("recorder", ["weft_bench.overhead.command"], indirect=True)
+def test_overhead_by_the_size_of_bodies(recorder: Recorder) -> None:
+    assert runner.invoke(bench, ["overhead", "--bodies", "2k,2M", "--growing"]).exit_code == 7
+    (options,) = recorder.calls
+    assert options.bodies == (2_000, 2_000_000)
+    for wrong in (["--bodies", "2x"], ["--growing"], ["--bodies", "2k", "--session"]):
+        assert runner.invoke(bench, ["overhead", *wrong]).exit_code == 2
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.overhead.command"], indirect=True)
 def test_overhead_can_be_measured_without_peers(recorder: Recorder) -> None:
     arguments = ["overhead", "--peers", "none", "--concurrency", "1,64"]
     assert runner.invoke(bench, arguments).exit_code == 7
