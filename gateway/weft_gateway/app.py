@@ -18,6 +18,7 @@ from weft_gateway import slo as slo_file
 from weft_gateway.api import (
     admin,
     failures,
+    files,
     hints,
     journal,
     models,
@@ -26,6 +27,8 @@ from weft_gateway.api import (
     status,
     stories,
 )
+from weft_gateway.api import batches as batch_routes
+from weft_gateway.api import runs as run_routes
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
@@ -36,7 +39,6 @@ from weft_gateway.api.openapi import ERRORS, complete_document
 from weft_gateway.api.passthrough import Passthrough
 from weft_gateway.api.web import Cors
 from weft_gateway.api.websocket import ResponsesSockets
-from weft_gateway.background import build_background
 from weft_gateway.calls.admission import Gates
 from weft_gateway.calls.background import BackgroundCalls
 from weft_gateway.calls.body_bytes import BodyBytes
@@ -87,9 +89,15 @@ from weft_gateway.programs.alpha import SharedAlpha
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.runs.batch_files import BatchFiles
+from weft_gateway.runs.batch_input import InputReader
+from weft_gateway.runs.batch_runner import BatchRunner
+from weft_gateway.runs.batches import Batches, Quota
 from weft_gateway.runs.patient import PatientObserver
 from weft_gateway.runs.run_tokens import RunTokens
+from weft_gateway.runs.runs import Runs
 from weft_gateway.runs.sender import Sender
+from weft_gateway.runs.store import Store
 from weft_gateway.stores import make_stores, make_table, make_tenants
 from weft_gateway.telemetry.journal import Journal
 from weft_gateway.telemetry.listeners import Listeners
@@ -266,19 +274,22 @@ class Gateway:
             c,
         )
 
-        self.offline = offline = build_background(
-            s,
-            c,
-            calls.inside,
-            sender,
-            registry,
-            lifecycle,
-            turns,
-            metrics,
-            listeners,
-            run_tokens,
+        # Batches, and runs over HTTP.
+        store = Store(s.data_folder(s.port))
+        reader = InputReader(turns, registry, c.read_body_bytes)
+        batch_files = BatchFiles(store, reader, turns, c.file_keep_s)
+        runner = BatchRunner(store, batch_files, calls.inside, sender, lifecycle, metrics)
+        quota = Quota(
+            s.file_bytes_per_tenant,
+            c.files_per_tenant,
+            c.batches_per_tenant,
+            c.file_bytes,
+            c.file_keep_s,
         )
-        self.batches = offline.batches
+        self.batches = batches = Batches(store, quota, runner)
+        self.runs = runs = Runs(
+            batches, run_tokens, s.base_url, s.connection_files, s.allowed_hosts, metrics, listeners
+        )
         passthrough = Passthrough(
             auth, registry, history, limits, disconnects, turns, bodies, s, c, budget, count_retry
         )
@@ -299,7 +310,9 @@ class Gateway:
             journal.router(auth, calls_journal, s),
             replicas.router(auth, members, health, s),
             stories.router(auth, table, receipts, listeners, turns),
-            *offline.routers(auth, listeners, turns, bodies, s, c),
+            files.router(auth, batches, turns, bodies),
+            batch_routes.router(auth, batches, turns, bodies, reader, s),
+            run_routes.router(auth, runs, turns, s.max_body_bytes),
             hints.prefill_router(
                 auth,
                 identifier,
@@ -342,16 +355,19 @@ class Gateway:
             "members": self.members.run,
             "calls_in_flight": self._follow,
             "background_calls": self.background.run,
-            **self.offline.tasks,
+            "batches": self.batches.run,
+            "old_files": self.batches.keep_house,
+            "runs": self.runs.run,
         }
-        self.offline.start()
+        self.batches.start()
         for name, work in background.items():
             self.tasks.start(name, work)
         try:
             yield
         finally:
             await self.tasks.stop()
-            await self.offline.aclose()
+            await self.runs.aclose()
+            await self.batches.aclose()
             await self.prefills.aclose()
             self.registry.close()
             await self.spawner.settle(timeout_s=5.0)

@@ -98,7 +98,7 @@ class Server(uvicorn.Server):
         # Event streams have no end, and the shutdown would wait for them.
         self._gateway.listeners.close()
         # Their calls would be late ones.
-        await self._gateway.offline.runs.stop()
+        await self._gateway.runs.aclose()
         overrun = asyncio.create_task(self._end_late_calls())
         await super().shutdown(sockets)
         overrun.cancel()

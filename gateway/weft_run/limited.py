@@ -47,8 +47,8 @@ _OUTPUT: Final = Path("all.jsonl")
 
 
 class Limited:
-    """The runs of one process. Their figures are rows that have ended well, rows that have failed,
-    and tokens of calls of this process.
+    """The runs of one process. Their figures are rows, rows that have ended well, rows that have
+    failed, and tokens of calls of this process.
     """
 
     def __init__(self, job: dict[str, Any]) -> None:
@@ -95,7 +95,7 @@ class Limited:
             place = range(first, first + (opened.total if rows is None else rows))
             ended, failed = opened.journal.ended(place)
             self._places[name] = place
-            self._figures[name] = [ended - failed, failed, 0]
+            self._figures[name] = [len(place), ended - failed, failed, 0]
         self._changed = True
         if job["finish"]:
             opened.journal.close()
@@ -108,8 +108,8 @@ class Limited:
 
     @contextmanager
     def _watch(self, runner: Runner, _: int) -> Iterator[None]:
-        runner.row_ended = lambda row, failed: self._count(row, int(failed), 1)
-        runner.call_ended = lambda row, tokens: self._count(row, 2, tokens)
+        runner.row_ended = lambda row, failed: self._count(row, 1 + failed, 1)
+        runner.call_ended = lambda row, tokens: self._count(row, 3, tokens)
         # The gateway cancels all runs at once.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, runner.cancel)
         yield
@@ -137,8 +137,7 @@ class Limited:
         """Send the figures if they have changed."""
         if self._changed:
             self._changed = False
-            rows = {name: len(place) for name, place in self._places.items()}
-            _send({"rows": rows, "figures": self._figures})
+            _send({"figures": self._figures})
 
 
 def _refuse(code: str, error: Exception) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import FileResponse
+from pydantic import AfterValidator, BaseModel, Field
 
-from weft_gateway.api import schemas_batches as schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, read_model
 from weft_gateway.api.files import StoredContent, declared_size
@@ -19,64 +18,101 @@ from weft_gateway.api.uploads import Upload
 from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
-from weft_gateway.constants import Constants
-from weft_gateway.runs.batch_input import MAX_LINES
+from weft_gateway.runs.batch_input import MAX_LINES, InputReader
 from weft_gateway.runs.batch_requests import CUSTOM_ID, write_lines
 from weft_gateway.runs.batch_results import anthropic_batch, openai_batch
-from weft_gateway.runs.batch_store import Api
 from weft_gateway.runs.batches import Batches
+from weft_gateway.runs.records import Api
 
 _MESSAGES: Final = "/v1/messages"
 _URL: Final = re.compile(r"https?://([\w.:\[\]-]{1,255})(?:/[\w./~-]*)?", re.ASCII)
 _DAY: Final = ("24h", 86_400)
-_REQUESTS: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["requests"],
-                    "properties": {
-                        "requests": {
-                            "type": "array",
-                            "minItems": 1,
-                            "maxItems": MAX_LINES,
-                            "items": {
-                                "type": "object",
-                                "required": ["custom_id", "params"],
-                                "properties": {
-                                    "custom_id": {
-                                        "type": "string",
-                                        "pattern": f"^{CUSTOM_ID.pattern}$",
-                                    },
-                                    "params": {"type": "object"},
-                                },
-                            },
-                        }
-                    },
-                }
-            }
-        },
-    }
-}
+_MAX_WINDOW_S: Final = 7 * 86_400
+_WINDOW: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _window_s(text: str) -> int:
+    """Return the seconds of a completion window such as `24h`. Raises ValueError."""
+    found = _WINDOW.fullmatch(text)
+    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    if not 0 < seconds <= _MAX_WINDOW_S:
+        raise ValueError(
+            "must be a number with the unit s, m, h or d, at most 7 days, for example 24h"
+        )
+    return seconds
+
+
+def _is_window(text: str) -> str:
+    _window_s(text)
+    return text
+
+
 _Limit = Annotated[int, Query(ge=1, le=1000, description="batches per page")]
+_Key = Annotated[str, Field(max_length=64)]
+_Value = Annotated[str, Field(max_length=512)]
 
 
-def router(auth: Authenticator, batches: Batches, turns: Turns, settings: Settings) -> APIRouter:
-    """Create the routes of OpenAI's batches."""
+class ExpiresAfter(BaseModel):
+    """When a file is deleted."""
+
+    anchor: Literal["created_at"] = Field(description="the creation of the file")
+    seconds: int = Field(ge=3600, le=2_592_000)
+
+
+class NewBatch(BaseModel):
+    """A batch to create."""
+
+    input_file_id: str = Field(description="id of a file with the purpose `batch`")
+    endpoint: Literal[
+        "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"
+    ] = Field(description="the endpoint of all requests")
+    completion_window: Annotated[str, AfterValidator(_is_window)] = Field(
+        description="after this time, requests that were not executed expire: a number with the "
+        "unit s, m, h or d, at most 7 days; OpenAI knows only 24h"
+    )
+    metadata: Annotated[dict[_Key, _Value], Field(max_length=16)] | None = Field(
+        None, description="at most 16 pairs, shown with the batch"
+    )
+    output_expires_after: ExpiresAfter | None = Field(
+        None, description="when the files with results are deleted, if sooner than other files"
+    )
+
+
+class NewMessageRequest(BaseModel):
+    """A request of a batch of messages."""
+
+    custom_id: str = Field(pattern=f"^{CUSTOM_ID.pattern}$")
+    params: dict[str, Any]
+
+
+class NewMessageBatch(BaseModel):
+    """A batch of messages to create."""
+
+    requests: list[NewMessageRequest] = Field(min_length=1, max_length=MAX_LINES)
+
+
+def router(
+    auth: Authenticator,
+    batches: Batches,
+    turns: Turns,
+    bodies: BodyBytes,
+    reader: InputReader,
+    settings: Settings,
+) -> APIRouter:
+    """Create the routes of OpenAI's batches and of Anthropic's. reader: of requests."""
     api = APIRouter(tags=["batches"])
 
     @api.post(
         "/v1/batches",
         summary="Create a batch",
-        openapi_extra=described(schemas.NewBatch, required=True),
+        openapi_extra=described(NewBatch, required=True),
     )
     async def create_batch(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Run the requests of a file in the background. The file is checked first: while the
         status is `validating`, the number of requests is not known."""
-        new = await read_model(request, schemas.NewBatch, settings.max_body_bytes)
-        window = (new.completion_window, schemas.window_s(new.completion_window))
+        new = await read_model(request, NewBatch, settings.max_body_bytes)
+        window = (new.completion_window, _window_s(new.completion_window))
         kept = new.output_expires_after
         batch = batches.create(
             tenant,
@@ -110,24 +146,10 @@ def router(auth: Authenticator, batches: Batches, turns: Turns, settings: Settin
         status is `cancelled`."""
         return openai_batch(batches.cancel(tenant, Api.OPENAI, batch_id))
 
-    return api
-
-
-def messages_router(
-    auth: Authenticator,
-    batches: Batches,
-    turns: Turns,
-    bodies: BodyBytes,
-    unknown: Callable[[str], str],
-    constants: Constants,
-) -> APIRouter:
-    """Create the routes of Anthropic's batches. unknown: see `write_lines`."""
-    api = APIRouter(tags=["batches"])
-
     @api.post(
         "/v1/messages/batches",
         summary="Create a batch of messages (Anthropic)",
-        openapi_extra=_REQUESTS,
+        openapi_extra=described(NewMessageBatch, required=True),
     )
     async def create_message_batch(
         request: Request, tenant: str = Depends(auth.tenant)
@@ -141,8 +163,7 @@ def messages_router(
             body = Upload(source, most, bodies.hold(tenant))
             async with body, Upload(store.path(file_id), most) as lines:
                 await body.body(request.receive)
-                longest = constants.read_body_bytes
-                count = await write_lines(source, lines.path, longest, turns, tenant, unknown)
+                count = await write_lines(source, lines.path, reader, tenant)
                 batches.add_file(tenant, file_id, "requests.jsonl", "batch_input", hidden=True)
                 lines.keep()
         try:

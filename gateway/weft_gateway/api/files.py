@@ -15,8 +15,8 @@ from weft_gateway.api.uploads import Upload
 from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.turns import Turns
 from weft_gateway.errors import ApiError
-from weft_gateway.runs.batch_store import StoredFile
 from weft_gateway.runs.batches import FILE_PURPOSES, Batches
+from weft_gateway.runs.records import StoredFile
 
 _MIN_EXPIRY_S: Final = 3600
 _UPLOAD: Final[dict[str, Any]] = {

@@ -13,7 +13,7 @@ import orjson
 from fastapi import Response
 
 from weft_gateway.calls.turns import Turns
-from weft_gateway.runs.batch_store import Api
+from weft_gateway.runs.records import Api
 
 T = TypeVar("T")
 # Entries written per turn, and the size of a body that takes as long to read.

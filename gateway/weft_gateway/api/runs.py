@@ -22,9 +22,8 @@ from weft_gateway.api.stories import EventStream
 from weft_gateway.calls.turns import Turns
 from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
-from weft_gateway.runs.run_store import Run, RunStatus
-from weft_gateway.runs.runs import Runs
-from weft_gateway.telemetry.listeners import Listeners
+from weft_gateway.runs.records import Run, Status
+from weft_gateway.runs.runs import Runs, listener_key
 
 # Of a request, of its workflow, bytes, and of its rows. Files may be larger.
 MAX_BODY_BYTES: Final = 1 << 20
@@ -76,7 +75,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "object": "workflow.run",
         "status": run.status.value,
         "created_at": run.created_s,
-        "started_at": run.times.get(RunStatus.IN_PROGRESS.value),
+        "started_at": run.times.get(Status.IN_PROGRESS.value),
         "ended_at": run.times.get(run.status.value) if run.ended else None,
         "input_file_id": run.input_file or None,
         "output_file_id": run.output_file or None if run.ended else None,
@@ -91,9 +90,7 @@ def run_json(run: Run) -> dict[str, Any]:
     }
 
 
-def router(
-    auth: Authenticator, runs: Runs, listeners: Listeners, turns: Turns, max_body_bytes: int
-) -> APIRouter:
+def router(auth: Authenticator, runs: Runs, turns: Turns, max_body_bytes: int) -> APIRouter:
     """Create the routes."""
     api = APIRouter(tags=["runs"])
 
@@ -134,7 +131,7 @@ def router(
         tenant: str = Depends(auth.tenant), limit: _Limit = 20, after: _After = ""
     ) -> Response:
         """The tenant's runs of workflows on this gateway, the newest first."""
-        return await page(turns, tenant, runs.page(tenant, limit + 1, after), limit, run_json)
+        return await page(turns, tenant, runs.runs(tenant, after), limit, run_json)
 
     @api.get("/v1/runs/{run_id}", summary="Get a run")
     async def get_run(run_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
@@ -146,11 +143,10 @@ def router(
         """Server-sent events: `progress` with the run at each change, and at last `end` with the
         run. 429 if the tenant has too many listeners."""
         key = listener_key(tenant, runs.find(tenant, run_id).id)
-        if listeners.full(key):
+        if runs.listeners.full(key):
             what = "This run, or its tenant, has too many listeners."
             raise ApiError(429, "too_many_listeners", what)
-        stream = _events(runs, listeners, key, run_id)
-        return EventStream(stream, headers={"cache-control": "no-store"})
+        return EventStream(_events(runs, key, run_id), headers={"cache-control": "no-store"})
 
     @api.get(
         "/v1/runs/{run_id}/output",
@@ -173,11 +169,6 @@ def router(
     return api
 
 
-def listener_key(tenant: str, run_id: str) -> ProgramKey:
-    """Return the key of the listeners of a run. Those of its program are others."""
-    return ProgramKey(tenant, f"{run_id}/events")
-
-
 class _Rows(msgspec.Struct):
     rows: list[msgspec.Raw]
 
@@ -196,10 +187,9 @@ def _text(workflow: dict[str, Any]) -> str:
     return orjson.dumps(workflow, option=orjson.OPT_INDENT_2).decode()
 
 
-async def _events(
-    runs: Runs, listeners: Listeners, key: ProgramKey, run_id: str
-) -> AsyncIterator[bytes]:
+async def _events(runs: Runs, key: ProgramKey, run_id: str) -> AsyncIterator[bytes]:
     """Yield the events of a run to its end."""
+    listeners = runs.listeners
     # Registered only here: if the client has already disconnected, this generator neither starts
     # nor ends.
     listener = listeners.add(key)

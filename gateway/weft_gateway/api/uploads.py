@@ -17,7 +17,7 @@ from weft_gateway import errors
 from weft_gateway.calls.body_bytes import HeldBytes
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.errors import ApiError
-from weft_gateway.runs.batches import disk_error
+from weft_gateway.runs.store import disk_error
 
 # Bytes that are written at once, by another thread.
 _WRITTEN: Final = 1 << 20

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from weft_run.plan.windows import AHEAD as AHEAD
+from weft_run.plan.windows import AHEAD
 
 # The share of an engine's slots that a batch leaves free beside other calls. An engine that reports
 # its slots serves other calls before those of a batch.
@@ -23,8 +23,6 @@ _BURST: Final = 4
 _TOGETHER: Final = 0.5
 # Other calls are expected for this long after the last one, seconds.
 EXPECTED_S: Final = 10.0
-# A replica is near the least used one if it has at most this share of its credit more in use.
-_NEAR: Final = 0.25
 # The part of the mean time between the calls of a full window that passes at least between two, and
 # the most of it, seconds: some steps of an engine.
 _APART: Final = 0.5
@@ -61,11 +59,9 @@ def apart_s(took_s: float, calls: int) -> float:
     return min(_MOST_APART_S, _APART * took_s / calls)
 
 
-def by_use(used: Mapping[str, int], credits: Mapping[str, int]) -> tuple[list[str], int]:
-    """Return the replicas that have credit left, the least used first, and the number of those that
-    are used about as little as the first one. A call may go to any of these: it is worth more that
-    it finds its prefix. used: calls of batches in flight. credits: see `credit`.
+def by_use(used: Mapping[str, int], credits: Mapping[str, int]) -> list[str]:
+    """Return the replicas that have credit left, the least used first. used: calls of batches in
+    flight. credits: see `credit`.
     """
     share = {name: used.get(name, 0) / most for name, most in credits.items()}
-    found = sorted((name for name in credits if share[name] < 1), key=lambda name: share[name])
-    return found, sum(share[name] <= share[found[0]] + _NEAR for name in found)
+    return sorted((name for name in credits if share[name] < 1), key=lambda name: share[name])

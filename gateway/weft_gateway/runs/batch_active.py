@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from weft_gateway.calls.client import Disconnect
+from weft_gateway.engine.registry import Replica
 from weft_gateway.policies.batch_spans import Spans
-from weft_gateway.runs.batch_calls import Answered, MeanService
+from weft_gateway.runs.batch_calls import Answered, Repeats
 from weft_gateway.runs.batch_input import Index
-from weft_gateway.runs.batch_repeats import Repeats
 from weft_gateway.runs.batch_results import Results, checked, line_id, result_line
-from weft_gateway.runs.batch_store import Api, Batch
+from weft_gateway.runs.records import Api, Batch
+from weft_gateway.runs.sender import serves
 
-# Attempts of a request that may itself cause the failure.
-_ATTEMPTS: Final = 4
+# The service of a call before the first report, seconds.
+_ASSUMED_S: Final = 1.0
 
 
 class _Name(msgspec.Struct):
@@ -55,9 +56,9 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class Active:
-    """A batch in progress. input: its open file. finished: a flag for each request. stop: why the
-    rest is not sent, "" if it is. in_flight: the running calls by request. dirty: the record on
-    disk is older.
+    """A batch in progress: a source of the sender. input: its open file. finished: a flag for each
+    request. serve: makes a call, see `Source.serve`. stop: why the rest is not sent, "" if it is.
+    in_flight: the running calls by request. dirty: the record on disk is older.
     """
 
     batch: Batch
@@ -65,6 +66,7 @@ class Active:
     input: int
     results: Results
     finished: bytearray
+    serve: Callable[[int, str, Disconnect], Coroutine[Any, Any, int]]
     stop: str = ""
     in_flight: dict[int, Disconnect] = field(default_factory=dict)
     dirty: bool = False
@@ -72,7 +74,9 @@ class Active:
     _parts: dict[str, _Part] = field(init=False)
     # The part of each request that was taken and has not ended.
     _part_of: dict[int, _Part] = field(default_factory=dict)
-    _service: MeanService = field(default_factory=MeanService)
+    # The service of the calls with a report, seconds, and their number.
+    _service_s: float = 0.0
+    _reports: int = 0
 
     def __post_init__(self) -> None:
         counts = self.index.counts
@@ -91,24 +95,30 @@ class Active:
     @property
     def service_s(self) -> float:
         """The predicted service of the whole batch, seconds."""
-        return self._service.seconds * len(self.index)
+        mean_s = self._service_s / self._reports if self._reports else _ASSUMED_S
+        return mean_s * len(self.index)
 
-    def take(
-        self, replica: str, able: Callable[[str], Collection[str]], now_s: float
-    ) -> int | None:
-        """Return the next request for a replica, None if none can be sent now. able: returns the
-        replicas that serve a model, none if this one does not.
-        """
+    @property
+    def tenant(self) -> str:
+        """The tenant of the batch."""
+        return self.batch.tenant
+
+    def size(self, number: int) -> int:
+        """Return the bytes of a request."""
+        return self.index.sizes[number]
+
+    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
+        """Return the next request for a replica, None if none can be sent now."""
         found = [
-            (names, part)
+            ([one.name for one in replicas if serves(one, model)], part)
             for model, part in (() if self.stop else self._parts.items())
-            if part.waits and now_s >= part.repeats.paused_s and (names := able(model))
+            if part.waits and now_s >= part.repeats.paused_s and serves(replica, model)
         ]
         # Models that more replicas serve can wait for those.
         for names, part in sorted(found, key=lambda one: len(one[0])):
             request = part.repeats.due(now_s)
             if request is None:
-                position = part.spans.take(replica, names)
+                position = part.spans.take(replica.name, names)
                 if position is None:
                     continue
                 request = self.index.order[part.first + position]
@@ -143,9 +153,11 @@ class Active:
         the number of results. Raises OSError; a repetition then writes the rest.
         """
         answer = checked(self.batch.api, found.answer)
-        self._service.add(found)
+        if found.report is not None:
+            self._reports += 1
+            self._service_s += found.report.service_s
         repeats = self._part_of[request].repeats
-        if repeats.repeat(request, found._replace(answer=answer), now_s, _ATTEMPTS):
+        if repeats.repeat(request, found._replace(answer=answer), now_s):
             return 0
         batch = self.batch
         targets = (request, *self.index.copies.get(request, ()))

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from time import time
-from typing import Final
+from typing import Any, Final
 
+from weft_gateway.calls.client import Disconnect
 from weft_gateway.calls.turns import Turns
 from weft_gateway.runs.batch_active import Active
 from weft_gateway.runs.batch_input import InputReader, read_results
 from weft_gateway.runs.batch_lines import id_digest
-from weft_gateway.runs.batch_results import CANCELLED, Kind, Results, kind_of, line_id, unsent_line
-from weft_gateway.runs.batch_store import Api, Batch, BatchStore, Status, StoredFile, new_id
-from weft_gateway.runs.batch_usage import NO_TOKENS, tokens_of
+from weft_gateway.runs.batch_results import (
+    CANCELLED,
+    Kind,
+    Results,
+    kind_of,
+    line_id,
+    tokens_of,
+    unsent_line,
+)
+from weft_gateway.runs.records import NO_TOKENS, Api, Batch, Status, StoredFile, new_id
+from weft_gateway.runs.store import Store
 
 # Results that are handled in one turn of the event loop.
 _A_TURN: Final = 64
@@ -25,26 +35,27 @@ _TURN_BYTES: Final = 1 << 15
 class BatchFiles:
     """Opens and ends batches. keep_s: lifetime of results, seconds."""
 
-    store: BatchStore
+    store: Store
     reader: InputReader
     turns: Turns
     keep_s: float
 
-    async def open(self, batch: Batch) -> Active:
-        """Check and index the input; continue after the results that exist. Raises InputError and
-        OSError.
+    async def open(
+        self, batch: Batch, serve: Callable[[int, str, Disconnect], Coroutine[Any, Any, int]]
+    ) -> Active:
+        """Check and index the input; continue after the results that exist. serve: see `Active`.
+        Raises InputError and OSError.
         """
         path = self.store.path(batch.input_file)
         done = await self._results(batch)
         index = await self.reader.index(path, batch, done)
-        stored = self.store.batch(batch.tenant, batch.api, batch.id)
-        cancelled = stored is not None and stored.status is Status.CANCELLING
+        stored = self.store.find(Batch, batch.tenant, batch.id)
         if not batch.output_file:
             batch.output_file, batch.error_file = new_id("file-"), new_id("file-")
         batch.total, batch.model = len(index), index.model
-        if cancelled:
-            assert stored is not None
-            batch.status, batch.times = stored.status, stored.times
+        stop = ""
+        if stored is not None and stored.cancelling:
+            batch.status, batch.times, stop = stored.status, stored.times, CANCELLED
         else:
             batch.status = Status.IN_PROGRESS
             batch.times.setdefault("in_progress", int(time()))
@@ -61,8 +72,7 @@ class BatchFiles:
         for copies in index.copies.values():
             for request in copies:
                 finished[request] = 0
-        stop = CANCELLED if cancelled else ""
-        return Active(batch, index, descriptor, results, finished, stop)
+        return Active(batch, index, descriptor, results, finished, serve, stop)
 
     async def _results(self, batch: Batch) -> frozenset[bytes] | None:
         """Count the results of an earlier run. Returns the digests of their custom ids, None for a

@@ -26,7 +26,7 @@ from weft_gateway.runs.batch_lines import (
     read_line,
     same_answer_key,
 )
-from weft_gateway.runs.batch_store import Api, Batch, LineError
+from weft_gateway.runs.records import Api, Batch, LineError
 
 MAX_LINES: Final = 50_000
 # Reported errors of an input. Later ones have the same causes in most files.

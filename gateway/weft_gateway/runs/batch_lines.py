@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from weft_gateway.engine.prefixes import prompt_bytes
-from weft_gateway.runs.batch_store import Api, LineError
+from weft_gateway.runs.records import Api, LineError
 
 MAX_CUSTOM_ID: Final = 512
 # About 64 tokens: a few blocks of a prefix cache. A key has 4 bytes for each.

@@ -5,16 +5,14 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from weft_gateway import errors
-from weft_gateway.calls.turns import Turns
 from weft_gateway.errors import ApiError
-from weft_gateway.runs.batch_input import MAX_LINES
+from weft_gateway.runs.batch_input import MAX_LINES, InputReader
 from weft_gateway.runs.batch_lines import id_digest
 
 CUSTOM_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -40,51 +38,19 @@ _body: Final = msgspec.json.Decoder(_Body).decode
 _request: Final = msgspec.json.Decoder(_Request).decode
 
 
-async def write_lines(
-    source: Path,
-    target: Path,
-    max_line: int,
-    turns: Turns,
-    tenant: str,
-    unknown: Callable[[str], str],
-) -> int:
+async def write_lines(source: Path, target: Path, reader: InputReader, tenant: str) -> int:
     """Write each request of the body in `source` as one line of `target`, and return their number.
-    max_line: longest line, bytes. The body is mapped, not read: only one request at a time is
-    copied. unknown: what is wrong with a model that no replica serves, see `Registry.unknown`.
-    Raises ApiError 400.
+    The body is mapped, not read: only one request at a time is copied. reader: of the lines. Raises
+    ApiError 400.
     """
     size = os.stat(source).st_size
     if not size:
         raise errors.invalid_member(("requests",), "is missing")
-    await turns.take(tenant, size)
+    await reader.turns.take(tenant, size)
     with source.open("rb") as file:
         # Not closed here: an error refers to the requests. It ends with the last reference.
         body = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     requests = _requests(memoryview(body))
-    await _write(requests, target, max_line, turns, tenant, unknown)
-    return len(requests)
-
-
-def _requests(body: memoryview) -> list[msgspec.Raw]:
-    try:
-        requests = _body(body).requests
-    except msgspec.ValidationError as error:
-        raise errors.invalid_member(("requests",), str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
-    if not 0 < len(requests) <= MAX_LINES:
-        raise errors.invalid_member(("requests",), f"must have 1 to {MAX_LINES} items")
-    return requests
-
-
-async def _write(
-    requests: list[msgspec.Raw],
-    target: Path,
-    max_line: int,
-    turns: Turns,
-    tenant: str,
-    unknown: Callable[[str], str],
-) -> None:
     seen: set[bytes] = set()
     models: set[str] = set()
     unpaid = 0
@@ -92,12 +58,11 @@ async def _write(
         for number, raw in enumerate(requests):
             unpaid += len(raw)
             if unpaid >= _TURN_BYTES:
-                await turns.take(tenant, unpaid)
+                await reader.turns.take(tenant, unpaid)
                 unpaid = 0
-            if len(raw) > max_line:
-                raise errors.invalid_member(
-                    ("requests", number), f"must have at most {max_line} bytes"
-                )
+            if len(raw) > reader.max_line:
+                what = f"must have at most {reader.max_line} bytes"
+                raise errors.invalid_member(("requests", number), what)
             line = bytes(raw)
             try:
                 request = _request(line)
@@ -112,7 +77,7 @@ async def _write(
             if digest in seen:
                 raise errors.invalid_member(name, f"{custom_id!r} is used by an earlier request")
             seen.add(digest)
-            if model and (what := unknown(model)):
+            if model and (what := reader.registry.unknown(model)):
                 where = f"requests.{number}.params.model"
                 message = f"{where}: the model {what}"
                 raise ApiError(400, "model_not_found", message, param=where)
@@ -122,3 +87,16 @@ async def _write(
                 raise errors.invalid_member(place, f"a batch names at most {MAX_MODELS} models")
             # Line ends occur only between the tokens of valid JSON.
             lines.write(line.replace(b"\n", b" ") + b"\n")
+    return len(requests)
+
+
+def _requests(body: memoryview) -> list[msgspec.Raw]:
+    try:
+        requests = _body(body).requests
+    except msgspec.ValidationError as error:
+        raise errors.invalid_member(("requests",), str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
+    if not 0 < len(requests) <= MAX_LINES:
+        raise errors.invalid_member(("requests",), f"must have 1 to {MAX_LINES} items")
+    return requests

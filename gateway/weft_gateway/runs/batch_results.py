@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from weft_gateway.engine.shapes import usage_of
 from weft_gateway.errors import ApiError
-from weft_gateway.runs.batch_store import Api, Batch
-from weft_gateway.runs.batch_usage import NO_TOKENS, Tokens, tokens_of, usage_json
+from weft_gateway.runs.records import NO_TOKENS, Api, Batch, Tokens
 
 EXPIRED: Final = "batch_expired"
 CANCELLED: Final = "batch_cancelled"
@@ -55,6 +55,25 @@ def checked(api: Api, answer: Answer) -> Answer:
         return answer._replace(status=_NOT_JSON.status, body=error)
     answer = answer._replace(tokens=tokens_of(read))
     return answer._replace(body=orjson.dumps(read)) if b"\n" in body else answer
+
+
+def tokens_of(answer: object) -> Tokens:
+    """Return the tokens of a parsed answer: a completion, an embedding or a response. Values that
+    are no counts are 0.
+    """
+    usage = usage_of(answer.get("usage") if isinstance(answer, dict) else None)
+    return NO_TOKENS if usage is None else Tokens(*usage)
+
+
+def usage_json(tokens: Tokens) -> dict[str, object]:
+    """Return tokens in OpenAI's format."""
+    return {
+        "input_tokens": tokens.input,
+        "input_tokens_details": {"cached_tokens": tokens.cached},
+        "output_tokens": tokens.output,
+        "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
+        "total_tokens": tokens.input + tokens.output,
+    }
 
 
 def line_id(batch_id: str, request: int) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic, time
 from typing import Final
 
@@ -21,25 +21,17 @@ from weft_gateway.calls.call import Plan
 from weft_gateway.calls.client import Disconnect
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.engine.errors import ClientGone
-from weft_gateway.engine.registry import Replica
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.slo import Ask, Goal, Scope
 from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.runs.batch_active import Active
-from weft_gateway.runs.batch_calls import Request, Submit, tokens_used
+from weft_gateway.runs.batch_calls import Request, Submit
 from weft_gateway.runs.batch_files import BatchFiles
 from weft_gateway.runs.batch_input import InputError
-from weft_gateway.runs.batch_results import (
-    CANCELLED,
-    EXPIRED,
-)
-from weft_gateway.runs.batch_store import (
-    Batch,
-    BatchStore,
-    LineError,
-    Status,
-)
-from weft_gateway.runs.sender import Sender, abort, serves
+from weft_gateway.runs.batch_results import CANCELLED, EXPIRED
+from weft_gateway.runs.records import Batch, LineError, Status
+from weft_gateway.runs.sender import Sender, abort
+from weft_gateway.runs.store import Store
 from weft_gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -54,7 +46,7 @@ _DISK_PAUSE_S: Final = 5.0
 class BatchRunner:
     """Runs the batches of a store. submit: makes one call."""
 
-    store: BatchStore
+    store: Store
     files: BatchFiles
     submit: Submit
     sender: Sender
@@ -82,7 +74,7 @@ class BatchRunner:
         if active is None:
             return None
         if active.dirty:
-            active.dirty = not self._save(active.batch)
+            active.dirty = not self.store.saved(active.batch)
         return active.batch
 
     def cancel(self, batch_id: str) -> None:
@@ -92,15 +84,15 @@ class BatchRunner:
         active = self.active.get(batch_id)
         if active is not None and active.batch.status is Status.IN_PROGRESS:
             active.stop = active.stop or CANCELLED
-            _enter(active.batch, Status.CANCELLING)
-            self._save(active.batch)
+            active.batch.enter(Status.CANCELLING)
+            self.store.saved(active.batch)
             self.sender.dispatch()
 
     def follow(self) -> None:
         """Begin the batches that this process did not create, and cancel those that another one
         has cancelled.
         """
-        for batch in self.store.unfinished() if self.store.changed() else ():
+        for batch in self.store.unfinished(Batch) if self.store.changed() else ():
             if batch.id in self.active:
                 if batch.status is Status.CANCELLING:
                     self.cancel(batch.id)
@@ -125,7 +117,7 @@ class BatchRunner:
         for active in self.active.values():
             left += active.batch.total - active.batch.completed - active.batch.failed
             if active.dirty:
-                active.dirty = not self._save(active.batch)
+                active.dirty = not self.store.saved(active.batch)
         self.metrics.batch_left.set(left)
 
     async def aclose(self) -> None:
@@ -154,7 +146,7 @@ class BatchRunner:
                     await self.sender.look()
                     # No wait follows: a cancellation is either in the store that this reads, or
                     # finds an active batch.
-                    active = await self.files.open(batch)
+                    active = await self.files.open(batch, partial(self._serve, batch.id))
             except InputError as error:
                 await self._failed(batch, error.found)
                 return
@@ -167,8 +159,8 @@ class BatchRunner:
                 log.error("batch %s: its files cannot be opened: %s", batch.id, error)
                 await asyncio.sleep(_DISK_PAUSE_S)
         self.active[batch.id] = active
-        self.sender.sources[batch.id] = _Lane(self, active)
-        self._save(batch)
+        self.sender.sources[batch.id] = active
+        self.store.saved(batch)
         self.sender.dispatch()
 
     async def _failed(self, batch: Batch, found: list[LineError]) -> None:
@@ -177,8 +169,8 @@ class BatchRunner:
 
     async def _ended(self, batch: Batch, status: Status) -> None:
         """Store the end, once the disk takes it."""
-        _enter(batch, status)
-        while not self._save(batch):  # noqa: ASYNC110
+        batch.enter(status)
+        while not self.store.saved(batch):  # noqa: ASYNC110
             await asyncio.sleep(_DISK_PAUSE_S)
         self.metrics.batches.labels(batch.status.value).inc()
 
@@ -190,13 +182,16 @@ class BatchRunner:
         for active in tuple(self.active.values()):
             if not active.stop and not active.over and active.batch.expires_s <= wall_s:
                 active.stop = EXPIRED
-                abort(self.sender.sources[active.batch.id])
+                abort(active)
             if active.over and not active.ending:
                 active.ending = True
-                self._spawn(self._end(active))
+                task = asyncio.get_running_loop().create_task(self._end(active))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def serve(self, active: Active, request: int, replica: str, client: Disconnect) -> int:
+    async def _serve(self, batch_id: str, request: int, replica: str, client: Disconnect) -> int:
         """Make one call and write its result; see `Source.serve`."""
+        active = self.active[batch_id]
         batch = active.batch
         try:
             custom_id, body = active.read(request)
@@ -219,7 +214,8 @@ class BatchRunner:
             self.metrics.batch_requests.labels("copied").inc(written - 1)
         else:
             self.metrics.batch_requests.labels("repeated").inc()
-        return tokens_used(found)
+        usage = found.usage
+        return 0 if usage is None else usage.prompt_tokens + usage.output_tokens
 
     # Ending
 
@@ -227,8 +223,11 @@ class BatchRunner:
         """Write the results of requests that were not sent, and make the files available."""
         batch = active.batch
         try:
-            _enter(batch, Status.FINALIZING, keep=bool(active.stop))
-            self._save(batch)
+            shown = batch.status
+            batch.enter(Status.FINALIZING)
+            if active.stop:
+                batch.status = shown
+            self.store.saved(batch)
             await self.files.end(active)
         except (OSError, msgspec.MsgspecError, sqlite3.Error) as error:
             log.error("batch %s: its results cannot be written: %s", batch.id, error)
@@ -242,57 +241,3 @@ class BatchRunner:
         active.close()
         with suppress(TableUnavailable):
             await self.lifecycle.end(ProgramKey(batch.tenant, batch.id), time())
-
-    def _save(self, batch: Batch) -> bool:
-        """Store the state. A full disk does not end a batch: a later state replaces this one."""
-        try:
-            self.store.save(batch)
-        except sqlite3.Error as error:
-            log.error("batch %s: its state cannot be stored: %s", batch.id, error)
-            return False
-        return True
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """The requests of a batch, for the sender."""
-
-    runner: BatchRunner
-    active: Active
-
-    @property
-    def tenant(self) -> str:
-        return self.active.batch.tenant
-
-    @property
-    def in_flight(self) -> dict[int, Disconnect]:
-        return self.active.in_flight
-
-    def take(
-        self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
-    ) -> int | None:
-        def able(model: str) -> list[str]:
-            if not serves(replica, model):
-                return []
-            return [one.name for one in replicas if serves(one, model)]
-
-        return self.active.take(replica.name, able, now_s)
-
-    def size(self, number: int) -> int:
-        return self.active.index.sizes[number]
-
-    async def serve(self, number: int, replica: str, client: Disconnect) -> int:
-        return await self.runner.serve(self.active, number, replica, client)
-
-
-def _enter(batch: Batch, status: Status, *, keep: bool = False) -> None:
-    """Change the state. keep: only record the time, because a stopped batch shows the stop."""
-    batch.times = {**batch.times, status.value: int(time())}
-    if not keep:
-        batch.status = status

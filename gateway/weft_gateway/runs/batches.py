@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,16 +19,8 @@ from typing import Final
 
 from weft_gateway.errors import ApiError
 from weft_gateway.runs.batch_runner import BatchRunner
-from weft_gateway.runs.batch_store import (
-    Api,
-    Batch,
-    BatchStore,
-    FolderError,
-    Status,
-    StoredFile,
-    is_id,
-    new_id,
-)
+from weft_gateway.runs.records import Api, Batch, Run, Status, StoredFile, is_id, new_id
+from weft_gateway.runs.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +52,12 @@ class Quota:
 
 @dataclass(slots=True, eq=False)
 class Batches:
-    """The files and batches in a folder, which is created when the first file is stored.
-    make_runner: creates the runner for an open store.
-    """
+    """The files and batches of a store. owned: set once this process is the owner of the folder."""
 
-    folder: Path
+    store: Store
     quota: Quota
-    make_runner: Callable[[BatchStore], BatchRunner]
-    _store: BatchStore | None = field(default=None, init=False)
-    _runner: BatchRunner | None = field(default=None, init=False)
+    runner: BatchRunner
+    owned: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     # Uploads in progress, and their bytes, by tenant.
     _uploads: Counter[str] = field(default_factory=Counter, init=False)
     _reserved: Counter[str] = field(default_factory=Counter, init=False)
@@ -78,68 +66,44 @@ class Batches:
 
     def start(self) -> None:
         """Open the folder if it exists, and become its owner if it has none."""
-        if self._store is None and self.folder.is_dir():
-            try:
-                self._open()
-            except ApiError as error:
-                log.warning("no files and batches: %s", error.message)
+        try:
+            self.store.own()
+        except ApiError as error:
+            log.warning("no files and batches: %s", error.message)
 
     async def run(self) -> None:
         """Become the owner of the folder; then send requests. Runs until cancelled."""
-        while self._store is None or not self._store.own():
+        while not self.owned.is_set():
+            with suppress(ApiError):
+                if self.store.own():
+                    self.owned.set()
+                    break
             await asyncio.sleep(_OWN_EVERY_S)
-            if self._store is None and self.folder.is_dir():
-                with suppress(ApiError):
-                    self._open()
         await self.runner.run()
 
     async def keep_house(self) -> None:
-        """Delete old files while this process is the owner. Runs until cancelled."""
-        swept = count()
-        while True:
-            owner = self._store is not None and self._store.owner
-            if owner:
-                if next(swept) % _SWEEP_EVERY == 0:
-                    self.store.sweep()
-                self.delete_old(time())
-            await asyncio.sleep(_HOUSEKEEPING_S if owner else _OWN_EVERY_S)
+        """Delete old files, batches and runs as the owner. Runs until cancelled."""
+        await self.owned.wait()
+        for swept in count():
+            if swept % _SWEEP_EVERY == 0:
+                self.store.sweep()
+            self.delete_old(time())
+            await asyncio.sleep(_HOUSEKEEPING_S)
 
     async def aclose(self) -> None:
         """Stop sending, and release the folder."""
-        if self._runner is not None:
-            await self._runner.aclose()
-        if self._store is not None:
-            self._store.close()
-
-    @property
-    def store(self) -> BatchStore:
-        """The store, opened at the first use. Raises ApiError 503."""
-        return self._store or self._open()
-
-    def _open(self) -> BatchStore:
-        try:
-            store = BatchStore(self.folder)
-        except FolderError as error:
-            raise unavailable(str(error)) from None
-        if not store.own():
-            log.info("%s: another gateway runs the batches", self.folder)
-        self._store = store
-        self._runner = self.make_runner(store)
-        return store
-
-    @property
-    def runner(self) -> BatchRunner:
-        """The runner. Raises ApiError 503."""
-        assert self.store
-        assert self._runner is not None
-        return self._runner
+        await self.runner.aclose()
+        self.store.close()
 
     def delete_old(self, now_s: float) -> None:
-        """Delete the files and batches whose time is over. Files in use stay."""
+        """Delete the files, batches and runs whose time is over. Files in use stay."""
         store = self.store
-        used = {batch.input_file for batch in store.unfinished()}
-        for batch in store.old_batches(now_s - self.quota.keep_s):
+        used = {batch.input_file for batch in store.unfinished(Batch)}
+        before_s = now_s - self.quota.keep_s
+        for batch in store.old(Batch, before_s):
             self._delete_batch(batch)
+        for run in store.old(Run, before_s):
+            store.delete(run)
         for file_id in store.expired_files(now_s):
             if file_id not in used:
                 with suppress(OSError):
@@ -192,7 +156,7 @@ class Batches:
         """Return a tenant's file. Raises ApiError 404."""
         found = self.store.file(tenant, file_id) if is_id(file_id) else None
         if found is None or found.hidden:
-            raise _not_found("file", file_id)
+            raise not_found("file", file_id)
         return found
 
     def content(self, tenant: str, file_id: str) -> Path:
@@ -202,7 +166,7 @@ class Batches:
     def delete_file(self, tenant: str, file_id: str) -> None:
         """Delete a file. Raises ApiError 404, and 409 while a batch reads it."""
         file = self.file(tenant, file_id)
-        for batch in self.store.unfinished(tenant):
+        for batch in self.store.unfinished(Batch, tenant):
             if batch.input_file == file.id:
                 what = f"Batch {batch.id} reads this file. Cancel the batch first."
                 raise ApiError(409, "file_in_use", what)
@@ -239,8 +203,9 @@ class Batches:
         kind = "batch_" if api is Api.OPENAI else "msgbatch_"
         text, seconds = window
         batch = Batch(
-            new_id(kind), tenant, api, endpoint, input_file, text, now, now + seconds,
-            metadata=metadata, total=total, keep_s=keep_s,
+            new_id(kind), tenant, now, Status.VALIDATING, api=api, endpoint=endpoint,
+            input_file=input_file, window=text, expires_s=now + seconds, metadata=metadata,
+            total=total, keep_s=keep_s,
         )  # fmt: skip
         store.save(batch)
         if store.owner:
@@ -249,7 +214,7 @@ class Batches:
 
     def check_open(self, tenant: str) -> None:
         """Raise ApiError if the tenant cannot have another batch now."""
-        if len([*self.store.unfinished(tenant)]) >= self.quota.batches:
+        if len(self.store.unfinished(Batch, tenant)) >= self.quota.batches:
             what = f"At most {self.quota.batches} batches may be unfinished at once."
             raise ApiError(429, "too_many_batches", what)
         self.check_storage(tenant)
@@ -261,20 +226,20 @@ class Batches:
 
     def batch(self, tenant: str, api: Api, batch_id: str) -> Batch:
         """Return a tenant's batch. Raises ApiError 404."""
-        found = self.store.batch(tenant, api, batch_id) if is_id(batch_id) else None
-        if found is None:
-            raise _not_found("batch", batch_id)
+        found = self.store.find(Batch, tenant, batch_id) if is_id(batch_id) else None
+        if found is None or found.api is not api:
+            raise not_found("batch", batch_id)
         return self.runner.known(batch_id) or found
 
     def batches(
         self, tenant: str, api: Api, *, after: str = "", before: str = ""
     ) -> Iterable[Batch]:
-        """Return a tenant's batches, see `BatchStore.batches`. Raises ApiError 404 for a position
+        """Return a tenant's batches, see `Store.newest`. Raises ApiError 404 for a position
         that is no batch of the tenant.
         """
         for position in filter(None, (after, before)):
             self.batch(tenant, api, position)
-        found = self.store.batches(tenant, api, after=after, before=before)
+        found = self.store.newest(Batch, tenant, api=api, after=after, before=before)
         known = self.runner.known
         return (known(batch.id) or batch for batch in found)
 
@@ -282,7 +247,7 @@ class Batches:
         """Cancel a batch. Raises ApiError 404. A batch that has ended stays unchanged."""
         batch = self.batch(tenant, api, batch_id)
         if batch.status in (Status.VALIDATING, Status.IN_PROGRESS):
-            self.store.cancel(batch.id, time())
+            self.store.cancel(batch.id)
             self.runner.cancel(batch.id)
         return self.batch(tenant, api, batch_id)
 
@@ -308,17 +273,7 @@ class Batches:
             file = store.file(batch.tenant, file_id)
             if file is not None and file.hidden:
                 store.delete_file(file.id)
-        store.delete_batch(batch.id)
-
-
-def unavailable(reason: str) -> ApiError:
-    """Files cannot be stored."""
-    return ApiError(503, "storage_unavailable", f"Files and batches cannot be stored: {reason}.")
-
-
-def disk_error(error: OSError) -> ApiError:
-    """The disk refuses to store a file."""
-    return unavailable(os.strerror(error.errno) if error.errno else str(error))
+        store.delete(batch)
 
 
 def _full(what: str) -> ApiError:
@@ -326,6 +281,8 @@ def _full(what: str) -> ApiError:
     return ApiError(403, "storage_limit_reached", text)
 
 
-def _not_found(kind: str, name: str) -> ApiError:
-    text = f"No {kind} with id {name[:_SHOWN]!r}. {_HERE}"
+def not_found(kind: str, name: str) -> ApiError:
+    """The tenant has no file, batch or run of this id."""
+    here = _HERE.replace("Files and batches", "Runs") if kind == "run" else _HERE
+    text = f"No {kind} with id {name[:_SHOWN]!r}. {here}"
     return ApiError(404, f"{kind}_not_found", text)

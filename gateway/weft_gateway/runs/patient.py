@@ -81,9 +81,7 @@ class _Queue:
         if not line:
             del self._lines[place]
 
-    def take(
-        self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
-    ) -> int | None:
+    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
         """Return the oldest call that wants this replica, any, or one that takes no calls now."""
         others = {one.name for one in replicas} - {replica.name}
         lines = [

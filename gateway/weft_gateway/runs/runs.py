@@ -15,7 +15,7 @@ import os
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -24,19 +24,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from weft_gateway.errors import ApiError
-from weft_gateway.runs.batch_store import is_id as is_file_id
-from weft_gateway.runs.batch_store import new_id as new_file_id
-from weft_gateway.runs.batches import Batches, disk_error, unavailable
+from weft_gateway.model import ProgramKey
+from weft_gateway.runs.batches import Batches, not_found
+from weft_gateway.runs.records import Run, RunError, Status, is_id, new_id
 from weft_gateway.runs.run_process import ProcessLost, RunProcess
-from weft_gateway.runs.run_store import (
-    Run,
-    RunError,
-    RunStatus,
-    RunStore,
-    is_run_id,
-    new_run_id,
-)
 from weft_gateway.runs.run_tokens import RunTokens
+from weft_gateway.runs.store import Store, disk_error
+from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -55,7 +49,6 @@ STEP_S: Final = 10
 # The least size of a file of a process.
 _LEAST_BYTES: Final = 16 << 20
 _START_S: Final = 0.2
-_HOUSEKEEPING_S: Final = 60.0
 # Time of a cancelled run to write its rows before its process is stopped, seconds.
 _CANCEL_S: Final = 10.0
 # Pause before the next attempt after an error of the disk, seconds, and attempts: ten minutes.
@@ -97,7 +90,7 @@ class _Group:
 @dataclass(slots=True, eq=False)
 class Runs:
     """The runs of one gateway. url: base URL of this gateway. connections: SQLite files by name,
-    and hosts: `host:port`, that operators may read and reach. changed: called when a run has news.
+    and hosts: `host:port`, that operators may read and reach. listeners: hear of news of a run.
     """
 
     batches: Batches
@@ -106,8 +99,7 @@ class Runs:
     connections: dict[str, str]
     hosts: frozenset[str]
     metrics: Metrics
-    changed: Callable[[Run], None]
-    _store: RunStore | None = field(default=None, init=False)
+    listeners: Listeners
     # Unfinished runs, with their groups.
     _known: dict[str, tuple[Run, _Group]] = field(default_factory=dict, init=False)
     _tasks: dict[_Group, asyncio.Task[None]] = field(default_factory=dict, init=False)
@@ -116,19 +108,14 @@ class Runs:
     # The life of the gateway
 
     async def run(self) -> None:
-        """Once this process owns the folder, continue its runs, and delete old ones; until
-        cancelled.
-        """
+        """Once this process owns the folder, continue its runs; until cancelled."""
         await self._listening()
-        while not (self.batches.folder.is_dir() and self.batches.store.owner):  # noqa: ASYNC110
-            await asyncio.sleep(_START_S)
-        for run in self.store.unfinished():
+        await self.batches.owned.wait()
+        for run in self.store.unfinished(Run):
             if run.id not in self._known:
                 self._begin(run)
-        while True:
-            self._next()
-            self.store.sweep(time() - self.batches.quota.keep_s)
-            await asyncio.sleep(_HOUSEKEEPING_S)
+        self._next()
+        await asyncio.get_running_loop().create_future()
 
     async def _listening(self) -> None:
         """Wait until this gateway takes the calls of its runs."""
@@ -142,32 +129,20 @@ class Runs:
                 writer.close()
                 return
 
-    async def stop(self) -> None:
-        """Stop all processes. Their runs continue after the next start."""
+    async def aclose(self) -> None:
+        """Stop all processes. Their runs continue after the next start. Call it before
+        `Batches.aclose`.
+        """
         self._closed = True
         tasks = [*self._tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def aclose(self) -> None:
-        """Stop, and close the store. Call it before `Batches.aclose`."""
-        await self.stop()
-        if self._store is not None:
-            self._store.close()
-
     @property
-    def store(self) -> RunStore:
-        """The store, opened at the first use. Raises ApiError 503."""
-        if self._store is None:
-            assert self.batches.store
-            try:
-                self._store = RunStore(self.batches.folder)
-            except OSError as error:
-                raise disk_error(error) from None
-            except sqlite3.Error as error:
-                raise unavailable(str(error)) from None
-        return self._store
+    def store(self) -> Store:
+        """The store, which batches have, too."""
+        return self.batches.store
 
     # What clients do
 
@@ -177,15 +152,15 @@ class Runs:
         for an input that cannot be used, 403 and 429 at a limit, and 503 if another gateway owns
         the folder.
         """
-        self._check_owner()
         store = self.store
-        if len(store.unfinished(tenant)) >= RUNS_PER_TENANT:
+        if len(store.unfinished(Run, tenant)) >= RUNS_PER_TENANT:
             what = f"At most {RUNS_PER_TENANT} runs may be unfinished at once."
             raise ApiError(429, "too_many_runs", what)
+        self._check_owner()
         self.batches.check_storage(tenant)
         digest = sha256(text.encode()).hexdigest()
-        run = Run(new_run_id(), tenant, digest, int(time()), **options)
-        folder, kept = store.folder(run.id), False
+        run = Run(new_id("run_"), tenant, int(time()), digest=digest, **options)
+        folder, kept = store.run_folder(run.id), False
         try:
             folder.mkdir(mode=0o700)
             (folder / "workflow.yaml").write_text(text, encoding="utf-8")
@@ -198,52 +173,46 @@ class Runs:
             kept = True
         except OSError as error:
             raise disk_error(error) from None
-        except sqlite3.Error as error:
-            raise unavailable(str(error)) from None
         finally:
             if not kept:
-                store.forget(run.id)
+                store.delete_folder(run.id)
         self._begin(run)
         self._next()
         return run
 
     def _check_owner(self) -> None:
-        if not self.batches.store.owner:
+        if not self.store.owner:
             what = "Another gateway with the same folder runs workflows: send this request to it."
             raise ApiError(503, "runs_elsewhere", what)
 
     def _link(self, tenant: str, run: Run) -> None:
         """Take a file as the input. The run keeps it if its tenant deletes it meanwhile."""
         name = run.input_file
-        file = self.batches.store.file(tenant, name) if is_file_id(name) else None
+        file = self.store.file(tenant, name) if is_id(name) else None
         if file is None or file.hidden:
             what = f"No file with id {name[:_SHOWN]!r} on this gateway."
         elif file.purpose not in _PURPOSES:
             what = f"The purpose of the input file must be 'workflow', not {file.purpose!r}."
         else:
-            os.link(self.batches.store.path(name), self.store.folder(run.id) / "rows.jsonl")
+            os.link(self.store.path(name), self.store.run_folder(run.id) / "rows.jsonl")
             run.input_name = file.name[:_SHOWN]
             return
         raise ApiError(400, "invalid_input_file", what, param="input_file_id")
 
     def find(self, tenant: str, run_id: str) -> Run:
         """Return a tenant's run. Raises ApiError 404."""
-        found = self.store.run(tenant, run_id) if is_run_id(run_id) else None
+        found = self.store.find(Run, tenant, run_id) if is_id(run_id) else None
         if found is None:
-            what = (
-                f"No run with id {run_id[:_SHOWN]!r}. Runs belong to the gateway that created "
-                "them, and to those with the same folder."
-            )
-            raise ApiError(404, "run_not_found", what)
-        return self._newest(found)
+            raise not_found("run", run_id)
+        return self._present(found)
 
-    def page(self, tenant: str, limit: int, after: str) -> list[Run]:
-        """Return a page of a tenant's runs, the newest first. Raises ApiError 404."""
+    def runs(self, tenant: str, after: str) -> Iterable[Run]:
+        """Return a tenant's runs after the run `after`, the newest first. Raises ApiError 404."""
         if after:
             self.find(tenant, after)
-        return [self._newest(run) for run in self.store.runs(tenant, limit, after)]
+        return map(self._present, self.store.newest(Run, tenant, after=after))
 
-    def _newest(self, run: Run) -> Run:
+    def _present(self, run: Run) -> Run:
         return self._known[run.id][0] if run.id in self._known else run
 
     def cancel(self, tenant: str, run_id: str) -> Run:
@@ -259,15 +228,19 @@ class Runs:
         run, group = self._known[run_id]
         # Before its process has begun, it waits for no place and for no other run.
         fresh = not run.group
-        run.enter(RunStatus.CANCELLED if fresh else RunStatus.CANCELLING)
-        self._save(run)
+        run.enter(Status.CANCELLED if fresh else Status.CANCELLING)
+        self._changed(run)
         if fresh:
             self._gone(run, group)
         elif group.process is not None and _cancelled(group):
             group.process.cancel()
             asyncio.get_running_loop().call_later(_CANCEL_S, self._stop, run, group.process)
-        self.changed(run)
         return run
+
+    def _changed(self, run: Run) -> None:
+        """Store the state of a run, and tell its listeners."""
+        self.store.saved(run)
+        self.listeners.publish(listener_key(run.tenant, run.id), {})
 
     @staticmethod
     def _stop(run: Run, process: RunProcess) -> None:
@@ -352,7 +325,7 @@ class Runs:
                 for run in [*group.runs] if attempts == _ATTEMPTS else ():
                     await self._end(run, group, _UNSTORED)
                 await asyncio.sleep(AGAIN_S)
-        self.store.forget(group.folder)
+        self.store.delete_folder(group.folder)
 
     def _join(self, group: _Group) -> None:
         """Give each run its place in the input."""
@@ -361,26 +334,25 @@ class Runs:
             run.group, run.first = group.folder, first
             first += run.rows or 0
         if len(group.runs) > 1:
-            inputs = [self.store.folder(run.id) / "rows.jsonl" for run in group.runs]
-            joined = self.store.folder(group.folder) / "joined.jsonl"
+            inputs = [self.store.run_folder(run.id) / "rows.jsonl" for run in group.runs]
+            joined = self.store.run_folder(group.folder) / "joined.jsonl"
             joined.write_bytes(b"".join(file.read_bytes() for file in inputs))
 
     async def _process(self, group: _Group, lost: ProcessLost | None) -> None:
         """Serve runs with one process. lost: why an earlier one was lost, so that this one only
         writes the rows of the journal. Raises ProcessLost and OSError.
         """
-        runs, folder = [*group.runs], self.store.folder(group.folder)
+        runs, folder = [*group.runs], self.store.run_folder(group.folder)
         if not runs[0].group:
             group.folder = runs[0].id
-            folder = self.store.folder(group.folder)
+            folder = self.store.run_folder(group.folder)
             self._join(group)
         for run in runs:
             if not run.cancelling:
-                run.enter(RunStatus.IN_PROGRESS)
-            self._save(run)
-            self.changed(run)
+                run.enter(Status.IN_PROGRESS)
+            self._changed(run)
         token = self.tokens.issue(runs[0].tenant, group.folder)
-        left = self.batches.quota.bytes - self.batches.store.usage(runs[0].tenant)[1]
+        left = self.batches.quota.bytes - self.store.usage(runs[0].tenant)[1]
         before = {run.id: run.tokens for run in runs}
         joined = (folder / "joined.jsonl").exists()
         job = {
@@ -411,11 +383,10 @@ class Runs:
                         end = report
                         continue
                     for run in runs:
-                        run.rows = report["rows"][run.id]
-                        run.completed, run.failed, tokens = report["figures"][run.id]
+                        figures = report["figures"][run.id]
+                        run.rows, run.completed, run.failed, tokens = figures
                         run.tokens = before[run.id] + tokens
-                        self._save(run)
-                        self.changed(run)
+                        self._changed(run)
         finally:
             group.process = None
             self.tokens.end(token)
@@ -445,25 +416,25 @@ class Runs:
         # The other runs begin again.
         for run in group.runs:
             run.group, run.first = "", 0
-            (self.store.folder(group.folder) / "joined.jsonl").unlink(missing_ok=True)
+            (self.store.run_folder(group.folder) / "joined.jsonl").unlink(missing_ok=True)
 
     async def _end(self, run: Run, group: _Group, error: RunError | None) -> None:
         """Store the output and the end, once the database takes them. Raises OSError."""
-        output = self.store.folder(group.folder) / f"{run.id}.jsonl"
+        output = self.store.run_folder(group.folder) / f"{run.id}.jsonl"
         if output.exists():
-            run.output_file = run.output_file or new_file_id("file-")
-            output.replace(self.batches.store.path(run.output_file))
+            run.output_file = run.output_file or new_id("file-")
+            output.replace(self.store.path(run.output_file))
         if run.cancelling:
-            run.enter(RunStatus.CANCELLED)
+            run.enter(Status.CANCELLED)
         else:
             run.error = error
             stopped = error in _STOPS.values()
-            ends = RunStatus.STOPPED if stopped else RunStatus.FAILED
-            run.enter(ends if error else RunStatus.COMPLETED)
+            ends = Status.STOPPED if stopped else Status.FAILED
+            run.enter(ends if error else Status.COMPLETED)
         while not self._stored(run):  # noqa: ASYNC110
             await asyncio.sleep(AGAIN_S)
         self._gone(run, group)
-        self.changed(run)
+        self.listeners.publish(listener_key(run.tenant, run.id), {})
 
     def _gone(self, run: Run, group: _Group) -> None:
         """Forget a run that has ended."""
@@ -471,27 +442,23 @@ class Runs:
         group.runs.remove(run)
         del self._known[run.id]
         if run.id != group.folder or not run.group:
-            self.store.forget(run.id)
+            self.store.delete_folder(run.id)
 
     def _stored(self, run: Run) -> bool:
         """Store a run that has ended, and its output. Returns whether the database took both."""
         name = run.output_file
-        if name and self.batches.store.file(run.tenant, name) is None:
+        if name and self.store.file(run.tenant, name) is None:
             try:
                 self.batches.add_file(run.tenant, name, f"{run.id}_output.jsonl", "workflow_output")
             except sqlite3.Error as error:
                 log.error("run %s: the output cannot be stored: %s", run.id, error)
                 return False
-        return self._save(run)
+        return self.store.saved(run)
 
-    def _save(self, run: Run) -> bool:
-        """Store the state. A full disk does not end a run: a later state replaces this one."""
-        try:
-            self.store.save(run)
-        except sqlite3.Error as error:
-            log.error("run %s: its state cannot be stored: %s", run.id, error)
-            return False
-        return True
+
+def listener_key(tenant: str, run_id: str) -> ProgramKey:
+    """Return the key of the listeners of a run. Those of its program are others."""
+    return ProgramKey(tenant, f"{run_id}/events")
 
 
 def _lost(why: ProcessLost) -> RunError:

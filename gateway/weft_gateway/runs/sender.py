@@ -48,12 +48,9 @@ class Source(Protocol):
         """The running calls by number. The sender adds and removes them."""
         ...
 
-    def take(
-        self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
-    ) -> int | None:
+    def take(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> int | None:
         """Return the next call for a replica, None if none can be sent now. replicas: all that take
-        calls. near: those with about as much room as any other, which take the calls that fit
-        them better. now_s: monotonic clock.
+        calls. now_s: monotonic clock.
         """
         ...
 
@@ -120,12 +117,11 @@ class Sender:
         waits: dict[str, float] = {}
         sent = True
         while sent:
-            names, count = by_use(self._at, credits)
-            near = [by_name[one] for one in names[:count]]
+            names = by_use(self._at, credits)
             next_s = {one: self._begun_s.get(one, 0.0) + apart.get(one, 0.0) for one in names}
             waits = {one: at_s - now_s for one, at_s in next_s.items() if at_s > now_s}
             ready = [one for one in names if one not in waits]
-            sent = any(self._send_next(by_name[one], replicas, near, now_s) for one in ready)
+            sent = any(self._send_next(by_name[one], replicas, now_s) for one in ready)
         if waits and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(waits.values()), self._again)
@@ -198,9 +194,7 @@ class Sender:
             for task in left:
                 task.cancel()
 
-    def _send_next(
-        self, replica: Replica, replicas: Sequence[Replica], near: Sequence[Replica], now_s: float
-    ) -> bool:
+    def _send_next(self, replica: Replica, replicas: Sequence[Replica], now_s: float) -> bool:
         """Send one request to a replica, of the tenant that has the fewest calls in flight by its
         weight, and of its source that has the fewest: a small batch does not wait for the end of a
         large one. Returns whether there was one.
@@ -218,7 +212,7 @@ class Sender:
             rules = self.tenants.of(source.tenant)
             if not self._may_send(source.tenant, rules, now_s):
                 continue
-            number = source.take(replica, replicas, near, now_s)
+            number = source.take(replica, replicas, now_s)
             if number is not None:
                 self._pace(source.tenant, rules.requests_per_minute, 1, now_s)
                 self._begun_s[replica.name] = now_s

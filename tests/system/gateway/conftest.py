@@ -165,7 +165,7 @@ def weft(
         url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         try:
             # The processes of runs call the gateway at its port.
-            parts.offline.runs.url = url
+            parts.runs.url = url
             key = keys[0] if keys else "test" if limits else ""
             headers = {"authorization": f"Bearer {key}"} if key else {}
             async with httpx.AsyncClient(

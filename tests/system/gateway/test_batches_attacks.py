@@ -52,7 +52,7 @@ async def test_a_tenant_reaches_nothing_of_another(engine: Any, weft: Any) -> No
 
 async def test_ids_and_names_are_no_paths(engine: Any, weft: Any) -> None:
     async with engine(script=chat) as stub, weft(stub) as gateway, client_of(gateway) as client:
-        secret = gateway.parts.batches.folder.parent / "secret"
+        secret = gateway.parts.batches.store.folder.parent / "secret"
         secret.write_text("secret")
         names = ("..%2F..%2Fsecret", "..%2Fbatches.sqlite3", "%2e%2e", "file-%00", "lock", "%ff")
         for name, part in product(names, ("", "/content")):
@@ -161,7 +161,7 @@ async def test_wrong_forms_are_refused(engine: Any, weft: Any) -> None:
         assert (await code(content=part % (b"file", b"x") + rest, headers=form))[0] == 400
         large = {"file": ("a", b"x" * 5000), "purpose": (None, "batch")}
         assert await code(files=large) == (413, "file_too_large")
-        assert list((gateway.parts.batches.folder / "files").iterdir()) == []
+        assert list((gateway.parts.batches.store.folder / "files").iterdir()) == []
 
 
 async def test_storage_is_limited_per_tenant(engine: Any, weft: Any) -> None:
@@ -194,7 +194,7 @@ async def test_an_interrupted_upload_leaves_nothing(engine: Any, weft: Any, unti
         headers = {"content-type": "multipart/form-data; boundary=b"}
         with pytest.raises(httpx.WriteError):
             await gateway.client.post("/v1/files", content=endless(), headers=headers)
-        folder = gateway.parts.batches.folder / "files"
+        folder = gateway.parts.batches.store.folder / "files"
         await until(lambda: folder.is_dir() and not list(folder.iterdir()))
         assert (await gateway.client.get("/v1/files")).json()["data"] == []
 

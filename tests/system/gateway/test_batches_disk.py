@@ -87,14 +87,14 @@ async def test_a_refused_batch_of_messages_leaves_no_file(
 
         async def upload_slowly() -> Any:
             yield body[:20]
-            await until(lambda: list((batches.folder / "files").glob("*")))
+            await until(lambda: list((batches.store.folder / "files").glob("*")))
             batches.quota = replace(batches.quota, batches=0)
             yield body[20:]
 
         answer = await gateway.client.post("/v1/messages/batches", content=upload_slowly())
         assert (answer.status_code, answer.json()["error"]["type"]) == (429, "rate_limit_error")
         assert batches.store.usage("public") == (0, 0)
-        assert list((batches.folder / "files").iterdir()) == []
+        assert list((batches.store.folder / "files").iterdir()) == []
 
 
 async def test_a_cancellation_at_the_begin_is_kept(

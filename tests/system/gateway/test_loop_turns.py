@@ -20,7 +20,7 @@ from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.path import LIGHT_PIECE_BYTES, PIECE_BYTES
 from weft_gateway.engine.sse import StreamFilter
 from weft_gateway.programs.lineage.tracker import Lineage
-from weft_gateway.runs.batch_store import Api, Batch, LineError, Status, StoredFile, new_id
+from weft_gateway.runs.records import Api, Batch, LineError, Status, StoredFile, new_id
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -157,8 +157,10 @@ def store_batches(gateway: Any) -> None:
     wrong = [LineError("invalid_json_line", "This line is not valid JSON.", n) for n in range(20)]
     for _ in range(LISTED):
         name, api = new_id("msgbatch_"), Api.ANTHROPIC
-        batch = Batch(name, "public", api, "/v1/messages", "file-0", "24h", LATE, LATE)
-        batch.status, batch.errors = Status.FAILED, wrong
+        batch = Batch(
+            name, "public", LATE, Status.FAILED, api=api, endpoint="/v1/messages",
+            input_file="file-0", window="24h", expires_s=LATE, errors=wrong,
+        )  # fmt: skip
         store.save(batch)
 
 

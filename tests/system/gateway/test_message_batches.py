@@ -103,7 +103,7 @@ async def test_a_batch_of_messages_runs_to_its_end(engine: Any, weft: Any) -> No
         with pytest.raises(anthropic.NotFoundError) as error:
             await client.messages.batches.retrieve(batch.id)
         assert error.value.body["error"]["type"] == "not_found_error"
-        assert list((gateway.parts.batches.folder / "files").iterdir()) == []
+        assert list((gateway.parts.batches.store.folder / "files").iterdir()) == []
 
 
 async def test_batches_of_messages_are_listed_and_cancelled(engine: Any, weft: Any) -> None:
@@ -196,4 +196,4 @@ async def test_wrong_bodies_are_refused(engine: Any, weft: Any, body: bytes, whe
         assert answer.status_code == 400
         assert answer.json()["type"] == "error"
         assert where in answer.json()["error"]["message"]
-        assert list((gateway.parts.batches.folder / "files").iterdir()) == []
+        assert list((gateway.parts.batches.store.folder / "files").iterdir()) == []

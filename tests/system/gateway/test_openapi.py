@@ -10,6 +10,7 @@ import pytest
 from fastapi.routing import APIRoute
 from weft_gateway.api.passthrough import _METHODS, _RESPONSE_METHODS
 from weft_gateway.engine.endpoints import BY_PATH
+from weft_gateway.runs.records import Batch
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -119,7 +120,7 @@ async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any, u
             if name == "create_batch":
                 example["request"]["input_file_id"] = names["file_id"]
             elif name == "get_message_batch_results":
-                await until(lambda: not list(gateway.parts.batches.store.unfinished()))
+                await until(lambda: not list(gateway.parts.batches.store.unfinished(Batch)))
             params = {"session_id": "run-7"} if name == "finish_session" else None
             got = await gateway.client.request(
                 method,

@@ -73,7 +73,7 @@ async def test_a_run_over_rows_and_over_a_file(engine: Any, weft: Any, until: An
         listed = await client.get("/v1/runs", headers=headers_of("sk-a"))
         assert [one["id"] for one in listed.json()["data"]] == [stored["id"], inline["id"]]
         assert len(stub.requests) == 80
-        folder = gateway.parts.batches.folder / "runs"
+        folder = gateway.parts.batches.store.folder / "runs"
         await until(lambda: not list(folder.iterdir()))
 
 
@@ -127,7 +127,7 @@ async def test_cancel_keeps_the_rows_that_have_ended(engine: Any, weft: Any, unt
         client = gateway.client
         begun = await begin(client, rows=texts(10))
         await completed(client, begun["id"], 3)
-        (group,) = gateway.parts.offline.runs._tasks
+        (group,) = gateway.parts.runs._tasks
         process = group.process._process
         path = f"/v1/runs/{begun['id']}"
         early = await client.get(f"{path}/output", headers=headers_of("sk-a"))
@@ -137,7 +137,7 @@ async def test_cancel_keeps_the_rows_that_have_ended(engine: Any, weft: Any, unt
         one = await ended(client, begun["id"])
         assert one["status"] == "cancelled"
         assert [row["row"] for row in await output(client, begun["id"])] == [0, 1, 2]
-        await until(lambda: not gateway.parts.offline.runs._tasks)
+        await until(lambda: not gateway.parts.runs._tasks)
         assert process.returncode is not None
         await until(lambda: gateway.in_flight() == 0)
         gate.set()
@@ -207,7 +207,7 @@ async def test_wrong_input(engine: Any, weft: Any, monkeypatch: Any) -> None:
             found = await ended(client, one["id"])
             assert found["status"] == "failed"
             assert words in found["error"]["message"], found
-            assert str(gateway.parts.batches.folder) not in found["error"]["message"]
+            assert str(gateway.parts.batches.store.folder) not in found["error"]["message"]
         assert stub.requests == []
         old = await client.post("/v1/workflows", content=SAY, headers=headers_of("sk-a"))
         assert (old.status_code, old.json()["error"]["code"]) == (404, "workflows_not_stored")
@@ -240,7 +240,7 @@ async def test_runs_that_arrive_together_share_a_process_and_equal_calls(
 ) -> None:
     gate = asyncio.Event()
     async with engine(script=held(gate)) as stub, weft(stub) as gateway:
-        client, tasks = gateway.client, gateway.parts.offline.runs._tasks
+        client, tasks = gateway.client, gateway.parts.runs._tasks
         together: Any = {"batch_ms": WINDOW_MS}
         one = await begin(client, rows=rows("a", "b"), **together)
         two = await begin(client, rows=rows("c", "a"), **together)
@@ -318,7 +318,7 @@ async def test_a_lost_process_ends_its_runs_with_their_rows(
             await chat(wire, request)
 
     async with engine(script=hold) as stub, weft(stub) as gateway:
-        client, tasks = gateway.client, gateway.parts.offline.runs._tasks
+        client, tasks = gateway.client, gateway.parts.runs._tasks
         runs = [await begin(client, rows=rows(*some), batch_ms=WINDOW_MS) for some in ("ab", "c")]
         await completed(client, runs[0]["id"], 1)
         (group,) = tasks

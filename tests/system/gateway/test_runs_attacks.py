@@ -71,7 +71,7 @@ async def test_the_token_of_a_run_makes_only_its_calls(engine: Any, weft: Any, u
         client = gateway.client
         one = await begin(client, rows=texts(1))
         await until(lambda: len(stub.requests) == 1)
-        runs = gateway.parts.offline.runs
+        runs = gateway.parts.runs
         (token,) = runs.tokens._runs
         (group,) = runs._tasks
         pid = group.process._process.pid
@@ -259,7 +259,7 @@ async def test_a_full_disk_ends_no_run(engine: Any, weft: Any, monkeypatch: Any)
     """The database takes no state for a time: the run ends afterwards."""
     monkeypatch.setattr(runs_module, "AGAIN_S", 0.01)
     async with engine(script=chat) as stub, weft(stub) as gateway:
-        client, store = gateway.client, gateway.parts.offline.runs.store
+        client, store = gateway.client, gateway.parts.runs.store
         save = store.save
         refused_states: list[str] = []
 
@@ -358,7 +358,7 @@ async def test_long_runs_of_a_tenant_leave_a_place_for_others(
         for _ in range(2):
             one = await begin(client, SAY, "sk-b", rows=[{"text": "quick"}])
             assert (await ended(client, one["id"], "sk-b"))["status"] == "completed"
-        assert len(gateway.parts.offline.runs._tasks) == 2
+        assert len(gateway.parts.runs._tasks) == 2
         gate.set()
         for one in runs:
             assert (await ended(client, one["id"]))["status"] == "completed"

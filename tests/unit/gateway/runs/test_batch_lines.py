@@ -13,7 +13,7 @@ from weft_gateway.runs.batch_lines import (
     refusal,
     same_answer_key,
 )
-from weft_gateway.runs.batch_store import Api
+from weft_gateway.runs.records import Api
 
 CHAT = "/v1/chat/completions"
 

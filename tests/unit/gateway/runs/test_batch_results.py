@@ -9,7 +9,7 @@ from weft_gateway.runs.batch_results import (
     Answer,
     checked,
 )
-from weft_gateway.runs.batch_store import Api
+from weft_gateway.runs.records import Api
 
 
 @pytest.mark.parametrize("api", Api)
