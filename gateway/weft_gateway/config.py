@@ -134,7 +134,8 @@ class Settings(RunSettings):
         ge=1024,
         le=1_073_741_824,
         description="maximum size of a request's body, bytes; the gateway holds at most 64 times "
-        "as many bytes of bodies, further ones get a 503, or a 429 beyond a quarter per API key",
+        "as many bytes of bodies, and a quarter of them for one API key; beyond it, requests get a "
+        "503 or a 429",
     )
     data_dir: str = Field(
         "",

@@ -96,7 +96,7 @@ class Hints(_Requests):
     ) -> Prefill:
         """Prefill the messages that the next call will begin with (Sutradhara 4.1). Returns at
         once, while the prefill runs. ttl_s: the server keeps it at most this long, in seconds.
-        fields: other members of the call that change its prompt, as `chat_template_kwargs`."""
+        fields: other members of the call that change its prompt, like `chat_template_kwargs`."""
         answer = self._post(
             "/hints/prefill", model=model, messages=[*messages], tools=tools, ttl_s=ttl_s, **fields
         )

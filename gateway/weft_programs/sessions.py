@@ -134,7 +134,7 @@ class Session:
         ends with an answer. tool_choice: for the first turn; later turns use "auto". prefill: use
         hints, if the server has them. prefill_ttl_s: how long the server keeps a prefill. on_call,
         on_chunk: called with each complete tool call and each chunk. client: one of this session;
-        default: a new one. options: further members of the chat completion, as `temperature`.
+        default: a new one. options: further members of the chat completion, like `temperature`.
         Raises the client's errors; the model sees the errors of tools.
         """
         if max_turns < 1:

@@ -56,7 +56,9 @@ AGAIN_S: Final = 5.0
 _ATTEMPTS: Final = 120
 _SHOWN: Final = 64
 _LINE: Final = re.compile(r"^joined\.jsonl:(\d+)(: .*)$", re.MULTILINE)
-_UNSTORED: Final = RunError("storage_failed", "The run cannot be stored.")
+_UNSTORED: Final = RunError(
+    "storage_failed", "The disk of the gateway has refused the files of this run for ten minutes."
+)
 _PURPOSES: Final = ("workflow", "batch", "user_data")
 _STOPS: Final = {
     "tokens": RunError("token_budget", "The token budget is spent."),
