@@ -1,17 +1,19 @@
 """Builds agents' calls as chat messages, and finds the part of a prompt that was sent before. Pure.
 
 All calls are chats, which agents use and every front can read. A trace with token ids or parts and
-no text gets generated text: a word of four characters for each token, in messages that follow the
-trace's tags or parts.
+no text gets generated text: a word for each token, in messages that follow the trace's tags or
+parts. Each word is one token of the demo model, which emulated engines have.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec.structs import replace
+from weft_deploy.local.demo import corpus
 
 from weft_bench.peers.turns import CALLS_TOOL, tool_message
 from weft_bench.workloads.schema import Part, TraceCall
@@ -26,7 +28,7 @@ _ROLES: Final = {
     "RESPONSE": "assistant",
 }
 _ROLE_OF_KIND: Final = {"system": "system", "assistant": "assistant"}
-_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_WORDS: Final = 256
 # Estimates the bytes of a block. The engine's tokenizer and template are not known here.
 _BYTES_PER_TOKEN: Final = 4
 
@@ -109,12 +111,14 @@ def _message(part: Part) -> Mapping[str, Any]:
 
 
 def _text(ids: Iterable[int]) -> str:
-    return "".join(map(_word, ids))
+    words = _words()
+    return "".join([words[number % _WORDS] for number in ids])
 
 
-def _word(number: int) -> str:
-    """Return a space and three digits of base 36."""
-    return f" {_DIGITS[number // 1296 % 36]}{_DIGITS[number // 36 % 36]}{_DIGITS[number % 36]}"
+@lru_cache(maxsize=1)
+def _words() -> list[str]:
+    """Return frequent words, each with the space before it."""
+    return [f" {word}" for word in corpus.words()[:_WORDS]]
 
 
 def known(blocks: Sequence[int], sent: Collection[int]) -> int:

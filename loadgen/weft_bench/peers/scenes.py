@@ -99,7 +99,6 @@ QUICK_SCENES: Final = (Scene("tau_airline", "tau_airline", 12, 4.0, 3, 1.0),)
 # Of a chat.
 _CHAT_PROMPT: Final = 150
 _CHAT_ANSWER: Final = 64
-_BYTES_A_WORD: Final = 4
 
 
 def cast(
@@ -214,13 +213,11 @@ def _chats(
     rate: float, until_s: float, seed: int, context: int, ratio: float
 ) -> Iterator[tuple[ReadyProgram, float]]:
     """Yield single chats with a Poisson process of arrivals, and their arrivals."""
-    # A generated word takes four bytes; the engine's tokenizer may need another number of tokens.
-    words = round(_CHAT_PROMPT * ratio / _BYTES_A_WORD)
     draw = stream(seed, "chats")
     arrival_s, number = draw.expovariate(rate), 0
     while arrival_s < until_s:
         name = f"chat-{seed}-{number}"
-        call = TraceCall(parts=(Part(name, words, "user"),), output_tokens=_CHAT_ANSWER)
+        call = TraceCall(parts=(Part(name, _CHAT_PROMPT, "user"),), output_tokens=_CHAT_ANSWER)
         ready = fit(TraceProgram(name, (as_chat(call),)), context, ratio)
         assert ready is not None
         yield ready, arrival_s

@@ -51,7 +51,7 @@ def test_parts_become_messages_that_the_next_call_repeats():
     more = (*head, Part("a", 4, "assistant"), Part("t", 5, "tool"))
     first, second = rows(program(TraceCall(parts=head), TraceCall(parts=more)), 0.0)
     assert [m["role"] for m in second["messages"]] == ["system", "user", "assistant", "user"]
-    assert [len(m["content"]) for m in second["messages"]] == [12, 8, 16, 20]
+    assert [len(m["content"].split()) for m in second["messages"]] == [3, 2, 4, 5]
     assert second["messages"][:2] == first["messages"]
 
 

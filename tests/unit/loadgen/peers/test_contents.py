@@ -6,14 +6,26 @@ import json
 
 import pytest
 from weft_bench.peers.contents import blocks_of, body_of, known, messages_of
-from weft_bench.workloads.schema import TraceCall
+from weft_bench.workloads.schema import Part, TraceCall
+
+
+@pytest.mark.engine
+def test_a_word_is_one_token_of_the_demo_model(tmp_path):
+    from weft_deploy.local.demo import corpus, tokenizer
+    from weft_deploy.local.demo_model import VOCABULARY
+
+    call = TraceCall(parts=(Part("a", 5000, "user"),))
+    (message,) = messages_of(call)
+    encoded = tokenizer.train(corpus.pieces(), VOCABULARY).encode(message["content"])
+    assert len(encoded.ids) == 5000
+    assert len(set(encoded.ids)) > 200
 
 
 def test_token_ids_become_messages_with_one_word_per_token():
     tags = ((2, "SYSTEM_PROMPT"), (3, "USER_QUERY"), (5, "RESPONSE"), (6, "TOOL_OUTPUT"))
     found = messages_of(TraceCall(prompt_ids=(300, 301, 302, 303, 304, 305), tags=tags))
     assert [m["role"] for m in found] == ["system", "user", "assistant", "user"]
-    assert [len(m["content"]) for m in found] == [8, 4, 8, 4]
+    assert [len(m["content"].split()) for m in found] == [2, 1, 2, 1]
     assert len({m["content"] for m in found}) == 4
 
 
