@@ -123,7 +123,10 @@ class AdmissionHooks(PrefillHooks):
     def max_num_active_reqs(self) -> int:
         """The limit of running requests. vLLM does not count requests whose KV is being loaded, and
         would begin loads for all waiting requests, whatever their order. They count here before a
-        waiting request is admitted; requests that hold blocks are admitted before."""
+        waiting request is admitted; requests that hold blocks are admitted before. 0 if the step
+        has no prompt tokens left: vLLM would look a context up and then not admit it."""
+        if self.prompt_budget is not None and self.prompt_budget.spent:
+            return 0
         return self._most_active - (0 if self.kv_holding_waiting else len(self.loading()))
 
     @max_num_active_reqs.setter

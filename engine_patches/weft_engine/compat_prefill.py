@@ -13,17 +13,18 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from weft_engine.prefill_limits import Limits, Step
+from weft_engine.prefill_limits import Step
+from weft_engine.prompt_budget import PromptBudget
 from weft_engine.step_cost import attention_pairs
 
 
 class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
-    """vLLM's scheduler with limits on the prefill of the next step.
+    """vLLM's scheduler with a budget for the prompt tokens of the next step.
 
-    prefill_limits: limits of the next step; None for vLLM's own.
+    prompt_budget: None for vLLM's own.
     """
 
-    prefill_limits: Limits | None = None
+    prompt_budget: PromptBudget | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -90,23 +91,23 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
             return int(
                 super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
             )
-        tokens = int(
-            super()._reserve_prefill_lookahead(
-                request, num_computed_tokens, self._limited(request, num_new_tokens)
-            )
-        )
-        if self.prefill_limits is not None:
+        limited = self._limited(request, num_new_tokens, num_computed_tokens)
+        tokens = int(super()._reserve_prefill_lookahead(request, num_computed_tokens, limited))
+        if self.prompt_budget is not None:
             running = request.status == RequestStatus.RUNNING
             lacking = int(request.num_tokens) - num_computed_tokens
-            self.prefill_limits.take(request.request_id, running, tokens, lacking)
+            self.prompt_budget.take(
+                request.request_id, running, tokens, lacking, num_computed_tokens
+            )
         return tokens
 
     def _mamba_block_aligned_split(
-        self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any
+        self, request: Request, num_new_tokens: int, *cached: int, **kwargs: Any
     ) -> int:
         # Apply the limit before vLLM aligns the end of the chunk.
-        tokens = self._limited(request, num_new_tokens)
-        return int(super()._mamba_block_aligned_split(request, tokens, *args, **kwargs))
+        context = int(request.num_computed_tokens) + sum(cached)
+        tokens = self._limited(request, num_new_tokens, context)
+        return int(super()._mamba_block_aligned_split(request, tokens, *cached, **kwargs))
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
         if self.connector is not None and request.request_id in self.reset_preempted_req_ids:
@@ -114,13 +115,13 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
             return False
         if not super()._handle_blocked_waiting_request(request):
             return False
-        limits = self.prefill_limits
-        return limits is None or not limits.passes_over(request.request_id, int(request.num_tokens))
+        budget = self.prompt_budget
+        return budget is None or not budget.passes_over(request.request_id, int(request.num_tokens))
 
-    def _limited(self, request: Request, tokens: int) -> int:
-        limits = self.prefill_limits
+    def _limited(self, request: Request, tokens: int, context: int) -> int:
+        budget = self.prompt_budget
         # vLLM chooses where prompts with images are split: an image is computed in one step.
-        if limits is None or tokens <= self._decode_tokens or request.has_encoder_inputs:
+        if budget is None or tokens <= self._decode_tokens or request.has_encoder_inputs:
             return tokens
         running = request.status == RequestStatus.RUNNING
-        return limits.left(request.request_id, running, tokens)
+        return budget.left(request.request_id, running, tokens, context)

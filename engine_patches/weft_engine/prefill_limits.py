@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from weft_engine.tenant_shares import TenantShares
 
@@ -17,8 +17,6 @@ from weft_engine.tenant_shares import TenantShares
 # measure its duration; one in _MEASURE_FIRST until a first step has run.
 _MEASURE_EVERY: Final = 16
 _MEASURE_FIRST: Final = 2
-# Waiting calls that a step may skip because their tenant has reached its limit.
-_MOST_PASSED_OVER: Final = 32
 
 
 class Step(NamedTuple):
@@ -38,19 +36,6 @@ class Step(NamedTuple):
     free: int
 
 
-class Limits(Protocol):
-    """Limits on the prefill of one step."""
-
-    def left(self, sequence: str, running: bool, tokens: int) -> int:
-        """How many of these prompt tokens the sequence may compute."""
-
-    def take(self, sequence: str, running: bool, tokens: int, of: int) -> None:
-        """A sequence computes `tokens` of the `of` prompt tokens that it lacks."""
-
-    def passes_over(self, sequence: str, tokens: int) -> bool:
-        """Whether this step skips a waiting sequence."""
-
-
 class PrefillLimits:
     """The limits of one step. block: tokens of a KV block, the minimum for a tenant. rivals:
     weights of the protected tenants. measuring: the step computes no prompt, or one block per
@@ -67,7 +52,6 @@ class PrefillLimits:
         self._shares, self._step, self._block = shares, step, block
         self._measuring = measuring
         self._left: dict[str, int] = {}
-        self._passed_over = 0
         self._prefilling: dict[str, int] = {}
         for sequence, tokens in step.prefilling.items():
             tenant = shares.tenant_of(sequence)
@@ -112,14 +96,6 @@ class PrefillLimits:
         self._left[tenant] = max(0, self._left.get(tenant, 0) - tokens)
         if not running:
             self._prefilling[tenant] = self._prefilling.get(tenant, 0) + of
-
-    def passes_over(self, sequence: str, tokens: int) -> bool:
-        """Whether this step skips a waiting sequence of this many tokens, so that later ones are
-        considered."""
-        if self._passed_over >= _MOST_PASSED_OVER or self.left(sequence, False, tokens) > 0:
-            return False
-        self._passed_over += 1
-        return True
 
     def _base(self) -> float:
         """Return the duration of a step without prefill, in prompt tokens. Infinite if the cost of

@@ -19,6 +19,7 @@ from weft_engine.eviction_adapter import EvictionAdapter, told
 from weft_engine.loads import Loads
 from weft_engine.orders import build_order
 from weft_engine.prefill_limits import PrefillPacing
+from weft_engine.prompt_budget import PromptBudgets
 from weft_engine.residents import Residents
 from weft_engine.settings import PluginSettings
 from weft_engine.short_calls import ShortCalls
@@ -58,7 +59,10 @@ class WeftScheduler(SchedulerHooks):
         self._loads = Loads(self)
         # The tokens that each preempted sequence had computed.
         self._lost: dict[str, int] = {}
-        self._pacing = PrefillPacing(self.calls.shares, self.block_size)
+        shares = self.calls.shares
+        self._budgets = PromptBudgets(
+            shares.cost, self._meter, self._short, PrefillPacing(shares, self.block_size)
+        )
         self._steps = StepsInFlight()
         self._forgetting = False
         self._recomputed = 0
@@ -100,9 +104,11 @@ class WeftScheduler(SchedulerHooks):
         self._decisions.decide(now)
         self._decisions.choose_victims()
         prefilling = self.prefilling()
-        self._limit_prefill(prefilling)
+        self._limit_prompts(prefilling)
         with self.admitting(None if self._residents is None else self._residents.admitting):
             output = super().schedule(*args, **kwargs)
+        if self.prompt_budget is not None:
+            self._short.delayed(self.prompt_budget.used_s, self.prompt_budget.limited)
         self._loads.note(self._residents, now)
         started = self.started(output)
         for sequence in started:
@@ -284,12 +290,13 @@ class WeftScheduler(SchedulerHooks):
         reside, pace = self._eviction.policy.reside, self._meter.pace
         return Residents(self, self.calls, blocks, tokens, reside, pace, self._short)
 
-    def _limit_prefill(self, prefilling: dict[str, int]) -> None:
-        """Bound how much prompts lengthen the steps of other tenants and of short calls."""
+    def _limit_prompts(self, prefilling: dict[str, int]) -> None:
+        """Bound how much prompts lengthen the next step for others."""
         slots = self.free_slots() if self.waiting else 0
-        step = self.next_step(prefilling, slots) if prefilling or slots else None
-        limits = None if step is None else self._pacing.limits(step)
-        self.prefill_limits = self._short.limits(limits)
+        self.prompt_budget = None
+        if prefilling or slots:
+            step = self.next_step(prefilling, slots)
+            self.prompt_budget = self._budgets.next(step, self.calls.order.paces)
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
         self._loads.started(sequence, self._residents, now)

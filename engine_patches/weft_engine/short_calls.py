@@ -14,7 +14,6 @@ from itertools import islice
 from math import inf
 from typing import Final
 
-from weft_engine.prefill_limits import Limits
 from weft_engine.step_cost import StepCost
 
 # Short calls take slots before other calls while they have at most this share of all slots.
@@ -25,17 +24,10 @@ _PROMPT: Final = 1 / 2
 # the time that steps take without prefill.
 _AT_ONCE_S: Final = 0.1
 _DELAY: Final = 0.25
-# While short calls come, the prompt tokens of others in one step take at most this many times as
-# long as a step without prefill. A new short call waits for the steps that are already scheduled.
-# The next one is expected for `_EXPECTED_S` seconds.
-_STEP: Final = 4.0
+# The next short call is expected for this many seconds.
 _EXPECTED_S: Final = 10.0
 # Prefill is limited further for at most half of the engine's time, and this many seconds more.
 _LIMITED_S: Final = 5.0
-# A step computes at least this many prompt tokens, and leaves smaller parts for a later step.
-_LEAST: Final = 16
-# Waiting calls that a step may skip because it has no prefill for them.
-_MOST_PASSED_OVER: Final = 32
 
 
 class ShortCalls:
@@ -96,27 +88,24 @@ class ShortCalls:
         self._waiting.clear()
         self._running.clear()
 
-    def limits(self, limits: Limits | None) -> Limits | None:
-        """Return the limits of the next step. limits: those that hold without short calls."""
-        self._limiting = False
-        cost = self._cost
-        if self._since_s > _EXPECTED_S or not (cost.measured and cost.token_s):
-            return limits
-        limited = self.run and self._limited_s > 0
-        most_s = _STEP * cost.base_s
-        if limited:
-            most_s = min(most_s, self._delay_s)
-        # A step without any tokens would be the last one: time passes with steps only.
-        tokens = max(_LEAST, int(most_s / cost.token_s))
-        return _ShortLimits(self, limits, tokens, limited)
+    @property
+    def expected(self) -> bool:
+        """Whether the next short call is expected soon. It waits for the steps that are already
+        scheduled."""
+        return self._since_s <= _EXPECTED_S
 
-    def delay(self, tokens: int) -> None:
-        """Other calls compute this many prompt tokens in the next step."""
-        self._delay_s = max(0.0, self._delay_s - tokens * self._cost.token_s)
+    @property
+    def delay_s(self) -> float:
+        """Seconds by which the prompts of other calls may delay short ones in the next step;
+        infinite without a limit."""
+        return self._delay_s if self._running and self._limited_s > 0 else inf
 
-    def limit(self) -> None:
-        """Another call gets fewer tokens than it could compute in the next step."""
-        self._limiting = True
+    def delayed(self, seconds: float, limited: bool) -> None:
+        """The prompts of other calls take these seconds in the next step. limited: they could take
+        more."""
+        if self._running:
+            self._delay_s = max(0.0, self._delay_s - seconds)
+        self._limiting = limited
 
     def ran(self, duration_s: float) -> None:
         """A step has run."""
@@ -133,39 +122,3 @@ class ShortCalls:
         """Return inconsistencies in words. waiting: all waiting sequences."""
         strays = [name for name in self._waiting if name not in waiting]
         return [f"short calls {strays[:5]} do not wait"] * bool(strays)
-
-
-class _ShortLimits:
-    """Limits of one step with short calls. limits: those that hold anyway. tokens: the prompt
-    tokens of all other calls. counts: whether they delay a short call."""
-
-    def __init__(self, owner: ShortCalls, limits: Limits | None, tokens: int, counts: bool) -> None:
-        self._owner, self._limits, self._tokens = owner, limits, tokens
-        self._counts = counts
-        self._passed_over = 0
-
-    def left(self, sequence: str, running: bool, tokens: int) -> int:
-        """See PrefillLimits."""
-        if self._limits is not None:
-            tokens = self._limits.left(sequence, running, tokens)
-        if sequence in self._owner or tokens <= self._tokens:
-            return tokens
-        if self._counts:
-            self._owner.limit()
-        return self._tokens if self._tokens >= _LEAST else 0
-
-    def take(self, sequence: str, running: bool, tokens: int, of: int) -> None:
-        """See PrefillLimits."""
-        if self._limits is not None:
-            self._limits.take(sequence, running, tokens, of)
-        if sequence not in self._owner:
-            self._tokens -= tokens
-            if self._counts:
-                self._owner.delay(tokens)
-
-    def passes_over(self, sequence: str, tokens: int) -> bool:
-        """See PrefillLimits."""
-        if self._passed_over >= _MOST_PASSED_OVER or self.left(sequence, False, tokens) > 0:
-            return False
-        self._passed_over += 1
-        return True

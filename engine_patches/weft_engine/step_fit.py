@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf, sqrt
 from typing import Any, Final
 
 import numpy
@@ -73,6 +74,15 @@ class StepCosts:
         """Return the seconds of arithmetic for `tokens` prompt tokens after `context` others."""
         pairs = attention_pairs(tokens, context)
         return tokens * self.prefill_token_s + pairs * self.prefill_pair_s
+
+    def prefill_tokens(self, seconds: float, context: int) -> float:
+        """Return the prompt tokens after `context` others whose arithmetic takes these seconds;
+        infinite if it takes no time."""
+        one_s, pair_s = self.prefill_s(1, context), self.prefill_pair_s
+        if not one_s or seconds == inf:
+            return inf
+        one_s -= pair_s / 2
+        return 2 * seconds / (one_s + sqrt(one_s * one_s + 2 * pair_s * seconds))
 
 
 class StepFit:
@@ -222,9 +232,11 @@ def nonnegative(matrix: Any, values: Sequence[float]) -> list[float]:
 
 
 class StepMeter:
-    """Measures an engine's steps. fit: their costs. pace: seconds per prompt token."""
+    """Measures an engine's steps. fit: their costs. pace: seconds per prompt token. context: tokens
+    before the computed ones in the last step."""
 
     def __init__(self) -> None:
+        self.context = 0
         self.fit = StepFit()
         self.pace = PrefillPace()
 
@@ -241,5 +253,6 @@ class StepMeter:
         if not sequences:
             return
         prefill, decode = sum(prompts.values()), sequences - len(prompts)
+        self.context = context
         self.pace.note(prefill + decode, sequences, duration_s)
         self.fit.note(prefill, decode, context, pairs, duration_s)

@@ -61,7 +61,7 @@ PATHS = {
 }
 # Records that only a running engine makes; other tests of this folder cover them.
 RECORDS = {
-    "scheduled_new_reqs", "scheduled_cached_reqs", "resumed_req_ids", "req_id", "blocks",
+    "scheduled_new_reqs", "scheduled_cached_reqs", "resumed_req_ids", "req_id", "req_ids", "blocks",
     "extra_args", "num_cached_tokens", "num_external_cached_tokens", "kv_cache_spec", "layer_names",
     "page_size_bytes", "sub_connectors", "_kv_cache_config", "RUNNING", "fake_free_list_head",
     "shape", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",
@@ -201,7 +201,8 @@ def test_the_list_is_that_of_the_adapter():
     python = {name for kind in vars(builtins).values() for name in dir(kind)}
     ours |= {
         "_decode_tokens",
-        "prefill_limits",
+        "prompt_budget",
+        "spent",
         "left",
         "take",
         "passes_over",

@@ -28,6 +28,8 @@ class Order:
     how long a resident may be without a call, as a multiple of the time that a prefill of the whole
     cache takes.
 
+    paces: whether running answers limit the prompt tokens of a step (see prompt_budget.py).
+
     rule: makes the rule that moves waiting calls as time passes (see reorder.py); None for none.
     """
 
@@ -39,6 +41,7 @@ class Order:
     waited: Callable[[CallView], float] = constant
     residents: bool = False
     resident_factor: float = 0.0
+    paces: bool = True
     rule: Callable[[Places], ReorderRule] | None = None
 
     @property

@@ -117,7 +117,7 @@ def slack(options: OrderOptions) -> Order:
 
 ORDERS: Final[dict[str, Callable[[OrderOptions], Order]]] = {
     # vLLM's own order.
-    "fcfs": lambda options: Order("fcfs"),
+    "fcfs": lambda options: Order("fcfs", paces=False),
     # The call of the oldest program. Calls without a program count as the oldest.
     "program_fifo": lambda options: Order("program_fifo", rank=attrgetter("program_arrival_s")),
     "resident": resident,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -73,6 +74,29 @@ def of_programs(scene: Scene, system: System, seed: int) -> Values:
         "swaps_per_token": sum(c.blocks_swapped_out + c.blocks_swapped_in for c in calls) / tokens,
         "hit_rate": sum(c.cached_tokens for c in calls) / sum(c.prompt_tokens for c in calls),
         "makespan": found.end_s,
+    }
+
+
+def of_tokens(scene: Scene, system: System, seed: int) -> Values:
+    """Return the figures of running answers while the longest prompt is computed.
+
+    between_p50, between_p99: seconds between two tokens of an answer, if some of this time lies
+    between the arrival of the longest prompt and its first token. first_token: seconds between
+    these two.
+    """
+    found = play(scene, system, seed, watched=True)
+    longest = max(found.calls, key=lambda call: call.prompt_tokens)
+    begin, end = longest.arrival_s, longest.first_token_s
+    between = [
+        after - before
+        for times in found.tokens
+        for before, after in pairwise(times)
+        if before < end and after > begin
+    ]
+    return {
+        "between_p50": percentile(between, 0.50),
+        "between_p99": percentile(between, 0.99),
+        "first_token": end - begin,
     }
 
 
@@ -224,6 +248,7 @@ def jain(values: Sequence[float]) -> float:
 
 MEASURES: Final[Mapping[str, Callable[[Scene, System, int], Values]]] = {
     "programs": of_programs,
+    "tokens": of_tokens,
     "requests": of_requests,
     "deadlines": of_deadlines,
     "stages": of_stages,

@@ -49,15 +49,16 @@ _WIDER: Final = 1.25
 _ROUNDING: Final = 1 + 1e-9
 
 
-def play(scene: Scene, system: System, seed: int) -> Simulation:
-    """Run one simulation.
+def play(scene: Scene, system: System, seed: int, watched: bool = False) -> Simulation:
+    """Run one simulation. watched: record when each token arrives.
 
     The same scene and seed give the same programs at the same times for every system. Raises the
     errors of `simulate` and `load`, and RuntimeError if an invariant fails, because such a run has
     no figures.
     """
     found = programs(scene, seed, scene.programs)
-    return _play(found, _arrivals(scene, seed, len(found)), _engines(scene), system, seed)
+    arrivals = _arrivals(scene, seed, len(found))
+    return _play(found, arrivals, _engines(scene), system, seed, watched=watched)
 
 
 def programs(scene: Scene, seed: int, count: int) -> Sequence[ReadyProgram]:
@@ -120,6 +121,7 @@ def _play(
     seed: int,
     deadlines: Mapping[str, float] | None = None,
     clients: Mapping[str, Client] | None = None,
+    watched: bool = False,
 ) -> Simulation:
     from weft_bench.virtual.engine import EngineSettings
     from weft_bench.virtual.workload import BYTES_PER_TOKEN
@@ -146,6 +148,7 @@ def _play(
         deadlines=deadlines or {},
         clients=Clients(clients or {}, system.shared),
         refuse=system.refuse,
+        watched=watched,
     )
     if system.alpha >= 0:
         setup = replace(setup, alpha=system.alpha)

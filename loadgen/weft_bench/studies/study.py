@@ -131,7 +131,7 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     title: str
     source: str
-    measure: Literal["programs", "requests", "deadlines", "stages", "tenants"]
+    measure: Literal["programs", "tokens", "requests", "deadlines", "stages", "tenants"]
     systems: Mapping[str, System]
     cases: Mapping[str, Mapping[str, Any]]
     tables: Sequence[Table]

@@ -47,7 +47,7 @@ class Parking(SchedulerHooks):
     running: list[Request]
     max_num_scheduled_tokens: int
     max_num_running_reqs: int
-    max_num_active_reqs: int
+    _most_active: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -172,12 +172,12 @@ class Parking(SchedulerHooks):
             self.max_num_scheduled_tokens,
             config.max_num_batched_tokens,
             self.max_num_running_reqs,
-            self.max_num_active_reqs,
+            self._most_active,
         )
         self.max_num_scheduled_tokens -= count
         config.max_num_batched_tokens -= count
         self.max_num_running_reqs -= count
-        self.max_num_active_reqs -= count
+        self._most_active -= count
         self.running = list(others)
         try:
             output = super().schedule()
@@ -186,7 +186,7 @@ class Parking(SchedulerHooks):
                 self.max_num_scheduled_tokens,
                 config.max_num_batched_tokens,
                 self.max_num_running_reqs,
-                self.max_num_active_reqs,
+                self._most_active,
             ) = limits
         admitted = self.running[len(others) :]
         running.extend(admitted)

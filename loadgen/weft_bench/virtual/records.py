@@ -99,6 +99,7 @@ class Simulation:
     end_s: when the last event happened. violations: failed invariants as text. prefills: in the
     order of their requests; not part of any program's sums. budgets: of calls with one, by call.
     speeds: the limits and fitted step costs of each replica at the end, as in `GET /weft/state`.
+    tokens: when each token of a call arrived, for each call, if the setup has `watched`.
     """
 
     calls: Sequence[CallRecord]
@@ -108,6 +109,7 @@ class Simulation:
     prefills: Sequence[PrefillRecord] = field(default_factory=tuple)
     budgets: Mapping[str, CallBudget] = field(default_factory=dict)
     speeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tokens: Sequence[Sequence[float]] = field(default_factory=tuple)
 
     def lines(self) -> str:
         """Return all records as JSON lines. Equal simulations give equal bytes."""

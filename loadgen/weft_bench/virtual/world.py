@@ -59,7 +59,7 @@ class Setup:
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
     deadlines: of programs that have one, seconds from their first call. alpha, refuse: as in
-    `Front`. clients: of the programs.
+    `Front`. clients: of the programs. watched: record when each token of a call arrives.
     """
 
     shapes: Sequence[EngineShape]
@@ -74,6 +74,7 @@ class Setup:
     alpha: float = ALPHA
     clients: Clients = EVERYONE
     refuse: bool = False
+    watched: bool = False
 
 
 def simulate(
@@ -114,6 +115,7 @@ class _World:
         self._records: list[CallRecord] = []
         self._prefills = Prefills()
         self._stopping: dict[str, list[str]] = {}
+        self._tokens: list[Sequence[float]] = []
         self._now = 0.0
         self._delays = stream(setup.seed, "delays")
 
@@ -151,6 +153,7 @@ class _World:
             prefills=self._prefills.records,
             budgets=self._front.budgets,
             speeds={name: one.scheduler.speed() for name, one in self._replicas.items()},
+            tokens=self._tokens,
         )
 
     def _push(self, at: float, what: int, name: str, number: int) -> None:
@@ -196,6 +199,8 @@ class _World:
         answer = place(ready.call.answer or f"answer/{call}")
         if overlap.dispatch and tools:
             replica.tokens.watch(call, complete_at(ready.max_tokens, len(tools)))
+        elif self._setup.watched:
+            replica.tokens.watch(call, range(1, ready.max_tokens + 1))
         ends = replica.add(context, prompt, answer, ready.max_tokens, now)
         record = CallRecord(id_, number, name, came, prompt.length)
         program.records.append(record)
@@ -287,6 +292,8 @@ class _World:
     def _answered(self, report: CallReport) -> None:
         now = self._now
         program, number, record = self._calls.pop(report.call)
+        if self._setup.watched:
+            self._tokens.append(self._replicas[record.replica].tokens.take(report.call, now))
         self._front.close(report, now)
         record.end_s = answered = now + on_tick(self._replicas[record.replica].shape.call_s)
         record.service_s = report.service_s

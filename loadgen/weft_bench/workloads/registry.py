@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from weft_bench.workloads import agentix, sutradhara, text2sql
+from weft_bench.workloads import agentix, answers, sutradhara, text2sql
 from weft_bench.workloads.synthetic import program
 from weft_bench.workloads.workload import Workload
 
@@ -12,6 +12,7 @@ _ALL: Final = (
     *agentix.WORKLOADS,
     *sutradhara.WORKLOADS,
     *text2sql.WORKLOADS,
+    *answers.WORKLOADS,
     Workload(
         "dialogues",
         "Agentix, section 6.1: calls as BFCL's, with texts",
