@@ -2,9 +2,9 @@
 
 Both have the same costs, slots, KV blocks, programs and arrivals. Both schedule asynchronously. On
 the emulated engine, a call also takes the time of HTTP, tokenizer and gateway. The command measures
-it on the idle engine. In virtual time, calls have random delays with this mean, and each scene is
-played several times with other delays. The differences between these plays are the noise: two plays
-on one engine differ as much.
+it on the idle engine. In virtual time, calls have random delays with this mean, and chats a time
+for each token of their prompt. Each scene is played several times with other delays. The
+differences between these plays are the noise: two plays on one engine differ as much.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
 
 from weft_bench.agreement import report
-from weft_bench.agreement.compare import Pair, Played
+from weft_bench.agreement.compare import Delay, Pair, Played
 from weft_bench.agreement.scenes import CALM, CASES, Case, Scene, scene
 from weft_bench.cli.studies import FitOptions
 from weft_bench.drive.client import Client
@@ -26,6 +27,8 @@ from weft_bench.report.page import conclude
 from weft_bench.stack.local import StackError, progress
 
 Plays = dict[str, list[Played]]
+# A call of a long session may wait for many others.
+_CALL_S: Final = 7200.0
 
 
 def run(options: FitOptions) -> int:
@@ -34,7 +37,11 @@ def run(options: FitOptions) -> int:
     Returns the exit status: 1 if a goal is missed, 2 if the comparison is not possible.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    cases = [case for case in CASES if case.name in options.cases]
+    cases = [
+        case if case.make else replace(case, programs=options.sessions)
+        for case in CASES
+        if case.name in options.cases
+    ]
     try:
         found = _compare(options, cases)
         dilations = _dilations(options)
@@ -42,8 +49,10 @@ def run(options: FitOptions) -> int:
         return refuse("fit", error)
     except KeyboardInterrupt:
         return 130
+    recorded = f" --data DATA --sessions {options.sessions} --calls {options.calls}"
     command = (
-        f"weft bench fit --agreement --cases {','.join(options.cases)} "
+        f"weft bench fit --agreement --cases {','.join(options.cases)}"
+        f"{recorded if options.data else ''} "
         f"--policy {','.join(options.policies)} --preset {options.preset} "
         f"--seeds {options.seeds} --case-dilate {options.case_dilate:g} "
         f"--dilate {','.join(map(str, options.dilate))}"
@@ -61,9 +70,12 @@ def run(options: FitOptions) -> int:
 
 def _compare(options: FitOptions, cases: Sequence[Case]) -> report.Found:
     """Return the plays of all cases."""
-    scenes = {case.name: [scene(case, seed) for seed in range(options.seeds)] for case in cases}
+    seeds, data = range(options.seeds), Path(options.data)
+    scenes = {
+        case.name: [scene(case, seed, data, options.calls) for seed in seeds] for case in cases
+    }
     emulated: dict[str, Plays] = {}
-    delays: dict[str, float] = {}
+    delays: dict[str, Delay] = {}
     found: dict[str, report.Agreement] = {}
     with progress("plays") as bars:
         count = len(options.policies) * options.seeds
@@ -82,18 +94,18 @@ def _compare(options: FitOptions, cases: Sequence[Case]) -> report.Found:
                     virtual.append(_virtual(case, options, order, played, delays[case.name]))
                     bars.advance(bar)
                 pairs[order] = Pair(plays, virtual)
-            found[case.name] = report.Agreement(delays[case.name], pairs)
+            found[case.name] = report.Agreement(delays[case.name], pairs, case.goal)
     return found
 
 
 def _virtual(
-    case: Case, options: FitOptions, order: str, played: Scene, delay_s: float
+    case: Case, options: FitOptions, order: str, played: Scene, delay: Delay
 ) -> list[Played]:
     from weft_bench.agreement.virtual_plays import play
 
     shape = case.shape(options.preset)
     return [
-        play(played, order, shape, case.swap_gib, delay_s, number)
+        play(played, order, shape, case.swap_gib, delay, number)
         for number in range(options.virtual_plays)
     ]
 
@@ -105,20 +117,20 @@ def _emulated(
     policies: Sequence[str],
     scenes: Sequence[Scene],
     on_play: Callable[[], None],
-) -> tuple[float, Plays]:
+) -> tuple[Delay, Plays]:
     """Return the delay of a call on the idle engine, and the plays of each order."""
     from weft_bench.agreement.emulated_plays import connected, start
 
-    async def play(base: str) -> tuple[float, Plays]:
-        async with Client(base) as client:
+    async def play(base: str) -> tuple[Delay, Plays]:
+        async with Client(base, limit_s=_CALL_S) as client:
             engine = await connected(client, dilate)
-            delay_s = await engine.delay_s(case.shape(preset))
+            delay = await engine.delay(case.shape(preset), chats=case.make is None)
             found: Plays = {policy: [] for policy in policies}
             for one in scenes:
                 for policy in policies:
                     found[policy].append(await engine.play(one, policy))
                     on_play()
-            return delay_s, found
+            return delay, found
 
     with start(case, preset, dilate) as base:
         return asyncio.run(play(base))
@@ -139,7 +151,7 @@ def _cells(found: report.Found, dilations: report.Dilations) -> list[dict[str, A
         {
             "case": case,
             "order": order,
-            "delay_s": agreement.delay_s,
+            "delay": asdict(agreement.delay),
             "emulated": [asdict(one) for one in pair.emulated],
             "virtual": [[asdict(one) for one in plays] for plays in pair.virtual],
         }

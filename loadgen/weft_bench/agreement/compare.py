@@ -16,6 +16,15 @@ _95: Final = 1.96
 
 
 @dataclass(frozen=True, slots=True)
+class Delay:
+    """Engine seconds that a call takes outside of its steps, on the idle engine: call_s, and
+    token_s for each token of its prompt."""
+
+    call_s: float
+    token_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Played:
     """One play of a scene, in engine seconds.
 

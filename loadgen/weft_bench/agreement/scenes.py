@@ -1,15 +1,17 @@
-"""The cases of `weft bench fit --agreement`: programs that separate orders. Pure."""
+"""The cases of `weft bench fit --agreement`: programs that separate orders, and recorded ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Final
 
 from weft_engine.emulated.engines import find
 from weft_engine.emulated.presets import EngineShape
 
+from weft_bench.agreement.recorded import sessions
 from weft_bench.workloads.cutting import ReadyProgram, fit
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
@@ -35,22 +37,26 @@ _LONGEST_PAUSE_S: Final = 1.0
 class Case:
     """One engine and one kind of programs.
 
-    slots, kv_blocks, swap_gib: of the engine. make: returns the program with a seed and a number.
-    programs: number of programs. rate: their arrivals per engine second.
+    slots, kv_blocks, swap_gib: of the engine; 0 slots or blocks are those of the preset. make:
+    returns the program with a seed and a number; None for recorded sessions. programs: number of
+    programs. rate: their arrivals per engine second. goal: of the ratio of the means, the greatest
+    difference to 1.
     """
 
     name: str
     slots: int
     kv_blocks: int
-    make: Callable[[int, int], TraceProgram]
+    make: Callable[[int, int], TraceProgram] | None
     programs: int
     rate: float
     swap_gib: float = 0.0
+    goal: float = 0.10
 
     def shape(self, preset: str) -> EngineShape:
         """Return the engine with the costs of a preset."""
         shape = find(preset)
-        return replace(shape, slots=self.slots, kv_blocks=self.kv_blocks)
+        slots, kv_blocks = self.slots or shape.slots, self.kv_blocks or shape.kv_blocks
+        return replace(shape, slots=slots, kv_blocks=kv_blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +67,16 @@ class Scene:
     arrivals: Sequence[float]
 
 
-def scene(case: Case, seed: int) -> Scene:
-    """Return the programs of a case. Prompts are parts and so have exact lengths."""
-    made = [fit(case.make(seed, number), _CONTEXT, 1.0) for number in range(case.programs)]
-    programs = [program for program in made if program is not None]
+def scene(case: Case, seed: int, data: Path = Path(), calls: int = 0) -> Scene:
+    """Return the programs of a case. Prompts are parts and so have exact lengths.
+
+    data, calls: for recorded sessions, see `recorded.sessions`. Raises TraceError for them.
+    """
+    if case.make is None:
+        programs = sessions(data, seed, case.programs, calls)
+    else:
+        made = [fit(case.make(seed, number), _CONTEXT, 1.0) for number in range(case.programs)]
+        programs = [program for program in made if program is not None]
     draw = stream(seed, "agreement/arrivals")
     return Scene(programs, poisson_arrivals(draw, case.rate, len(programs)))
 
@@ -130,6 +142,7 @@ CASES: Final = (
     Case("scarce", 8, 72, branching, 10, 4.0),
     Case("swap", 8, 72, branching, 10, 4.0, swap_gib=4.0),
     Case("warm", 4, 500, dialogue, 8, 3.0),
+    Case("recorded", 0, 0, None, 12, 2.0, goal=0.05),
 )
 # For dilations: no preemption, no eviction and no parallel calls, so that random delays of calls
 # change little.

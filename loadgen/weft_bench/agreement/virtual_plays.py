@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft_engine.emulated.presets import EngineShape
 
-from weft_bench.agreement.compare import Played
+from weft_bench.agreement.compare import Delay, Played
 from weft_bench.agreement.scenes import Scene
 from weft_bench.stats import mean
 from weft_bench.virtual.engine import EngineSettings
@@ -12,14 +12,14 @@ from weft_bench.virtual.world import Setup, simulate
 
 
 def play(
-    scene: Scene, order: str, shape: EngineShape, swap_gib: float, delay_s: float, number: int
+    scene: Scene, order: str, shape: EngineShape, swap_gib: float, delay: Delay, number: int
 ) -> Played:
     """Play a scene once. Raises SimulationError for a call that the engine cannot hold.
 
-    delay_s: mean time of a call outside of the engine. number: of the play; each has other delays.
+    number: of the play; each has other delays with the mean `delay.call_s`.
     """
     settings = EngineSettings(order, swap_gib=swap_gib, asynchronous=True)
-    setup = Setup([shape], settings, seed=number, delay_s=delay_s)
+    setup = Setup([shape], settings, seed=number, delay_s=delay.call_s, delay_token_s=delay.token_s)
     found = simulate(scene.programs, scene.arrivals, setup)
     calls = found.calls
     return Played(

@@ -56,6 +56,8 @@ def _cases(text: str, option: str) -> tuple[str, ...]:
 def _fit(context: typer.Context, options: FitOptions) -> FitOptions:
     if bool(options.engine) == options.agreement:
         raise typer.BadParameter("use --engine, or --agreement alone")
+    if options.agreement and "recorded" in options.cases and not options.data:
+        raise typer.BadParameter("the case recorded needs --data")
     return options
 
 
@@ -85,6 +87,11 @@ class FitOptions:
     cases: Annotated[
         tuple[str, ...], Parsed(_cases), Option(help="cases, comma-separated, or 'all'")
     ] = ("plentiful", "scarce", "swap", "warm")
+    data: Annotated[str, Option(help="folder of the recorded workloads, for the case recorded")] = (
+        ""
+    )
+    sessions: Annotated[int, Option(min=1, help="sessions of the case recorded")] = 12
+    calls: Annotated[int, Option(min=1, help="calls that each of them makes at most")] = 16
     policies: Annotated[Orders, Option("--policy", help="orders, comma-separated, or 'all'")] = (
         "fcfs",
         "program_fifo",

@@ -175,16 +175,17 @@ class Player:
         }
         if not self._tell_tags:
             body["weft"] = {"tags": []}
-        elif tags := call.call.tags or tag_spans(call.call.parts):
-            body["weft"] = {"tags": spans(tags)}
-        if call.call.prompt_ids or call.call.parts:
-            path = "/v1/completions"
-            body["prompt"] = list(call.call.prompt_ids or token_ids(call.call.parts))
-        else:
+        if call.call.messages:
             path, body["messages"] = "/v1/chat/completions", list(call.call.messages)
             if call.call.tools:
                 body["tools"] = list(call.call.tools)
                 body["tool_choice"] = "none"
+        else:
+            path = "/v1/completions"
+            body["prompt"] = list(call.call.prompt_ids or token_ids(call.call.parts))
+            tags = call.call.tags or tag_spans(call.call.parts)
+            if self._tell_tags and tags:
+                body["weft"] = {"tags": spans(tags)}
         try:
             answer = await self._client.post(path, body, {"x-weft-program": program})
             result.output_tokens += answer.json()["usage"]["completion_tokens"]

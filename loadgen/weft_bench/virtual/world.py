@@ -58,6 +58,7 @@ class Setup:
     router, and draws the delays. bytes_per_token: the ratio that estimated the lengths of programs
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
+    delay_token_s: more of it for each token of the prompt, not random.
     deadlines: of programs that have one, seconds from their first call. alpha, refuse: as in
     `Front`. clients: of the programs. watched: record when each token of a call arrives.
     """
@@ -70,6 +71,7 @@ class Setup:
     bytes_per_token: float = 4.0
     overlap: Overlap = field(default_factory=Overlap)
     delay_s: float = 0.0
+    delay_token_s: float = 0.0
     deadlines: Mapping[str, float] = field(default_factory=dict)
     alpha: float = ALPHA
     clients: Clients = EVERYONE
@@ -162,7 +164,9 @@ class _World:
 
     def _send(self, at: float, program: Program, number: int) -> None:
         """A client sends a call."""
-        delay_s = 2 * self._setup.delay_s * self._delays.random()
+        setup, ready = self._setup, program.ready.calls[number]
+        delay_s = 2 * setup.delay_s * self._delays.random()
+        delay_s += setup.delay_token_s * ready.prompt_tokens
         self._push(at + on_tick(delay_s), _COMES, program.ready.id, number)
 
     def _come(self, program: Program, number: int) -> None:

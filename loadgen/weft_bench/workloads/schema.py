@@ -28,7 +28,8 @@ class Part(Struct, frozen=True, array_like=True):
 
 
 class TraceCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One call with chat messages, prompt token ids, or parts.
+    """One call with chat messages, prompt token ids, or parts. Parts beside messages are the same
+    prompt with its lengths in tokens.
 
     messages: the whole conversation before the answer, as recorded. Recorded answers, not the
     model's, form the history, so that contexts are the real ones. prompt_ids: token ids, valid in

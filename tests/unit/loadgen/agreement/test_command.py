@@ -9,6 +9,7 @@ from support.agreement import pair, played
 from typer.testing import CliRunner
 from weft_bench import cli
 from weft_bench.agreement import command
+from weft_bench.agreement.compare import Delay
 from weft_bench.agreement.report import Agreement
 from weft_bench.cli.studies import FitOptions
 from weft_bench.stack.local import StackError
@@ -21,7 +22,9 @@ def test_results_have_tables_and_cells_and_a_missed_goal_gives_1(
     emulated, status, tmp_path, monkeypatch, capsys
 ):
     pairs = {"fcfs": pair([emulated], [[4.0, 4.1]]), "plas": pair([2.0], [[2.0, 2.1]])}
-    monkeypatch.setattr(command, "_compare", lambda *_: {"warm": Agreement(0.01, pairs)})
+    monkeypatch.setattr(
+        command, "_compare", lambda *_: {"warm": Agreement(Delay(0.01), pairs, 0.1)}
+    )
     monkeypatch.setattr(command, "_dilations", lambda *_: DILATIONS)
     file = tmp_path / "agreement.json"
     assert command.run(FitOptions(json_file=str(file))) == status
@@ -45,4 +48,12 @@ def test_a_stack_that_does_not_start_gives_2(monkeypatch, capsys):
 def test_an_unknown_case_is_refused_before_anything_starts():
     found = CliRunner().invoke(cli.bench, ["fit", "--agreement", "--cases", "cold"])
     assert found.exit_code == 2
-    assert "plentiful, scarce, swap, warm" in " ".join(found.output.replace("│", " ").split())
+    assert "plentiful, scarce, swap, warm, recorded" in " ".join(
+        found.output.replace("│", " ").split()
+    )
+
+
+def test_the_recorded_case_needs_the_recorded_workloads():
+    found = CliRunner().invoke(cli.bench, ["fit", "--agreement", "--cases", "recorded"])
+    assert found.exit_code == 2
+    assert "needs --data" in found.output

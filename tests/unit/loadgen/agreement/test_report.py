@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 from support.agreement import pair, played
+from weft_bench.agreement.compare import Delay
 from weft_bench.agreement.report import Agreement, missed, tables
 
 SAME = {2: played(4.0, busy_s=8.0), 4: played(4.1, busy_s=8.2)}
 
 
-def agreement(**pairs):
-    return {"warm": Agreement(0.006, pairs)}
+def agreement(goal=0.1, **pairs):
+    return {"warm": Agreement(Delay(0.006, 5e-6), pairs, goal)}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,12 @@ def agreement(**pairs):
 )
 def test_a_case_misses_by_its_ratio_and_its_lateness(emulated, late_s, says):
     assert missed(agreement(fcfs=pair([emulated], [[4.0, 4.0]], late_s)), SAME) == says
+
+
+def test_a_case_has_its_own_goal():
+    pairs = {"fcfs": pair([4.3], [[4.0, 4.0]])}
+    assert missed(agreement(**pairs), SAME) == []
+    assert missed(agreement(0.05, **pairs), SAME) == ["warm, fcfs: emulated over virtual is 1.075"]
 
 
 def test_orders_that_rank_differently_miss_the_goal():
@@ -50,9 +57,9 @@ def test_tables_have_a_row_for_each_order_case_and_dilation():
     orders, ranking, dilations = tables(found, SAME)
     for table in (orders, ranking, dilations):
         assert all(len(row) == len(table["columns"]) for row in table["rows"])
-    assert [row[:5] for row in orders["rows"]] == [
-        ["warm", "fcfs", "4.000", "4.100", "0.976"],
-        ["warm", "plas", "4.100", "4.000", "1.025"],
+    assert [row[:6] for row in orders["rows"]] == [
+        ["warm", "fcfs", "4.000", "4.100", "0.976", "0.90 to 1.10"],
+        ["warm", "plas", "4.100", "4.000", "1.025", "0.90 to 1.10"],
     ]
-    assert ranking["rows"] == [["warm", "-1.00", "fcfs and plas", "1.000", "0.0060"]]
+    assert ranking["rows"] == [["warm", "-1.00", "fcfs and plas", "1.000", "0.0060", "0.0050"]]
     assert [row[0] for row in dilations["rows"]] == ["2", "4"]

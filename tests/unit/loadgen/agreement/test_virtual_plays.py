@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from weft_bench.agreement.compare import Delay
 from weft_bench.agreement.scenes import CALM, CASES, scene
 from weft_bench.agreement.virtual_plays import play
 
@@ -11,15 +12,20 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 ENGINES = {case.name: case for case in (*CASES, CALM)}
 
 
-def of(name, order, number=0):
+def of(name, order, number=0, call_s=0.006, token_s=0.0):
     case = ENGINES[name]
     shape = case.shape("8b-a100")
-    return play(scene(case, 0), order, shape, case.swap_gib, 0.006, number)
+    return play(scene(case, 0), order, shape, case.swap_gib, Delay(call_s, token_s), number)
 
 
 def test_each_number_has_other_delays():
     assert of("scarce", "fcfs") == of("scarce", "fcfs")
     assert of("scarce", "fcfs").program_s != of("scarce", "fcfs", 1).program_s
+
+
+def test_a_long_prompt_is_delayed_by_each_token():
+    none, each = (of("calm", "fcfs", token_s=token_s) for token_s in (0.0, 1e-4))
+    assert each.program_s > none.program_s + 0.1
 
 
 def test_the_cases_preempt_swap_and_evict():

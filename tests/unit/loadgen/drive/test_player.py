@@ -152,10 +152,8 @@ def test_span_has_the_highest_tag_of_later_spans():
     assert spans([]) == []
 
 
-@pytest.mark.anyio
-async def test_parts_are_played_as_ids_with_the_tags_of_their_kinds():
-    parts = (Part("s", 16, "system"), Part("u", 4, "user"))
-    call = TraceCall(parts=parts, after=())
+async def sent(call: TraceCall) -> tuple[str, dict]:
+    """Play one call. Returns its path and body."""
     prompts = []
 
     async def answer(request: httpx.Request) -> httpx.Response:
@@ -169,9 +167,25 @@ async def test_parts_are_played_as_ids_with_the_tags_of_their_kinds():
         player = Player(client, "m", "run", Gaps(1.0, 1.0))
         await player.play([ready], [0.0], lambda: None)
     ((path, body),) = prompts
+    return path, body
+
+
+@pytest.mark.anyio
+async def test_parts_are_played_as_ids_with_the_tags_of_their_kinds():
+    parts = (Part("s", 16, "system"), Part("u", 4, "user"))
+    path, body = await sent(TraceCall(parts=parts, after=()))
     assert path == "/v1/completions"
     assert body["prompt"] == list(token_ids(parts))
     assert [(s["end"], s["tag"]) for s in body["weft"]["tags"]] == [
         (16, "SYSTEM_PROMPT"),
         (20, "USER_QUERY"),
     ]
+
+
+@pytest.mark.anyio
+async def test_messages_beside_parts_are_played_as_a_chat():
+    messages = ({"role": "user", "content": "x"},)
+    path, body = await sent(TraceCall(messages=messages, parts=(Part("u", 9, "user"),), after=()))
+    assert (path, body["messages"]) == ("/v1/chat/completions", list(messages))
+    assert "prompt" not in body
+    assert "weft" not in body
