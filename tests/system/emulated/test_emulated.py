@@ -93,6 +93,7 @@ def test_engine_seconds_agree_at_every_dilation(stack, swapping):
 
 def test_a_lone_program_takes_the_steps_of_virtual_time(stack):
     """`weft bench fit --agreement` on one program, which no other one can delay."""
+    from weft_bench.agreement.compare import Delay
     from weft_bench.agreement.emulated_plays import connected
     from weft_bench.agreement.scenes import Case, branching, scene
     from weft_bench.agreement.virtual_plays import play
@@ -105,10 +106,11 @@ def test_a_lone_program_takes_the_steps_of_virtual_time(stack):
     async def emulated():
         async with Client(stack.url) as client:
             engine = await connected(client, 2.0)
-            return await engine.delay_s(shape), await engine.play(lone, "plas")
+            delay = await engine.delay(shape, chats=False)
+            return delay, await engine.play(lone, "plas")
 
-    delay_s, found = asyncio.run(emulated())
-    virtual = play(lone, "plas", shape, 0.0, 0.0, 0)
+    delay, found = asyncio.run(emulated())
+    virtual = play(lone, "plas", shape, 0.0, Delay(0.0), 0)
     assert (found.hit_rate, found.preemptions) == (virtual.hit_rate, virtual.preemptions)
     # Each call may have one more step, which was scheduled before its end was known.
     more = found.steps - sum(call.max_tokens for call in lone.programs[0].calls)
@@ -117,7 +119,7 @@ def test_a_lone_program_takes_the_steps_of_virtual_time(stack):
     # step takes less than 6 ms.
     assert found.busy_s == pytest.approx(3 * virtual.call_s, abs=1e-5 + 0.006 * more)
     assert found.program_s > virtual.program_s
-    assert delay_s > 0
+    assert delay.call_s > 0
 
 
 def test_stock_vllm_and_every_order_preempt_and_give_the_same_tokens(stack, stock):
