@@ -2,13 +2,15 @@
 
 A call may have several sequences (`n` above 1, several prompts). It waits while one of them is
 queued and none runs. Its service is the duration of the steps in which at least one of them was
-scheduled; each step counts once.
+scheduled; each step counts once. A sequence that runs is scheduled in almost every step, so a call
+is charged by a clock and not step by step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from weft_engine.call_view import CallView, QueueState
 from weft_engine.wire import CallContext, CallReport
@@ -18,24 +20,30 @@ Rank = tuple[int, float, int]
 
 
 @dataclass(slots=True)
+class ServiceClock:
+    """The duration of all steps so far, seconds."""
+
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
 class CallState:
     """The totals of a call so far. Instants are seconds on one monotonic clock.
 
     rank: the sort key. level: of its program, under an order with residents. late: its latest start
-    has passed. served_step: the number of the last step that was charged to it. memory_wait_s,
-    memory_tokens, programs_ahead: as in CallReport. deferred_since: when the current wait for
-    memory began.
+    has passed. clock: of the engine. corrected_step: the number of the last step that was handled
+    by `correct`. spends_at: when its quantum ends on the clock, if it runs until then.
+    memory_wait_s, memory_tokens, programs_ahead: as in CallReport. deferred_since: when the current
+    wait for memory began.
     """
 
     context: CallContext
     policy: str
     rank: Rank = (0, 0.0, 0)
+    clock: ServiceClock = field(default_factory=ServiceClock)
     queue: int = 0
-    quantum_left_s: float = 0.0
     queue_path: list[int] = field(default_factory=list)
-    service_s: float = 0.0
     waiting_s: float = 0.0
-    call_service_s: float = 0.0
     call_waiting_s: float = 0.0
     preemptions: int = 0
     displaced: int = 0
@@ -50,12 +58,39 @@ class CallState:
     blocks_swapped_in: int = 0
     level: int = 0
     late: bool = False
-    served_step: int = 0
+    corrected_step: int = 0
+    spends_at: float = inf
     memory_wait_s: float = 0.0
     memory_tokens: int = 0
     programs_ahead: int = 0
     deferred_since: float | None = None
     hints: list[str] = field(default_factory=list)
+    # Service while the call did not run, less the clock when it began to run; service at the last
+    # promotion; service at which the quantum is used up.
+    _service_s: float = 0.0
+    _promoted_at_s: float = 0.0
+    _quantum_s: float = 0.0
+    _charged: bool = False
+
+    @property
+    def service_s(self) -> float:
+        """Its service, seconds."""
+        return self._service_s + self.clock.seconds if self._charged else self._service_s
+
+    @property
+    def call_service_s(self) -> float:
+        """Its service since it arrived or was last promoted."""
+        return self.service_s - self._promoted_at_s
+
+    @property
+    def quantum_left_s(self) -> float:
+        """What is left of its quantum."""
+        return self._quantum_s - self.service_s
+
+    @property
+    def charged(self) -> bool:
+        """Whether the clock charges it: a sequence of it runs."""
+        return self._charged
 
     @property
     def alive(self) -> bool:
@@ -65,11 +100,11 @@ class CallState:
     def stand(self, standing: QueueState) -> None:
         """Move the call to another queue."""
         self.queue = standing.queue
-        self.quantum_left_s = standing.quantum_left_s
+        self._quantum_s = self.service_s + standing.quantum_left_s
         self.queue_path.append(standing.queue)
         if standing.promoted:
             # Algorithm 1, line 29: only T_c and W_c of the call are reset.
-            self.call_service_s = 0.0
+            self._promoted_at_s = self.service_s
             self.call_waiting_s = 0.0
 
     def enqueue(self, sequence: str, now: float) -> None:
@@ -89,6 +124,13 @@ class CallState:
         self.waiting.discard(sequence)
         self.running.discard(sequence)
         self._settle(now)
+
+    def correct(self, tokens: Container[str], duration_s: float) -> None:
+        """A step has run, and the clock with it. Charge the call if it does not run any more but
+        was in the step; do not charge it if it runs but was not. tokens: the step's sequences."""
+        served = any(name in tokens for name in (*self.running, *self.waiting))
+        if served != self._charged:
+            self._service_s += duration_s if served else -duration_s
 
     def defer(self, now: float, tokens: int, ahead: int) -> None:
         """The call waits for memory. tokens: its context. ahead: programs before it."""
@@ -162,6 +204,9 @@ class CallState:
             self.waiting_since = now
 
     def _settle(self, now: float) -> None:
+        if bool(self.running) != self._charged:
+            self._charged = not self._charged
+            self._service_s += -self.clock.seconds if self._charged else self.clock.seconds
         waits = bool(self.waiting) and not self.running
         if waits and self.waiting_since is None:
             self.waiting_since = now

@@ -1,8 +1,9 @@
 """The calls in an engine and their queues: Algorithm 1 as events. Pure: callers pass the time.
 
 The scheduler reports events (arrive, start, serve, preempt, leave). The table asks the order and
-keeps the queue of every call. A demotion is checked when the call was served, a promotion when the
-wait that it needs is over (a heap of instants), so a step without events costs almost nothing.
+keeps the queue of every call. A demotion is checked when the call's quantum is used up, a promotion
+when the wait that it needs is over (heaps of instants), so a step without events costs almost
+nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from weft_engine.call_state import CallState, Rank
+from weft_engine.call_state import CallState, Rank, ServiceClock
 from weft_engine.call_view import QueueState
 from weft_engine.orders import Order
 from weft_engine.reorder import ReorderRule
@@ -50,7 +51,12 @@ class CallTable:
         self._of: dict[str, CallState] = {}
         self._entries = 0
         self._step = 0
+        self._clock = ServiceClock()
+        # The calls of running sequences.
+        self._running: dict[str, CallState] = {}
         self._starving: list[tuple[float, int, CallState]] = []
+        # Running calls with a finite quantum, by when it ends on the clock.
+        self._spending: list[tuple[float, int, CallState]] = []
 
     # -- events ------------------------------------------------------------------------------
 
@@ -59,7 +65,7 @@ class CallTable:
         self.shares.arrive(sequence, context.tenant, context.weight)
         call = self._calls.get(context.call) or self._finished.pop(context.call, None)
         if call is None:
-            call = CallState(context=context, policy=self.order.name)
+            call = CallState(context=context, policy=self.order.name, clock=self._clock)
             call.hints.extend(f"{name}=ignored: malformed" for name in context.ignored)
             call.enqueue(sequence, now)
             self._stand(call, self.order.enter(call.view(now)), now)
@@ -78,6 +84,8 @@ class CallTable:
         if call is not None:
             self.shares.start(sequence)
             call.start(sequence, now)
+            self._running[sequence] = call
+            self._meter_quantum(call)
             self.moved.add(sequence)
             self._note(call, now)
 
@@ -87,6 +95,7 @@ class CallTable:
         if call is not None:
             call.preemptions += 1
             self.shares.stop(sequence)
+            self._running.pop(sequence, None)
             call.enqueue(sequence, now)
             self._watch(call, now)
             # vLLM put it before the other waiting sequences of its call, which have the same rank.
@@ -107,19 +116,23 @@ class CallTable:
             return
         self.shares.advance(duration_s, prefill)
         self._step += 1
-        step = self._step
-        spent: list[CallState] = []
-        # This loop runs once per running sequence and step.
-        for call in map(self._of.get, tokens):
-            # A step counts once for a call, however many of its sequences are in it.
-            if call is None or call.served_step == step:
-                continue
-            call.served_step = step
-            call.service_s += duration_s
-            call.call_service_s += duration_s
-            call.quantum_left_s -= duration_s
-            if call.quantum_left_s <= 0:
-                spent.append(call)
+        self._clock.seconds += duration_s
+        spent = []
+        for name in self._running.keys() ^ tokens.keys():
+            call = self._of.get(name)
+            if call is not None and call.corrected_step != self._step:
+                call.corrected_step = self._step
+                call.correct(tokens, duration_s)
+                if call.quantum_left_s <= 0:
+                    spent.append(call)
+        while self._spending and self._spending[0][0] <= self._clock.seconds:
+            due, _, call = heapq.heappop(self._spending)
+            if due == call.spends_at and call.charged:
+                call.spends_at = math.inf
+                if call.quantum_left_s > 0:
+                    self._meter_quantum(call)
+                elif call.corrected_step != self._step:
+                    spent.append(call)
         for call in spent:
             self._review(call, now)
         if self.rule is not None:
@@ -131,6 +144,7 @@ class CallTable:
         if call is None:
             return None
         self.shares.leave(sequence)
+        self._running.pop(sequence, None)
         call.leave(sequence, now)
         self._note(call, now)
         if call.alive:
@@ -228,7 +242,7 @@ class CallTable:
         for name, call in self._calls.items():
             if not call.alive:
                 found.append(f"call {name} has no sequence and was not removed")
-            if min(call.service_s, call.waiting_s) < 0:
+            if min(call.service_s, call.waiting_s) < -1e-6:
                 found.append(f"call {name} has a negative time")
         return found if self.rule is None else found + self.rule.violations()
 
@@ -254,6 +268,7 @@ class CallTable:
         call.stand(standing)
         call.rank = (self._place(call), self.order.rank(call.view(now)), self._entries)
         self._move(call)
+        self._meter_quantum(call)
         self._watch(call, now)
 
     def _set_rank(self, call: CallState, rank: Rank) -> None:
@@ -271,6 +286,14 @@ class CallTable:
     def _move(self, call: CallState) -> None:
         self.moved |= call.waiting
         self.moved |= call.running
+
+    def _meter_quantum(self, call: CallState) -> None:
+        """Schedule a review for when the call has used its quantum, if it runs until then."""
+        due = self._clock.seconds + call.quantum_left_s
+        if call.charged and due != call.spends_at and math.isfinite(due):
+            self._entries += 1
+            call.spends_at = due
+            heapq.heappush(self._spending, (due, self._entries, call))
 
     def _watch(self, call: CallState, now: float) -> None:
         """Schedule a review for when the wait is long enough for a promotion."""

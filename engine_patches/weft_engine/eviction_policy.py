@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from operator import is_
 from typing import Any, Final
 
 from weft_engine.block_metadata import (
@@ -125,18 +126,15 @@ class EvictionPolicy:
         if not all(marks):
             # Only blocks after the known ones are inspected one by one.
             first = marks.index(None)
-            ours = [self._block(number) for number in numbers[first:]]
-            # Blocks without a hash cannot be found again. Blocks of other pools are not ours.
-            gone = [
-                at
-                for at, own in enumerate(ours, first)
-                if own is not blocks[at] or contents[at] is None
-            ]
+            ours = map(self._block, numbers[first:])
             ends = list(
                 range((first + 1) * block_size, (len(numbers) + 1) * block_size, block_size)
             )
-            for at in reversed(gone):
-                del numbers[at], contents[at], tags[at], marks[at], ends[at - first]
+            if None in contents or not all(map(is_, ours, islice(blocks, first, None))):
+                # Blocks without a hash cannot be found again. Blocks of other pools are not ours.
+                for at in range(len(numbers) - 1, first - 1, -1):
+                    if contents[at] is None or self._block(numbers[at]) is not blocks[at]:
+                        del numbers[at], contents[at], tags[at], marks[at], ends[at - first]
             self._begin(numbers[first:], contents[first:], marks[first:], ends)
         for (was, tag), begun, end in runs_of(zip(marks, tags, strict=True)):
             mark = self._remark(program, known, tag, was, ended)
@@ -155,12 +153,13 @@ class EvictionPolicy:
         marks: Sequence[BlockMeta | None],
         ends: Sequence[int],
     ) -> None:
-        """Record new content of the blocks that have no metadata."""
-        fresh = {n for n, mark in zip(numbers, marks, strict=True) if mark is None}
-        for number in self.pins.blocks & fresh:
-            self.pins.drop(number)
+        """Record new content of the blocks that have no metadata. Equal content has equal ends."""
+        if self.pins.blocks:
+            fresh = {n for n, mark in zip(numbers, marks, strict=True) if mark is None}
+            for number in self.pins.blocks & fresh:
+                self.pins.drop(number)
         self._noted.update(zip(numbers, contents, strict=True))
-        self._ends.update(pair for pair in zip(numbers, ends, strict=True) if pair[0] in fresh)
+        self._ends.update(zip(numbers, ends, strict=True))
 
     def _remark(
         self, program: str, known: Program, tag: Tag, was: BlockMeta | None, ended: bool

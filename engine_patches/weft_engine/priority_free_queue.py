@@ -95,9 +95,11 @@ class PriorityFreeQueue:
     def popleft_n(self, n: int) -> list[Any]:
         """Take the n blocks to reuse first. At least n blocks must be free."""
         assert self.num_free_blocks >= n, (self.num_free_blocks, n)
+        taken: list[Any] = []
         unowned = min(n, self._nobody.count)
-        self._nobody.count -= unowned
-        taken: list[Any] = self._nobody.shelves[0].queue.popleft_n(unowned)
+        if unowned:
+            self._nobody.count -= unowned
+            taken = self._nobody.shelves[0].queue.popleft_n(unowned)
         while len(taken) < n:
             lane, most = self._next(n - len(taken))
             before = len(taken)
@@ -113,9 +115,13 @@ class PriorityFreeQueue:
 
     def remove(self, block: Any) -> None:
         """Remove a free block. RuntimeError if it is not free."""
-        if block.block_id not in self._place:
+        # vLLM calls this for each block of a context that a call finds in the cache.
+        shelf = self._place.pop(block.block_id, None)
+        if shelf is None:
             raise RuntimeError(f"remove() called on an invalid block: {block}")
-        self.remove_n((block,))
+        shelf.queue.remove(block)
+        self._shrink(shelf.lane, 1)
+        self.num_free_blocks -= 1
 
     def remove_n(self, blocks: Sequence[Any]) -> None:
         """Remove several blocks. KeyError if one is not free."""

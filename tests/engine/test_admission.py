@@ -144,12 +144,12 @@ def test_vllms_watermark_counts_as_taken(engine):
 
 
 def test_short_of_blocks_few_waiting_calls_are_looked_up(monkeypatch):
-    """200 calls with contexts of 8,000 tokens wait for blocks. vLLM's lookup takes time in
-    proportion to the context, so a step makes less than one on average."""
+    """Most of 200 calls with contexts of about 8,000 tokens wait for blocks. vLLM's lookup takes
+    time in proportion to the context, so a step makes less than one on average."""
     from weft_bench.micro.scheduler.command import OURS
     from weft_bench.micro.scheduler.scene import Load, replicas
 
-    replica = replicas(Load(running=20, waiting=200, scarce=True), "plas")[OURS]
+    replica = replicas(Load(running=40, waiting=200, context=8000, blocks=5000), "plas")[OURS]
     for _ in range(100):
         replica.step()
     looked_up: list[str] = []

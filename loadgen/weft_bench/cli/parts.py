@@ -151,8 +151,12 @@ class SchedulerOptions:
     steps: Annotated[int, Option(min=1, max=400, help="steps per round")] = 200
     # Steps before the measured ones.
     warm_up: int = 300
-    # Waiting calls of the cases in which KV blocks are scarce.
-    scarce_waiting: tuple[int, ...] = (400, 800)
+    context: Annotated[
+        int, Option(min=512, max=100_000, help="mean context of programs that return, tokens")
+    ] = 3000
+    blocks: Annotated[int, Option(min=64, help="KV blocks of the case in which they return")] = (
+        60_000
+    )
     tenants: Annotated[int, Option(min=1, max=100_000, help="tenants that own the calls")] = 1
     asynchronous: Annotated[
         bool, Option("--async/--no-async", help="two steps in flight, as on a GPU")

@@ -87,8 +87,8 @@ def test_a_call_with_a_running_sequence_does_not_wait_for_memory():
 def test_a_promotion_resets_the_calls_own_two_numbers_and_not_its_totals():
     a = call_state()
     a.enqueue("s", 0.0)
-    a.service_s = a.call_service_s = 1.0
-    a.settle_wait(3.0)
+    a.start("s", 3.0)
+    a.clock.seconds += 1.0
     a.stand(QueueState(0, 2.0, promoted=True))
     view = a.view(3.0)
     assert (view.call_service_s, view.call_waiting_s) == (0.0, 0.0)

@@ -30,6 +30,7 @@ COLUMNS: Final = (
     Column("schedule_mean", "s", "mean, us", ",.0f", 1e6),
     Column("schedule_p99", "s", "p99, us", ",.0f", 1e6),
     Column("update_p50", "s", "update p50, us", ",.0f", 1e6),
+    Column("update_mean", "s", "mean, us", ",.0f", 1e6),
 )
 RATIOS: Final = (
     Column("schedule_ratio", "1", "schedule p50", ".3f"),
@@ -37,6 +38,7 @@ RATIOS: Final = (
     Column("schedule_ratio_greatest", "1", "greatest round", ".3f"),
     Column("schedule_mean_ratio", "1", "schedule mean", ".3f"),
     Column("update_ratio", "1", "update p50", ".3f"),
+    Column("update_mean_ratio", "1", "update mean", ".3f"),
 )
 
 
@@ -57,6 +59,7 @@ class Times:
     def values(self) -> dict[str, float]:
         """Return the figures by the names of COLUMNS, over all rounds."""
         schedule = list(chain.from_iterable(self.schedule_s))
+        update = list(chain.from_iterable(self.update_s))
         return {
             "running": self.running,
             "waiting": self.waiting,
@@ -64,7 +67,8 @@ class Times:
             "schedule_p50": percentile(schedule, 0.5),
             "schedule_mean": mean(schedule),
             "schedule_p99": percentile(schedule, 0.99),
-            "update_p50": percentile(list(chain.from_iterable(self.update_s)), 0.5),
+            "update_p50": percentile(update, 0.5),
+            "update_mean": mean(update),
         }
 
 
@@ -90,15 +94,14 @@ def ratios(measured: Measured) -> Rows:
             "schedule_ratio_greatest": max(rounds),
             "schedule_mean_ratio": one["schedule_mean"] / other["schedule_mean"],
             "update_ratio": one["update_p50"] / other["update_p50"],
+            "update_mean_ratio": one["update_mean"] / other["update_mean"],
         }
     return found
 
 
 STEADY: Final = "steady"
 QUIET: Final = "quiet"
-SCARCE: Final = "scarce"
-# Fewer calls run in the scarce case, because their contexts are long.
-_SCARCE_RUNNING: Final = 60
+RETURNING: Final = "returning"
 
 
 def run(options: SchedulerOptions) -> int:
@@ -121,12 +124,8 @@ def run(options: SchedulerOptions) -> int:
             loads = {
                 STEADY: Load(**sizes, **common),
                 QUIET: Load(**sizes, quiet=True, **common),
+                RETURNING: Load(**sizes, context=options.context, blocks=options.blocks, **common),
             }
-            for waiting in options.scarce_waiting:
-                running = min(options.running, _SCARCE_RUNNING)
-                loads[f"{SCARCE}, {waiting} waiting"] = Load(
-                    running=running, waiting=waiting, scarce=True, **common
-                )
             for case, load in loads.items():
                 pair = replicas(load, options.policy)
                 for name, times in _measure(options, pair, case, progress).items():

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from vllm import SamplingParams
@@ -28,15 +28,20 @@ from weft_bench.virtual.engine import scheduler_of, vllm_config
 
 BLOCK: Final = 16
 STEP_TOKENS: Final = 8192
+# Range of the prompts' tokens and of the answers' ones.
 _PROMPT: Final = (64, 512)
-# The scarce case: number of shared tokens at the front of prompts, number of such prefixes, and
-# range of each prompt's remaining tokens.
-_SHARED: Final = 6144
-_KINDS: Final = 8
-_REST: Final = (512, 2048)
 _ANSWER: Final = (50, 450)
 # Longer than any run of the quiet case.
 _ENDLESS: Final = 3000
+# Programs that return: the share of the mean context that all programs have in common, that of a
+# first prompt, and what each later call adds beside the answer before it; the range of the number
+# of calls; the longest gap between two of them, in steps.
+_SHARED: Final = 1 / 8
+_FIRST: Final = 1 / 2
+_MORE: Final = 1 / 16
+_CALLS: Final = (2, 12)
+_GAP: Final = 80
+_TOKEN: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +50,9 @@ class Load:
 
     running, waiting: number of sequences to keep in each state. step_s: virtual seconds per step.
     quiet: no call ends and time stands still, so that no call arrives, is demoted or promoted.
-    scarce: contexts have about 8,000 tokens, of which the first 6,144 are one of eight prefixes;
-    blocks suffice for about `running` of them, with twice as many slots. tenants: number of tenants
-    that alternate.
+    context: mean tokens of the contexts of programs that return with their next call; 0 for
+    programs of one call. blocks: number of KV blocks; 0 for as many as all running sequences need
+    at full length. tenants: number of tenants that alternate.
     """
 
     running: int = 256
@@ -56,35 +61,29 @@ class Load:
     quiet: bool = False
     asynchronous: bool = True
     seed: int = 0
-    scarce: bool = False
+    context: int = 0
+    blocks: int = 0
     tenants: int = 1
-
-    @property
-    def slots(self) -> int:
-        """Number of sequences that may run."""
-        return self.running * (2 if self.scarce else 1)
 
     @property
     def max_length(self) -> int:
         """Tokens of the longest context."""
-        return 9216 if self.scarce else 4096
+        if not self.context:
+            return 4096
+        first, more = int(_FIRST * self.context), int(_MORE * self.context)
+        return first + _CALLS[1] * (more + _ANSWER[1]) + 1
 
     @property
-    def blocks(self) -> int:
-        """Number of KV blocks.
-
-        Unless blocks are scarce, they suffice for all running sequences at full length.
-        """
-        if not self.scarce:
-            return self.running * self.max_length // BLOCK + 1
-        alone = sum(_REST) // 2 + sum(_ANSWER) // 2
-        return (_KINDS * _SHARED + self.running * alone) // BLOCK + 1
+    def kv_blocks(self) -> int:
+        """Number of KV blocks, with the null block."""
+        return 1 + (self.blocks or self.running * self.max_length // BLOCK)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A future request. service_s, waiting_s: of its program's finished calls, in seconds.
-    budget_s: the time until its target, None without one. cost_s: its predicted service.
+    arrival_s: of the program. budget_s: the time until its target, None without one. cost_s: its
+    predicted service.
     """
 
     name: str
@@ -96,43 +95,85 @@ class Call:
     tenant: str = ""
     budget_s: float | None = None
     cost_s: float = 0.0
+    arrival_s: float = 0.0
 
 
-def calls(load: Load) -> Iterator[Call]:
-    """Yield calls without end, the same for the same seed.
+class Programs:
+    """Calls without end, the same for the same seed and the same ends.
 
-    The attained service of their programs spreads over all queues, and most programs are young. Two
-    of three calls have a target, 1.5 to 20 times their cost away. Prompts have 64 to 512 tokens
-    (6,656 to 8,192 if blocks are scarce), answers 50 to 450.
+    The attained service of programs spreads over all queues, and most programs are young. Two of
+    three calls have a target, 1.5 to 20 times their cost away. Answers have 50 to 450 tokens, and
+    prompts 64 to 512 unless the load has a context: then programs return with a longer one.
     """
-    numbers, targets = random.Random(load.seed), random.Random(load.seed)
-    count = 0
-    lengths = _REST if load.scarce else _PROMPT
-    kinds = [tuple(numbers.choices(range(512), k=_SHARED)) for _ in range(_KINDS * load.scarce)]
-    while True:
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._count = 0
+        self._shared = self._drawn(random.Random(load.seed), int(_SHARED * load.context))
+        # The next calls of programs in their gaps, by when they are due.
+        self._due: list[tuple[float, str]] = []
+        # By call: the numbers of its program, how many calls follow it, and itself.
+        self._later: dict[str, tuple[random.Random, int, Call]] = {}
+
+    def next(self, now: float) -> Call:
+        """Return the next call: of a program that returns, or of a new one."""
+        if self._due and self._due[0][0] <= now:
+            return self._later[heappop(self._due)[1]][2]
+        numbers = random.Random(f"{self._load.seed}/{self._count}")
+        call = self._first(numbers, now)
+        left = numbers.randint(*_CALLS) - 1 if self._load.context else 0
+        self._later[call.name] = numbers, left, call
+        return call
+
+    def ended(self, name: str, now: float) -> None:
+        """A call has ended."""
+        numbers, left, call = self._later.pop(name)
+        if not left:
+            return
+        prompt = (*call.prompt, *[_TOKEN] * call.tokens)
+        prompt += self._drawn(numbers, int(_MORE * self._load.context))
+        follower = replace(
+            call,
+            name=f"{call.program}/{left}",
+            prompt=prompt,
+            tokens=numbers.randint(*_ANSWER),
+            service_s=call.service_s + call.cost_s,
+        )
+        self._later[follower.name] = numbers, left - 1, follower
+        gap_s = numbers.randrange(_GAP) * self._load.step_s
+        heappush(self._due, (now + gap_s, follower.name))
+
+    def _first(self, numbers: random.Random, now: float) -> Call:
+        load, count = self._load, self._count
+        self._count += 1
         service = numbers.lognormvariate(1.0, 1.6)
-        call = Call(
+        length = int(_FIRST * load.context) - len(self._shared) or numbers.randint(*_PROMPT)
+        tokens = _ENDLESS if load.quiet else numbers.randint(*_ANSWER)
+        cost_s = tokens * load.step_s
+        return Call(
             name=f"call-{count}",
             program=f"program-{count}",
             service_s=service,
             waiting_s=service * numbers.uniform(0.0, 2.0),
-            prompt=(numbers.choice(kinds) if kinds else ())
-            + tuple(numbers.choices(range(512), k=numbers.randint(*lengths))),
-            tokens=_ENDLESS if load.quiet else numbers.randint(*_ANSWER),
+            prompt=self._shared + self._drawn(numbers, length),
+            tokens=tokens,
             tenant=f"tenant-{count % load.tenants}" if load.tenants > 1 else "",
+            budget_s=numbers.uniform(1.5, 20.0) * cost_s if count % 3 else None,
+            cost_s=cost_s,
+            arrival_s=now if load.context else 0.0,
         )
-        cost_s = call.tokens * load.step_s
-        budget_s = targets.uniform(1.5, 20.0) * cost_s
-        yield replace(call, budget_s=budget_s if count % 3 else None, cost_s=cost_s)
-        count += 1
+
+    @staticmethod
+    def _drawn(numbers: random.Random, count: int) -> tuple[int, ...]:
+        return tuple(numbers.choices(range(512), k=count))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step.
 
-    schedule_s, update_s: seconds of `schedule()` and of the `update_from_output()` after it.
-    scheduled: sequences in the step. admitted: those from the waiting queue.
+    schedule_s, update_s: processor time of `schedule()` and of the `update_from_output()` after it,
+    seconds. scheduled: sequences in the step. admitted: those from the waiting queue.
     """
 
     schedule_s: float
@@ -149,7 +190,7 @@ class Replica:
         self.scheduler = scheduler
         self.now = 0.0
         self._load = load
-        self._calls = calls(load)
+        self._programs = Programs(load)
         self._arrived = 0
         self._depth = 2 if load.asynchronous else 1
         self._flying: deque[tuple[Any, list[str]]] = deque()
@@ -158,10 +199,10 @@ class Replica:
     def step(self) -> Step:
         """Replace the calls that have ended, then run one step."""
         while len(self.scheduler.requests) < self._load.running + self._load.waiting:
-            self._arrive(next(self._calls))
-        begun = time.perf_counter()
+            self._arrive(self._programs.next(self.now))
+        begun = time.thread_time()
         output = self.scheduler.schedule()
-        scheduled = time.perf_counter() - begun
+        scheduled = time.thread_time() - begun
         names = list(output.num_scheduled_tokens)
         requests = self.scheduler.requests
         self._flying.append((output, [r for r in names if not requests[r].is_prefill_chunk]))
@@ -183,11 +224,16 @@ class Replica:
         result = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=[[7] if name in ready else [] for name in names],
+            sampled_token_ids=[[_TOKEN] if name in ready else [] for name in names],
         )
-        begun = time.perf_counter()
-        self.scheduler.update_from_output(output, result)
-        return time.perf_counter() - begun
+        begun = time.thread_time()
+        updated = self.scheduler.update_from_output(output, result)
+        took_s = time.thread_time() - begun
+        for outputs in updated.values():
+            for item in outputs.outputs:
+                if item.finish_reason is not None:
+                    self._programs.ended(item.request_id, self.now)
+        return took_s
 
     def _arrive(self, call: Call) -> None:
         self._arrived += 1
@@ -196,6 +242,7 @@ class Replica:
             call.program,
             service_s=call.service_s,
             waiting_s=call.waiting_s,
+            arrival_s=call.arrival_s,
             # Programs have one thread, so their critical path equals their service.
             critical_path_s=call.service_s,
             tenant=call.tenant,
@@ -227,7 +274,12 @@ def replicas(load: Load, policy: str) -> dict[str, Replica]:
     Raises ValueError for an unknown policy.
     """
     shape = EngineShape(
-        CostModel(load.step_s), load.slots, STEP_TOKENS, load.blocks, BLOCK, context=load.max_length
+        CostModel(load.step_s),
+        load.running,
+        STEP_TOKENS,
+        load.kv_blocks,
+        BLOCK,
+        context=load.max_length,
     )
     weft = {"weft": {"policy": policy}}
     stock_config = vllm_config(shape, load.asynchronous, scheduling_policy="priority")

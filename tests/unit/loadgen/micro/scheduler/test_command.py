@@ -15,18 +15,18 @@ pytestmark = pytest.mark.engine
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["plas", "fcfs"])
-def test_it_measures_both_cases_and_writes_figures(tmp_path, capsys, policy):
+def test_it_measures_all_cases_and_writes_figures(tmp_path, capsys, policy):
     file = tmp_path / "scheduler.json"
     options = SchedulerOptions(
         policy=policy, running=4, waiting=8, rounds=2, steps=10, warm_up=10, tenants=2,
-        scarce_waiting=(3, 6), json_file=str(file),
+        context=512, blocks=200, json_file=str(file),
     )  # fmt: skip
     assert run(options) == 0
     assert "weft over stock" in capsys.readouterr().out
     document = json.loads(file.read_text())
     assert document["configuration"]["policy"] == policy
     found = {f["name"]: f["value"] for f in document["figures"]}
-    for case in ("steady", "quiet", "scarce, 3 waiting", "scarce, 6 waiting"):
+    for case in ("steady", "quiet", "returning"):
         ours, stock = (found[f"{case}/{name}/schedule_p50"] for name in ("weft", "stock"))
         assert found[f"{case}/schedule_ratio"] == pytest.approx(ours / stock)
         assert found[f"{case}/weft/running"] > 0
