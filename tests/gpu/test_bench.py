@@ -1,4 +1,4 @@
-"""`weft bench peers --engines gpu`: a short run with a small model shape."""
+"""`weft bench agents --engines gpu`: a short run with a small model shape."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from support.peers import dialogues
-from weft_bench.peers.host import read_gpus
+from support.sessions import sessions
+from weft_bench.agents.host import read_gpus
 from weft_engine.version_check import installed_version
 
 pytestmark = [
@@ -19,25 +19,20 @@ pytestmark = [
 ]
 
 
-def test_fronts_play_the_same_programs_on_a_gpu(tmp_path):
+def test_systems_play_the_same_sessions_on_a_gpu(tmp_path):
     file = tmp_path / "gpu.json"
-    data = dialogues(tmp_path / "data", 40, turns=4)
+    data = sessions(tmp_path / "data", 20)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "weft_gateway.cli", "bench", "peers", "--engines", "gpu"),
-            *("--data", str(data), "--shape", "1b", "--workloads", "tau_airline"),
-            *("--programs", "12", "--seeds", "1", "--slots", "4", "--kv-blocks", "2048"),
-            *("--fronts", "weft/round_robin,weft/fcfs,weft/resident", "--json", str(file)),
-            *("--", "--enforce-eager"),
+            *(sys.executable, "-m", "weft_gateway.cli", "bench", "agents", "--engines", "gpu"),
+            *("--data", str(data), "--shape", "1b", "--kv-blocks", "600", "--gap", "0.5"),
+            *("--json", str(file), "--", "--enforce-eager", "--max-model-len", "9000"),
         ],
         capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout
-    document = json.loads(file.read_text())
-    assert document["configuration"]["host"]["gpu"]["memory"] > 0
-    assert document["configuration"]["host"]["versions"]["cuda"]
-    turns = [turn["slices"]["all"] for turn in document["turns"]]
-    assert len(turns) == 3
-    for figures in turns:
-        assert (figures["programs"], figures["errors"], figures["untold"]) == (12, 0, 0)
-    assert len({figures["output_tokens"] for figures in turns}) == 1
+    plays = json.loads(file.read_text())["plays"]
+    assert [one["play"]["system"] for one in plays] == ["resident", "stock"]
+    for one in plays:
+        assert one["values"]["errors"] == 0
+        assert one["values"]["hit_rate"] > 0

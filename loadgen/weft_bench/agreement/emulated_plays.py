@@ -14,12 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from weft_engine.emulated.presets import EngineShape
 from weft_engine.step_cost import attention_pairs
 
+from weft_bench.agents.contents import messages_of
 from weft_bench.agreement.compare import Delay, Played
 from weft_bench.agreement.scenes import Case, Scene
 from weft_bench.drive.client import Client
 from weft_bench.drive.gateway import CHAT, served, set_order
 from weft_bench.drive.player import Gaps, Player
-from weft_bench.peers.contents import messages_of
 from weft_bench.stack.local import local_stack
 from weft_bench.stats import mean
 from weft_bench.workloads.schema import Part, TraceCall

@@ -5,17 +5,14 @@ The parts have exactly the tokens that the demo model's chat template makes of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from struct import pack
 from typing import Final
 
 from msgspec import structs
 
-from weft_bench.peers.contents import messages_of
+from weft_bench.agents.contents import messages_of
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram, fitting
 from weft_bench.workloads.schema import Part, TraceCall, TraceError
 from weft_bench.workloads.traces.files import read_trace
@@ -29,12 +26,6 @@ _LONGEST_GAP_S: Final = 10.0
 _INSTRUCTIONS: Final = 6
 _MESSAGE: Final = 5
 _ANSWER: Final = 3
-_KINDS: Final = {
-    "SYSTEM_PROMPT": "system",
-    "USER_QUERY": "user",
-    "TOOL_OUTPUT": "tool",
-    "RESPONSE": "assistant",
-}
 
 
 def sessions(data: Path, seed: int, count: int, calls: int) -> list[ReadyProgram]:
@@ -43,9 +34,9 @@ def sessions(data: Path, seed: int, count: int, calls: int) -> list[ReadyProgram
     data: the folder of data sets. calls: limit of a session's calls. Raises TraceError if there are
     too few sessions.
     """
-    _, programs = read_trace(data / SESSIONS, seed, _CONTEXT, 1)
+    _, programs = read_trace(data / SESSIONS, seed)
     first = (structs.replace(one, calls=one.calls[:calls]) for one in programs)
-    # The lengths are those of token ids or parts, which need no ratio.
+    # The lengths are those of parts, which need no ratio.
     found = [_as_chats(one) for one in islice(fitting(first, _CONTEXT, 1.0), count)]
     if len(found) < count:
         raise TraceError(f"{data / SESSIONS} has {len(found)} sessions that fit, not {count}")
@@ -60,7 +51,7 @@ def _as_chats(program: ReadyProgram) -> ReadyProgram:
 def _as_chat(ready: ReadyCall, name: str) -> ReadyCall:
     """Return a call with messages, and with the parts that are the same prompt."""
     told, prompt = [], []
-    for number, part in enumerate(_parts(ready.call)):
+    for number, part in enumerate(ready.call.parts):
         around = _MESSAGE if number or part.kind != "system" else _INSTRUCTIONS
         words = max(1, part.tokens - around)
         told.append(Part(part.name, words, part.kind))
@@ -74,21 +65,6 @@ def _as_chat(ready: ReadyCall, name: str) -> ReadyCall:
         ready.call,
         messages=messages,
         parts=tuple(parts),
-        prompt_ids=(),
-        tags=(),
         gap_s=min(_LONGEST_GAP_S, ready.call.gap_s),
     )
     return replace(ready, call=call, prompt_tokens=sum(part.tokens for part in parts))
-
-
-def _parts(call: TraceCall) -> Sequence[Part]:
-    """Return the prompt as parts: those of token ids have the name of all content up to their
-    end."""
-    if call.parts:
-        return call.parts
-    found, start, content = [], 0, sha256()
-    for end, tag in call.tags:
-        content.update(pack(f"<{end - start}q", *call.prompt_ids[start:end]))
-        found.append(Part(content.hexdigest(), end - start, _KINDS[tag]))
-        start = end
-    return found

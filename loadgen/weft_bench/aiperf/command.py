@@ -10,9 +10,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from weft_bench.agents.contents import as_chat
 from weft_bench.aiperf.exchange import program_times, rows
 from weft_bench.cli.studies import WorkloadOptions
-from weft_bench.peers.contents import as_chat
 from weft_bench.report import rows as report
 from weft_bench.report.figures import refuse, status
 from weft_bench.report.rows import Column
@@ -88,4 +88,4 @@ def _fitting(options: WorkloadOptions) -> Iterator[ReadyProgram]:
 def _programs(options: WorkloadOptions) -> Iterator[TraceProgram]:
     if options.name in WORKLOADS:
         return WORKLOADS[options.name].generate(options.seed, options.programs or _PROGRAMS)
-    return read_trace(Path(options.name), options.seed, shrink=options.shrink)[1]
+    return read_trace(Path(options.name), options.seed)[1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from weft_bench.peers.contents import messages_of
+from weft_bench.agents.contents import messages_of
 from weft_bench.stats import distribution
 from weft_bench.workloads.cutting import ReadyProgram
 

@@ -6,12 +6,12 @@ import signal
 
 import typer
 
+from weft_bench.cli.agents import agents
 from weft_bench.cli.parts import parts
-from weft_bench.cli.peers import peers
 from weft_bench.cli.studies import studies
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False)
-for group in (peers, studies, parts):
+for group in (agents, studies, parts):
     bench.add_typer(group)
 
 

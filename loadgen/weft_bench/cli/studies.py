@@ -31,19 +31,15 @@ def study(
     quick: Annotated[bool, Option("--quick", help="a small form that shows that it runs")] = False,
     seeds: Annotated[int, Option(min=0, max=100, help="only the first seeds; 0: all")] = 0,
     jobs: Annotated[int, Option(min=0, max=256, help="cells measured at once; 0: per core")] = 0,
-    data: Annotated[str, Option(help="folder of the recorded workloads")] = "",
     json_file: JsonFile = "",
     page: Annotated[
         str, Option(callback=writable, help="write the tables to this Markdown file")
-    ] = "",
-    chart: Annotated[
-        str, Option(callback=writable, help="draw the study's chart into this SVG file")
     ] = "",
 ) -> None:
     """Repeat a figure of a paper in virtual time, with the baseline in the same run."""
     from weft_bench.studies.command import StudyOptions, run
 
-    options = StudyOptions(name, quick, seeds, jobs, data, json_file, page, chart)
+    options = StudyOptions(name, quick, seeds, jobs, json_file, page)
     raise typer.Exit(run(options))
 
 
@@ -145,7 +141,6 @@ class WorkloadOptions:
     describe: Annotated[
         Names, Option(help="files or names of workloads, comma-separated, or 'all'")
     ] = ()
-    shrink: Annotated[int, Option(min=1, help="divide lengths of traces without text by this")] = 1
     markdown: Annotated[bool, Option(help="print one Markdown row per workload")] = False
     aiperf_out: Annotated[
         str, Option(callback=writable, help="write the workload here, as a mooncake_trace")

@@ -182,8 +182,8 @@ class Player:
                 body["tool_choice"] = "none"
         else:
             path = "/v1/completions"
-            body["prompt"] = list(call.call.prompt_ids or token_ids(call.call.parts))
-            tags = call.call.tags or tag_spans(call.call.parts)
+            body["prompt"] = list(token_ids(call.call.parts))
+            tags = tag_spans(call.call.parts)
             if self._tell_tags and tags:
                 body["weft"] = {"tags": spans(tags)}
         try:

@@ -1,13 +1,16 @@
-"""The rivals that HexGen-Flow 5.1 measures. Pure."""
+"""The rivals that HexGen-Flow 5.1 measures, and a reading of a router's description. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
+from typing import Final
 
 from weft_engine.orders import CallView, Order, OrderOptions
+from weft_gateway.model import ReplicaView, RouteRequest
 from weft_gateway.policies.route.filters import FILTERS
+from weft_gateway.policies.route.pickers import max_score
 from weft_gateway.policies.route.router import Router
 from weft_gateway.policies.route.scorers import least_used
 
@@ -53,3 +56,22 @@ def _better_of_two(totals: Mapping[str, float], ordinal: int, rng: Random) -> st
     names = list(totals)
     two = rng.sample(names, min(2, len(names)))
     return max(two, key=totals.__getitem__)
+
+
+def sticky_until_saturated(threshold_tokens: int, alpha: float) -> Router:
+    """Our reading of the default of llm-d's router: the replica of the program's last call, until
+    more than `alpha` calls are in flight there; then the replica with the fewest. The tokens have
+    no effect."""
+
+    def kept(request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[str, float]:
+        last = "" if request.program is None else request.program.last_replica
+        return {r.name: float(r.name == last and r.in_flight <= alpha) for r in replicas}
+
+    scorers = {"kept": (kept, 2.0), "least_used": (least_used, 1.0)}
+    return Router("sticky_until_saturated", FILTERS, scorers, max_score)
+
+
+# Balancers of virtual time, beside those of the gateway.
+READINGS: Final[Mapping[str, Callable[[int, float], Router]]] = {
+    "sticky_until_saturated": sticky_until_saturated
+}

@@ -1,1 +1,1 @@
-"""Batch rows, for `weft bench peers --rows`: `weft run` beside LangGraph on the same engines."""
+"""Batch rows, for `weft bench agents --rows`: `weft run` beside LangGraph on the same engines."""

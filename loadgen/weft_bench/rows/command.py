@@ -1,4 +1,4 @@
-"""`weft bench peers --rows`: map-reduce over TAT-QA by `weft run` and by LangGraph."""
+"""`weft bench agents --rows`: map-reduce over TAT-QA by `weft run` and by LangGraph."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+from weft_engine.emulated.engines import shapes
 
-from weft_bench.cli.peers import PeersOptions
-from weft_bench.peers.fronts import WEFT
-from weft_bench.peers.replicas import Replicas, replicas
+from weft_bench.agents.engines import Engines, Wanted, started
+from weft_bench.cli.agents import EMULATED, GPU, AgentsOptions
 from weft_bench.report.figures import refuse
 from weft_bench.report.page import conclude
 from weft_bench.rows.plays import Play, Played, PlayError, Servers, Task, langgraph, play, weft_run
@@ -48,11 +48,11 @@ class Cell:
     played: Played
 
 
-def run(options: PeersOptions) -> int:
+def run(options: AgentsOptions) -> int:
     """Play and report. Returns the exit status: 1 if answers differ or emulated engines were late,
     2 for invalid input.
     """
-    contexts = options.programs or _CONTEXTS
+    contexts = options.pages or _CONTEXTS
     try:
         inputs = {
             (order, seed): rows(Path(options.data), contexts, seed, shuffled=order == SHUFFLED)
@@ -60,10 +60,10 @@ def run(options: PeersOptions) -> int:
             for order in (GROUPED, SHUFFLED)
         }
         print(f"starting {options.replicas} {options.engines} replicas ...", flush=True)
-        with replicas(options, (WEFT,)) as by, tempfile.TemporaryDirectory() as work:
-            cells = _plays(by[WEFT], inputs, Path(work))
+        with started(_wanted(options)) as engines, tempfile.TemporaryDirectory() as work:
+            cells = _plays(engines, options.dilate, inputs, Path(work))
     except (StackError, PlayError, OSError, ValueError, httpx.HTTPError) as error:
-        return refuse("peers", error)
+        return refuse("agents", error)
     except KeyboardInterrupt:
         return 130
     shown = []
@@ -83,22 +83,39 @@ def run(options: PeersOptions) -> int:
     )
 
 
-def command_of(options: PeersOptions) -> str:
+def _wanted(options: AgentsOptions) -> Wanted:
+    """Return the engines. Raises ValueError for an unknown preset."""
+    is_emulated = options.engines == EMULATED
+    return Wanted(
+        replicas=options.replicas,
+        shape=shapes(options.presets[0], 1)[0] if is_emulated else None,
+        model=options.shape if options.engines == GPU else "",
+        dilate=options.dilate,
+        slots=options.slots,
+        kv_blocks=options.kv_blocks,
+        more=options.more,
+    )
+
+
+def command_of(options: AgentsOptions) -> str:
     """Return the command line that repeats this run, with DATA for the data folder."""
-    words = ["weft bench peers --rows --data DATA --engines", options.engines]
-    if options.engines == "emulated":
-        words.append(f"--preset {options.preset} --dilate {options.dilate:g}")
-    names = ("replicas", "programs", "slots", "kv_blocks", "first_seed", "seeds")
+    words = ["weft bench agents --rows --data DATA --engines", options.engines]
+    if options.engines == EMULATED:
+        words.append(f"--presets {options.presets[0]} --dilate {options.dilate:g}")
+    names = ("replicas", "pages", "slots", "kv_blocks", "first_seed", "seeds")
     words += [f"--{name.replace('_', '-')} {getattr(options, name)}" for name in names]
     return " ".join(words)
 
 
 def _plays(
-    engines: Replicas, inputs: Mapping[tuple[str, int], Sequence[dict[str, str]]], work: Path
+    engines: Engines,
+    dilate: float,
+    inputs: Mapping[tuple[str, int], Sequence[dict[str, str]]],
+    work: Path,
 ) -> list[Cell]:
     """Play all systems on each input. Each input begins with another system."""
     found = []
-    servers = Servers(engines.gateway, engines.urls, engines.place.model)
+    servers = Servers(engines.gateway, engines.urls, engines.model)
     text = workflow(servers.model, _TOKENS)
     # The first calls of an engine are slower, and it does not know yet whether programs return.
     first = Task(text, _TOKENS, next(iter(inputs.values()))[:QUESTIONS])
@@ -109,7 +126,7 @@ def _plays(
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             played = play(SYSTEMS[name], servers, Task(text, _TOKENS, given), work)
-            played = replace(played, seconds=played.seconds / engines.place.dilate)
+            played = replace(played, seconds=played.seconds / dilate)
             found.append(Cell(order, seed, name, played))
             print(
                 f"{order}, seed {seed}, {name}: {played.seconds:.1f} s, "

@@ -1,4 +1,4 @@
-"""Installation and start of the proxies that `weft bench overhead` and `weft bench peers` compare.
+"""Installation and start of the proxies that `weft bench overhead` and `weft bench agents` compare.
 
 Each peer has a separate environment.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, floor, isnan, log, log10, nan
 from typing import Any
@@ -196,3 +196,12 @@ def _settings(settings: Mapping[str, Setting]) -> Settings:
 def measured(found: Iterable[tuple[Cell, Values]]) -> Measured:
     """Return the measured values from pairs."""
     return Measured(dict(found))
+
+
+def each(found: Measured, *settings: str) -> Iterator[Measured]:
+    """Yield the cells of each measured combination of these settings."""
+    if not settings:
+        yield found
+        return
+    for level in found.levels(settings[0]):
+        yield from each(found.where(**{settings[0]: level}), *settings[1:])

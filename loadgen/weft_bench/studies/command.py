@@ -7,18 +7,17 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
 from weft_bench.report.figures import origin, refuse
 from weft_bench.report.rows import markdown, print_table
-from weft_bench.studies.cells import Measured
-from weft_bench.studies.chart import svg
-from weft_bench.studies.runner import run as measure
+from weft_bench.studies.cells import Cell, Measured, Values
+from weft_bench.studies.runner import run as run_all
 from weft_bench.studies.study import Study, load, names
 from weft_bench.studies.tables import Made, tables
 
@@ -33,10 +32,8 @@ class StudyOptions:
     quick: bool
     seeds: int
     jobs: int
-    data: str
     json_file: str
     page: str
-    chart: str
 
 
 def run(options: StudyOptions) -> int:
@@ -51,10 +48,8 @@ def run(options: StudyOptions) -> int:
                 one = load(name)
                 print(f"{name:20} {one.title} ({one.source})")
             return 0
-        study = msgspec.structs.replace(load(options.name), data=options.data)
+        study = load(options.name)
         cells = study.cells(options.quick)
-        if options.chart and study.chart is None:
-            raise ValueError(f"{study.name} has no chart")
     except ValueError as error:
         return refuse("study", error)
     if options.seeds:
@@ -64,9 +59,14 @@ def run(options: StudyOptions) -> int:
     try:
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task(study.name, total=len(cells))
-            found = measure(
-                study, cells, options.jobs, lambda done, of: progress.update(bar, completed=done)
-            )
+            values: dict[Cell, Values] = {}
+
+            def done(cell: Cell, its: Values) -> None:
+                values[cell] = its
+                progress.advance(bar)
+
+            run_all(partial(_measure, study), cells, options.jobs, done)
+            found = Measured({cell: values[cell] for cell in cells})
     except ImportError as error:
         return refuse("study", f"vLLM is required: {error}")
     except (RuntimeError, ValueError, OSError) as error:
@@ -78,11 +78,17 @@ def run(options: StudyOptions) -> int:
     return 0
 
 
+def _measure(study: Study, cell: Cell) -> Values:
+    # Imports vLLM.
+    from weft_bench.studies.metrics import measure
+
+    return measure(study, cell)
+
+
 def _write(study: Study, found: Measured, options: StudyOptions) -> None:
     command = f"weft bench study {study.name}"
     command += " --quick" if options.quick else ""
     command += f" --seeds {options.seeds}" if options.seeds else ""
-    command += " --data DATA" if options.data else ""
     told = origin(command, _ROOT)
     made = tables(study, found)
     for one in made:
@@ -100,8 +106,6 @@ def _write(study: Study, found: Measured, options: StudyOptions) -> None:
         Path(options.json_file).write_text(f"{text}\n")
     if options.page:
         Path(options.page).write_text(page(study, made, told))
-    if options.chart:
-        Path(options.chart).write_text(svg(study, found))
 
 
 def page(study: Study, made: list[Made], told: dict[str, str]) -> str:

@@ -51,7 +51,7 @@ def measure(study: Study, cell: Cell) -> Values:
 def of_programs(scene: Scene, system: System, seed: int) -> Values:
     """Return the figures of programs.
 
-    latency: of programs, seconds, also as p80 and p95. token_latency: a program's response time
+    latency: of programs, seconds, also as p95. token_latency: a program's response time
     over its generated tokens (Agentix 6.2), seconds; steady: of programs that arrived in the middle
     half of the arrivals. waiting, service, swaps (KV blocks to the host and back): over all
     generated tokens. hit_rate: cached share of prompt tokens. makespan: seconds.
@@ -64,7 +64,6 @@ def of_programs(scene: Scene, system: System, seed: int) -> Values:
     return {
         **_steady(found.programs),
         "latency": mean(responses),
-        "latency_p80": percentile(responses, 0.80),
         "latency_p95": percentile(responses, 0.95),
         "token_latency": mean(per_token),
         "token_latency_p95": percentile(per_token, 0.95),

@@ -62,35 +62,16 @@ def play(scene: Scene, system: System, seed: int, watched: bool = False) -> Simu
 
 
 def programs(scene: Scene, seed: int, count: int) -> Sequence[ReadyProgram]:
-    """Return a scene's programs, cut to the context of its engines and to its limits."""
+    """Return a scene's programs, cut to the context of its engines."""
     context = min(engine.context for engine in _engines(scene))
-    return _programs(scene.workload, seed, count, context, scene.calls, scene.gap_s)
+    return _programs(scene.workload, seed, count, context)
 
 
 @lru_cache(maxsize=4)
-def _programs(
-    workload: str, seed: int, count: int, context: int, calls: int, gap_s: float
-) -> Sequence[ReadyProgram]:
+def _programs(workload: str, seed: int, count: int, context: int) -> Sequence[ReadyProgram]:
     from weft_bench.virtual.workload import load
 
-    found = load(workload, seed, count, context)
-    if not calls and not gap_s:
-        return found
-
-    def cut(program: ReadyProgram) -> ReadyProgram:
-        ready = program.calls[: calls or None]
-        most = gap_s or inf
-        return replace(
-            program,
-            calls=tuple(
-                replace(
-                    one, call=msgspec.structs.replace(one.call, gap_s=min(one.call.gap_s, most))
-                )
-                for one in ready
-            ),
-        )
-
-    return [cut(program) for program in found]
+    return load(workload, seed, count, context)
 
 
 def _engines(scene: Scene) -> list[EngineShape]:
@@ -259,7 +240,7 @@ def fast(scene: Scene) -> frozenset[str]:
 def _alone(scene: Scene, seed: int) -> Mapping[str, float]:
     """Return the seconds of each program alone on the first engine, without a cache."""
     preset = POOLS.get(scene.preset, scene.preset).partition(",")[0]
-    alone = Scene(scene.workload, scene.programs, scene.calls, scene.gap_s, preset=preset)
+    alone = Scene(scene.workload, scene.programs, preset=preset)
     return _alone_on(alone, seed)
 
 

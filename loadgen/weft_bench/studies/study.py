@@ -51,8 +51,7 @@ class System(Struct, frozen=True, forbid_unknown_fields=True):
 class Scene(Struct, frozen=True, forbid_unknown_fields=True):
     """Programs and engines.
 
-    workload: a name of `weft bench workload`, or a trace in the folder of `--data`. calls: first
-    calls of each program, 0 for all. gap_s: longest gap before a call, 0 for any. rate: programs a
+    workload: a name of `weft bench workload`. rate: programs a
     second, 0 to start all at once. load: in place of a rate, relative to what the engines complete
     in a burst; only programs in the middle of the arrivals count. shift: factors on the rate in
     equal parts of the time, comma-separated. preset: engines in turn, or a pool of `plays.POOLS`.
@@ -63,8 +62,6 @@ class Scene(Struct, frozen=True, forbid_unknown_fields=True):
 
     workload: str
     programs: int
-    calls: int = 0
-    gap_s: float = 0.0
     rate: float = 0.0
     load: float = 0.0
     shift: str = ""
@@ -108,16 +105,6 @@ class Table(Struct, frozen=True, forbid_unknown_fields=True):
     cases: Sequence[str] = ()
 
 
-class Chart(Struct, frozen=True, forbid_unknown_fields=True):
-    """Bars by system in one panel for each figure: title to figure. names: what systems are called
-    in the chart."""
-
-    title: str
-    note: str
-    panels: Mapping[str, str]
-    names: Mapping[str, str] = {}
-
-
 class Study(Struct, frozen=True, forbid_unknown_fields=True):
     """A study.
 
@@ -125,7 +112,6 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True):
     all cases share. cases: by name, settings of a scene, where a list stands for several scenes;
     also `systems` to play, `with` for settings of systems in this case, and `seeds`. quick: such a
     case, and the name of the one that it changes as `case`. first_seed: is added to a cell's seed.
-    data: the folder of recorded workloads, as given on the command line.
     """
 
     name: str
@@ -141,8 +127,6 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True):
     scene: Mapping[str, Any] = {}
     seeds: int = 3
     first_seed: int = 0
-    chart: Chart | None = None
-    data: str = ""
 
     def cells(self, quick: bool = False) -> list[Cell]:
         """Return what to measure: for each case, scene and system one cell a seed.
@@ -168,17 +152,12 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True):
         return found
 
     def scene_of(self, cell: Cell) -> Scene:
-        """Return the scene of a cell. Raises ValueError for an unknown setting, and for a recorded
-        workload without its folder.
-        """
+        """Return the scene of a cell. Raises ValueError for an unknown setting or workload."""
         settings = {k: v for k, v in cell.settings if k not in ("case", "system")}
         found = _converted(settings, Scene)
-        if found.workload in WORKLOADS:
-            return found
-        path = Path(self.data) / found.workload
-        if not self.data or not path.exists():
-            raise ValueError(f"--data must be the folder of the recorded workload {found.workload}")
-        return msgspec.structs.replace(found, workload=str(path))
+        if found.workload not in WORKLOADS:
+            raise ValueError(f"unknown workload {found.workload!r}; known: {', '.join(WORKLOADS)}")
+        return found
 
     def system_of(self, cell: Cell) -> System:
         """Return the system of a cell, with what its case changes. Raises ValueError."""

@@ -25,11 +25,12 @@ class Made(NamedTuple):
 
 def tables(study: Study, found: Measured) -> list[Made]:
     """Return the tables of a study. Tables without measured cells are left out."""
-    made = [_table(one, found) for one in study.tables]
+    made = [table_of(one, found) for one in study.tables]
     return [one for one in made if one.rows]
 
 
-def _table(table: Table, found: Measured) -> Made:
+def table_of(table: Table, found: Measured) -> Made:
+    """Return one table."""
     if table.cases:
         found = Measured({c: v for c, v in found.values.items() if c["case"] in table.cases})
     columns = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import ALPHA, BY_COST, build
 from weft_gateway.programs.memory import MemoryTable, at_once
 
+from weft_bench.orders.rivals import READINGS
 from weft_bench.virtual.clients import EVERYONE, Clients
 from weft_bench.virtual.targets import MODEL, Call, Targets, in_microseconds
 from weft_bench.workloads.parts import tag_spans
@@ -86,7 +88,7 @@ class Front:
         clients: Clients = EVERYONE,
     ) -> None:
         self.table = MemoryTable()
-        self._router = build(balancer, threshold_tokens, alpha)
+        self._router = READINGS.get(balancer, partial(build, balancer))(threshold_tokens, alpha)
         self._replicas = tuple(replicas)
         self._rng = rng
         self._sent = sent or PrefixAffinityIndex(0)

@@ -6,69 +6,28 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import takewhile
-from operator import eq
-from struct import pack
-from typing import Any, Final
+from typing import Any
 
 from weft_bench.virtual.records import CallRecord
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram, message_bytes
 from weft_bench.workloads.schema import Part
 
-_BLOCK: Final = 16
-
-
-@dataclass(slots=True)
-class Seen:
-    """Contents of a program's earlier calls; its prompts mostly share a prefix.
-
-    messages: size and digest by object identity; the messages must stay alive. ids, parts: the last
-    prompt of token ids and its parts.
-    """
-
-    messages: dict[int, tuple[int, str]] = field(default_factory=dict)
-    ids: tuple[int, ...] = ()
-    parts: tuple[Part, ...] = ()
+# Sizes and digests of messages by object identity; the messages must stay alive.
+Seen = dict[int, tuple[int, str]]
 
 
 def parts_of(call: ReadyCall, seen: Seen, bytes_per_token: float) -> tuple[Part, ...]:
     """Return a call's prompt as parts with `call.prompt_tokens` tokens in total.
 
     seen: kept over the calls of a program. bytes_per_token: the ratio that estimated the program's
-    lengths.
-
-    Messages are identified by their content. Token ids become one part a block of 16, identified by
-    its ids and the block before, so that common prefixes are found block by block.
+    lengths. Messages are identified by their content.
     """
     trace = call.call
-    if trace.parts:
-        return trace.parts
-    if trace.prompt_ids:
-        return _of_ids(trace.prompt_ids, seen)
-    return _of_messages(trace.messages, seen.messages, bytes_per_token)
-
-
-def _of_ids(ids: tuple[int, ...], seen: Seen) -> tuple[Part, ...]:
-    known = min(len(seen.ids), len(ids))
-    # Usually the ids have grown. Comparing tuples as a whole is much faster than one by one.
-    if seen.ids[:known] != ids[:known]:
-        known = sum(1 for _ in takewhile(bool, map(eq, seen.ids, ids)))
-    kept = seen.parts[: known // _BLOCK]
-    found = list(kept)
-    name = kept[-1].name if kept else ""
-    for start in range(len(kept) * _BLOCK, len(ids), _BLOCK):
-        block = ids[start : start + _BLOCK]
-        held = name.encode() + pack(f"<{len(block)}q", *block)
-        name = f"ids/{sha256(held).hexdigest()}"
-        found.append(Part(name, len(block)))
-    seen.ids, seen.parts = ids, tuple(found)
-    return seen.parts
+    return trace.parts or _of_messages(trace.messages, seen, bytes_per_token)
 
 
 def _of_messages(
-    messages: Sequence[Mapping[str, Any]],
-    seen: dict[int, tuple[int, str]],
-    bytes_per_token: float,
+    messages: Sequence[Mapping[str, Any]], seen: Seen, bytes_per_token: float
 ) -> tuple[Part, ...]:
     for message in messages:
         if id(message) not in seen:
@@ -94,7 +53,9 @@ class Program:
 
     parts: each call's prompt. needs: the calls that each call still waits for. followers: the calls
     that wait for each call. due: the earliest known start of each call. records: those of calls
-    that arrived. unanswered: number of calls without an answer.
+    that arrived. unanswered: number of calls without an answer. sent: calls that passed the
+    gateway. came: when calls that a gate held arrived. remaining_s: of each call and those behind
+    it.
     """
 
     ready: ReadyProgram
@@ -105,6 +66,9 @@ class Program:
     due: list[float]
     records: list[CallRecord] = field(default_factory=list)
     unanswered: int = 0
+    sent: set[int] = field(default_factory=set)
+    came: dict[int, float] = field(default_factory=dict)
+    remaining_s: list[float] = field(default_factory=list)
 
 
 def begin_program(
@@ -118,7 +82,7 @@ def begin_program(
     """
     needs = [set(call.call.needs(number)) for number, call in enumerate(ready.calls)]
     followers: list[list[int]] = [[] for _ in ready.calls]
-    seen = Seen()
+    seen: Seen = {}
     for number, needed_by_call in enumerate(needs):
         for needed in needed_by_call:
             followers[needed].append(number)

@@ -100,6 +100,7 @@ class Simulation:
     order of their requests; not part of any program's sums. budgets: of calls with one, by call.
     speeds: the limits and fitted step costs of each replica at the end, as in `GET /weft/state`.
     tokens: when each token of a call arrived, for each call, if the setup has `watched`.
+    held_s: how long answered calls waited for KV memory in their engine, by program and number.
     """
 
     calls: Sequence[CallRecord]
@@ -110,6 +111,7 @@ class Simulation:
     budgets: Mapping[str, CallBudget] = field(default_factory=dict)
     speeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tokens: Sequence[Sequence[float]] = field(default_factory=tuple)
+    held_s: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
     def lines(self) -> str:
         """Return all records as JSON lines. Equal simulations give equal bytes."""

@@ -26,8 +26,7 @@ def load(name: str, seed: int, count: int, context: int) -> list[ReadyProgram]:
         # Some programs do not fit and are skipped, so generate more.
         programs = WORKLOADS[name].generate(seed, _MADE * count)
     else:
-        # At full length, because no real engine has to hold it.
-        _, programs = read_trace(Path(name), seed, context, 1)
+        _, programs = read_trace(Path(name), seed)
     found = list(islice(fitting(programs, context, BYTES_PER_TOKEN), count))
     if not found:
         raise TraceError(f"no program of {name} fits a context of {context} tokens")

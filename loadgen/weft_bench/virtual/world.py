@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gc
 import heapq
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from weft_engine.emulated.cost_model import on_tick
@@ -22,8 +23,10 @@ from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import ALPHA
 
 from weft_bench.virtual.clients import EVERYONE, Clients
+from weft_bench.virtual.closed_loop import CHAT, Loop, chat
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
+from weft_bench.virtual.gate import FORCE_S, PauseAndResume
 from weft_bench.virtual.overlap import (
     PREFILL_TAGS,
     TAKE_WAIT_S,
@@ -48,6 +51,7 @@ _AHEAD: Final = 2
 _STOPS: Final = 3
 _BEGINS: Final = 4
 _OVER: Final = 5
+_CHAT: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,10 @@ class Setup:
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
     delay_token_s: more of it for each token of the prompt, not random.
     deadlines: of programs that have one, seconds from their first call. alpha, refuse: as in
-    `Front`. clients: of the programs. watched: record when each token of a call arrives.
+    `Front`. clients: of the programs. watched: record when each token of a call arrives. loop: what
+    follows the programs with an arrival. gated: calls pass `PauseAndResume`, which chooses their
+    replica. clairvoyant: engines are told the program's remaining work in place of its arrival, so
+    that the least work comes first.
     """
 
     shapes: Sequence[EngineShape]
@@ -77,15 +84,19 @@ class Setup:
     clients: Clients = EVERYONE
     refuse: bool = False
     watched: bool = False
+    loop: Loop | None = None
+    gated: bool = False
+    clairvoyant: bool = False
 
 
 def simulate(
     programs: Sequence[ReadyProgram], arrivals: Sequence[float], setup: Setup
 ) -> Simulation:
-    """Play all programs to their end.
+    """Play all programs to their end, or to that of a closed loop.
 
-    arrivals: seconds, one a program. Raises ValueError for unknown names or settings and for
-    arrivals that do not match; SimulationError for a call that no replica can hold.
+    arrivals: seconds, one a program; with a loop, those of the first programs. Raises ValueError
+    for unknown names or settings and for arrivals that do not match; SimulationError for a call
+    that no replica can hold.
     """
     with _without_collections():
         return _World(programs, arrivals, setup).run()
@@ -101,33 +112,49 @@ class _World:
             for i, shape in enumerate(setup.shapes)
         }
         self._front = _front(self._replicas, setup)
+        self._gate = PauseAndResume(_room(self._replicas)) if setup.gated else None
         # Other engines ignore it, and it would interrupt their steps.
         self._tells_ends = setup.overlap.forget and setup.engine.tags
-        self._programs = {
-            ready.id: begin_program(ready, on_tick(arrival), setup.bytes_per_token)
-            for ready, arrival in zip(programs, arrivals, strict=True)
-        }
-        if len(self._programs) != len(programs):
-            raise ValueError("programs must have distinct names")
+        begin = len(programs) if setup.loop is None else len(arrivals)
+        self._programs: dict[str, Program] = {}
+        for ready, arrival in zip(programs[:begin], arrivals, strict=True):
+            self._begin_program(ready, arrival)
+        self._later = deque(programs[begin:])
+        self._counted = {one.id for one in programs[: setup.loop.counted]} if setup.loop else set()
+        self._chats = 0
         # (instant, event, tie breaker, replica or program, call or version).
         self._events: list[tuple[float, int, int, str, int]] = []
         self._number = 0
         self._versions = dict.fromkeys(self._replicas, 0)
         self._calls: dict[str, tuple[Program, int, CallRecord]] = {}
         self._records: list[CallRecord] = []
+        self._held_s: dict[tuple[str, int], float] = {}
         self._prefills = Prefills()
         self._stopping: dict[str, list[str]] = {}
         self._tokens: list[Sequence[float]] = []
         self._now = 0.0
         self._delays = stream(setup.seed, "delays")
 
+    def _begin_program(self, ready: ReadyProgram, arrival_s: float) -> Program:
+        if ready.id in self._programs:
+            raise ValueError("programs must have distinct names")
+        program = begin_program(ready, on_tick(arrival_s), self._setup.bytes_per_token)
+        self._programs[ready.id] = program
+        return program
+
+    def _send_first(self, program: Program) -> None:
+        """The client of a program sends the calls that wait for no other."""
+        for number, needed in enumerate(program.needs):
+            if not needed:
+                self._send(program.arrival_s, program, number)
+
     def run(self) -> Simulation:
         for program in self._programs.values():
-            for number, needed in enumerate(program.needs):
-                if not needed:
-                    self._send(program.arrival_s, program, number)
+            self._send_first(program)
+        if self._setup.loop is not None and self._setup.loop.chats_s:
+            self._push(0.0, _CHAT, "", 0)
         events = self._events
-        while events:
+        while events and (self._counted or self._setup.loop is None):
             self._now, what, _, name, number = heapq.heappop(events)
             if what == _COMES:
                 self._come(self._programs[name], number)
@@ -137,14 +164,18 @@ class _World:
                 self._stop(name)
             elif what == _OVER:
                 self._over(self._programs[name])
+            elif what == _CHAT:
+                self._chat()
             elif number != self._versions[name]:
                 continue
             elif what == _ENDS:
                 self._end(self._replicas[name])
             else:
                 self._begin(self._replicas[name])
-        found = [v for replica in self._replicas.values() for v in replica.violations()]
-        found += self._front.violations()
+        found: list[str] = []
+        if self._setup.loop is None:
+            found = [v for replica in self._replicas.values() for v in replica.violations()]
+            found += self._front.violations()
         return Simulation(
             calls=self._records,
             programs=[
@@ -156,6 +187,7 @@ class _World:
             budgets=self._front.budgets,
             speeds={name: one.scheduler.speed() for name, one in self._replicas.items()},
             tokens=self._tokens,
+            held_s=self._held_s,
         )
 
     def _push(self, at: float, what: int, name: str, number: int) -> None:
@@ -179,8 +211,21 @@ class _World:
         if waits_for:
             self._push(on_tick(now + TAKE_WAIT_S), _STOPS, waits_for, 0)
             return
+        ready = program.ready.calls[number]
+        at = ""
+        if self._gate is not None:
+            if number in program.sent:
+                # It was released before its limit of time.
+                return
+            program.came.setdefault(number, now)
+            replica_ = self._gate.arrive(id_, number, ready.prompt_tokens, now)
+            if replica_ is None:
+                self._push(on_tick(now + FORCE_S), _COMES, id_, number)
+                return
+            at = replica_
+        program.sent.add(number)
         came, prefilled = self._prefills.release(id_, number, now)
-        overlap, ready = self._setup.overlap, program.ready.calls[number]
+        overlap = self._setup.overlap
         parts = program.parts[number]
         call = f"{id_}/{number}"
         tags = tags_of(parts) if self._setup.engine.tags and overlap.tell_tags else None
@@ -194,10 +239,12 @@ class _World:
             parts=parts,
             tags=tags,
             retain_s=overlap.retain_s or None if tools else None,
-            prefilled=prefilled,
+            prefilled=at or prefilled,
         )
         if id_ in front.refused:
             return
+        if self._setup.clairvoyant:
+            context = replace(context, arrival_s=self._remaining_s(program, number))
         replica = self._replicas[name]
         prompt = replica.prompt(id_, parts)
         answer = place(ready.call.answer or f"answer/{call}")
@@ -206,7 +253,7 @@ class _World:
         elif self._setup.watched:
             replica.tokens.watch(call, range(1, ready.max_tokens + 1))
         ends = replica.add(context, prompt, answer, ready.max_tokens, now)
-        record = CallRecord(id_, number, name, came, prompt.length)
+        record = CallRecord(id_, number, name, program.came.get(number, came), prompt.length)
         program.records.append(record)
         self._records.append(record)
         self._calls[call] = (program, number, record)
@@ -300,12 +347,16 @@ class _World:
             self._tokens.append(self._replicas[record.replica].tokens.take(report.call, now))
         self._front.close(report, now)
         record.end_s = answered = now + on_tick(self._replicas[record.replica].shape.call_s)
+        self._held_s[program.ready.id, number] = report.memory_wait_s
         record.service_s = report.service_s
         record.waiting_s = report.waiting_s
         record.cached_tokens = report.cached_tokens
         record.output_tokens = report.output_tokens
         record.preemptions = report.preemptions
         record.recomputed_tokens = report.recomputed_tokens
+        if self._gate is not None:
+            self._gate.answered(program.ready.id, record.prompt_tokens + record.output_tokens)
+            self._release()
         record.blocks_swapped_out = report.blocks_swapped_out
         record.blocks_swapped_in = report.blocks_swapped_in
         program.unanswered -= 1
@@ -334,6 +385,39 @@ class _World:
         for place_ in notified:
             replica = self._replicas[place_]
             self._added(replica, replica.send_command(what, name, self._now))
+        if self._gate is not None:
+            self._gate.over(name)
+            self._release()
+        self._counted.discard(name)
+        if self._later and not name.startswith(CHAT):
+            self._send_first(self._begin_program(self._later.popleft(), self._now))
+
+    def _release(self) -> None:
+        """The calls that the gate releases arrive."""
+        assert self._gate is not None
+        for name, number in self._gate.released():
+            self._push(self._now, _COMES, name, number)
+
+    def _remaining_s(self, program: Program, number: int) -> float:
+        """Return the seconds of a program's calls from this one on, one after another without
+        waiting, and of their gaps."""
+        if not program.remaining_s:
+            cost = next(iter(self._setup.shapes)).cost
+            left_s, before = 0.0, [0, *(one.prompt_tokens for one in program.ready.calls)]
+            for one, known in zip(reversed(program.ready.calls), before[-2::-1], strict=True):
+                fresh = one.prompt_tokens - known if known < one.prompt_tokens else 0
+                left_s += cost.step(fresh, 0, 0) + one.max_tokens * cost.step(0, 1, 0)
+                program.remaining_s.append(left_s)
+                left_s += one.call.gap_s
+            program.remaining_s.reverse()
+        return program.remaining_s[number]
+
+    def _chat(self) -> None:
+        """A single chat arrives beside the programs of a closed loop."""
+        assert self._setup.loop is not None
+        self._send_first(self._begin_program(chat(self._chats), self._now))
+        self._chats += 1
+        self._push(on_tick(self._now + self._setup.loop.chats_s), _CHAT, "", 0)
 
     def _gap_s(self, number: int, program: Program, record: CallRecord) -> float:
         """Return the seconds from an answer to the next turn: its tools and the rest of the gap."""
@@ -349,10 +433,13 @@ class _World:
         return tools_s + max(0.0, call.gap_s - max(call.tool_s))
 
 
+def _room(replicas: Mapping[str, Replica]) -> dict[str, int]:
+    return {r.name: r.shape.kv_blocks * r.shape.block_tokens for r in replicas.values()}
+
+
 def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
-    room = {r.name: r.shape.kv_blocks * r.shape.block_tokens for r in replicas.values()}
     sent = PrefixAffinityIndex(0)
-    for name, tokens in room.items():
+    for name, tokens in _room(replicas).items():
         sent.room(name, tokens)
     rng = stream(setup.seed, "router")
     return Front(

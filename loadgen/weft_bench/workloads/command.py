@@ -161,7 +161,7 @@ def _row(options: WorkloadOptions, name: str) -> Described:
         workload = _known(name)
         count = options.programs or _TO_DESCRIBE
         return _described(workload, list(made(options, workload, count)))
-    title, programs = read_trace(Path(name), options.seed, shrink=options.shrink)
+    title, programs = read_trace(Path(name), options.seed)
     some: Iterable[TraceProgram] = islice(programs, options.programs or None)
     if title in WORKLOADS:
         return _described(WORKLOADS[title], list(some))

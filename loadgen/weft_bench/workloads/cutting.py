@@ -31,7 +31,7 @@ class ReadyCall:
 class ReadyProgram:
     """A program that fits the context.
 
-    cut: the trace continues beyond the context. trimmed: the first message is shortened. arrival_s:
+    cut: calls beyond the context are left out. trimmed: the first message is shortened. arrival_s:
     as recorded.
     """
 
@@ -77,15 +77,18 @@ async def bytes_per_token(
 def fit(
     program: TraceProgram, context: int, bytes_per_token: float, output_scale: float = 1.0
 ) -> ReadyProgram | None:
-    """Return the program up to the call that would exceed the context, in tokens, or None.
+    """Return the program without the calls that exceed the context, in tokens, or None.
 
-    If the first call alone does not fit, its first message is shortened to half the context. Raises
-    TraceError for a call without a prompt, which no engine accepts.
+    A program whose context outgrows the model's goes on where the record has a shorter prompt: its
+    own compaction. If the first message alone does not fit, it is shortened to half the context.
+    Raises TraceError for a call without a prompt, which no engine accepts.
     """
     room = int(context * _SAFETY)
     trimmed = False
     calls: list[ReadyCall] = []
     first_length = 0
+    # By the number of a recorded call: its place among the calls that fit, or what it waits for.
+    places: list[tuple[int, ...]] = []
     for number, call in enumerate(program.calls):
         if number == 0 and call.messages and _tokens(call, bytes_per_token) > room * 3 // 4:
             first_length = max(64, int(room * bytes_per_token / 2))
@@ -100,8 +103,13 @@ def fit(
             raise TraceError(f"call {number} of {program.id} has no prompt")
         output = call.output_tokens or round(call.output_bytes / bytes_per_token)
         output = max(1, round(output * output_scale))
+        needs = tuple(sorted({place for needed in call.needs(number) for place in places[needed]}))
         if prompt + output > room:
-            break
+            places.append(needs)
+            continue
+        places.append((len(calls),))
+        if needs != call.needs(len(calls)):
+            call = replace(call, after=needs)
         calls.append(ReadyCall(call, prompt, output))
     if not calls:
         return None
@@ -115,7 +123,7 @@ def fitting(
     bytes_per_token: float,
     output_scale: float = 1.0,
 ) -> Iterator[ReadyProgram]:
-    """Yield the programs that `fit`; a program whose first call does not fit is left out."""
+    """Yield the programs that `fit`; a program of which no call fits is left out."""
     for program in programs:
         ready = fit(program, context, bytes_per_token, output_scale)
         if ready is not None:
@@ -125,8 +133,6 @@ def fitting(
 def _tokens(call: TraceCall, bytes_per_token: float) -> int:
     if call.parts:
         return sum(part.tokens for part in call.parts)
-    if call.prompt_ids:
-        return len(call.prompt_ids)
     # The chat template prints the tools too.
     tools = len(json.dumps(call.tools)) if call.tools else 0
     return round((tools + message_bytes(call.messages)) / bytes_per_token)

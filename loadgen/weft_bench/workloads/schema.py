@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, isfinite
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
@@ -28,13 +28,12 @@ class Part(Struct, frozen=True, array_like=True):
 
 
 class TraceCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One call with chat messages, prompt token ids, or parts. Parts beside messages are the same
-    prompt with its lengths in tokens.
+    """One call with chat messages or parts. Parts beside messages are the same prompt with its
+    lengths in tokens.
 
     messages: the whole conversation before the answer, as recorded. Recorded answers, not the
-    model's, form the history, so that contexts are the real ones. prompt_ids: token ids, valid in
-    any vocabulary. output_bytes or output_tokens: length of the recorded answer, whichever the
-    trace has. tags: contents of the prompt's ids, as (end, name in TAGS) with increasing ends.
+    model's, form the history, so that contexts are the real ones. output_bytes or output_tokens:
+    length of the recorded answer, whichever the trace has.
 
     gap_s: seconds from the answer to the next call (tools, thinking). after: earlier calls of the
     program that must end first; None for the call before this one, () for no calls. answer: name of
@@ -46,8 +45,6 @@ class TraceCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 
     messages: tuple[Mapping[str, Any], ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
-    prompt_ids: tuple[Whole, ...] = ()
-    tags: tuple[tuple[Whole, Literal[tuple(TAGS)]], ...] = ()  # type: ignore[valid-type]
     output_bytes: Whole = 0
     output_tokens: Whole = 0
     gap_s: Number = 0.0

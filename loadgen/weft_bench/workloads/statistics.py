@@ -17,7 +17,6 @@ from weft_bench.workloads.schema import TraceCall, TraceProgram
 
 _CHARACTERS_A_TOKEN: Final = 4
 # Ids are compared in blocks of this length, as an engine caches them.
-_IDS: Final = 16
 
 # A prompt as pieces of (content, length). If two pieces have one content, the shorter is a prefix
 # of the longer.
@@ -98,12 +97,9 @@ def arrival_figures(arrivals: Sequence[float]) -> dict[str, float]:
 
 
 def pieces_of(call: TraceCall) -> Pieces:
-    """Return the prompt as pieces, from any of its three forms."""
+    """Return the prompt as pieces, from either of its forms."""
     if call.parts:
         return [(part.name, part.tokens) for part in call.parts]
-    ids = call.prompt_ids
-    if ids:
-        return [(ids[at : at + _IDS], len(ids[at : at + _IDS])) for at in range(0, len(ids), _IDS)]
     # Templates print the tools before the conversation.
     tools = [(tool, len(tool) / _CHARACTERS_A_TOKEN) for tool in map(json.dumps, call.tools)]
     return [*tools, *(_message(message) for message in call.messages)]
@@ -150,7 +146,9 @@ class _Cache:
     """A prefix tree of earlier prompts that measures how much of the next one it holds."""
 
     def __init__(self) -> None:
-        self._nodes: dict[tuple[int, object], tuple[int, float]] = {}
+        # By the node before them: the longest beginning of a piece, and the node of each one.
+        self._longest: dict[tuple[int, object], float] = {}
+        self._nodes: dict[tuple[int, object, float], int] = {}
         self.hits = 0.0
 
     def ask(self, pieces: Pieces) -> None:
@@ -158,8 +156,11 @@ class _Cache:
         node, known = 0, True
         for content, tokens in pieces:
             at = (node, content)
-            node, had = self._nodes.get(at, (len(self._nodes) + 1, 0.0))
+            had = self._longest.get(at, 0.0)
             if known:
                 self.hits += min(had, tokens)
-            known = known and had == tokens
-            self._nodes[at] = (node, max(had, tokens))
+            self._longest[at] = max(had, tokens)
+            # What follows a shorter beginning of a piece does not follow the whole piece.
+            count = len(self._nodes)
+            node = self._nodes.setdefault((*at, tokens), count + 1)
+            known = known and node <= count

@@ -5,7 +5,7 @@
   model.
 - `stock`: vLLM without the plugin, with its OffloadingConnector, asynchronous, at dilation 2.
 
-All have KV blocks for about five calls of 300 tokens, and the call log of `weft bench peers`.
+All have KV blocks for about five calls of 300 tokens.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from collections.abc import Iterator
 import pytest
 from support.emulated import FEW_BLOCKS, MODEL, EmulatedEngine
 from support.stack import Stack, end_programs, in_flight, until
-from weft_bench.peers.replicas import ARGUMENTS, STOCK_VARIABLES
 
 LARGE = "emulated-14b"
-ENGINE = (*FEW_BLOCKS, *ARGUMENTS)
+ENGINE = (*FEW_BLOCKS, "--enable-prompt-tokens-details")
 OFFLOADING = {
     "kv_connector": "OffloadingConnector",
     "kv_role": "kv_both",
@@ -38,9 +37,7 @@ def engines() -> Iterator[tuple[Stack, EmulatedEngine, EmulatedEngine]]:
         {"WEFT_ENGINE_SETTINGS": '{"swap_gib": 4}'},
     )  # fmt: skip
     offloading = ("--kv-transfer-config", json.dumps(OFFLOADING))
-    stock = EmulatedEngine(
-        (*preset, "2", "--scheduler", "stock", *ENGINE, *offloading), STOCK_VARIABLES
-    )
+    stock = EmulatedEngine((*preset, "2", "--scheduler", "stock", *ENGINE, *offloading))
     # They start at the same time.
     others = [swapping, stock]
     for engine in others:

@@ -16,17 +16,17 @@ runner = CliRunner()
 def test_there_are_nine_commands() -> None:
     command = typer.main.get_command(bench)
     assert set(command.commands) == {  # type: ignore[attr-defined]
-        "peers", "study", "overhead", "scheduler", "swap", "lineage", "overlap", "workload", "fit"
+        "agents", "study", "overhead", "scheduler", "swap", "lineage", "overlap", "workload", "fit"
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("recorder", ["weft_bench.peers.command"], indirect=True)
+@pytest.mark.parametrize("recorder", ["weft_bench.agents.command"], indirect=True)
 @pytest.mark.parametrize(
     ("policy", "message"),
     [("zzz", "zzz"), ("plas,zzz", "zzz"), ("", "the list is empty"), (" , ", "the list is empty")],
 )
 def test_unknown_orders_start_nothing(policy: str, message: str, recorder: Recorder) -> None:
-    result = runner.invoke(bench, ["peers", "--data", "x", "--orders", policy])
+    result = runner.invoke(bench, ["agents", "--data", "x", "--orders", policy])
     assert (result.exit_code, recorder.calls) == (2, [])
     assert message in result.output
     assert "--orders" in result.output
@@ -47,39 +47,49 @@ def test_a_running_gateway_excludes_the_options_of_new_engines(
     assert "--base-url" in result.output
 
 
-@pytest.mark.parametrize("recorder", ["weft_bench.peers.command"], indirect=True)
+@pytest.mark.parametrize("recorder", ["weft_bench.agents.command"], indirect=True)
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (["--engines", "real"], {"replicas": 2, "kv_blocks": 500, "slots": 4}),
+        ([], {"times": (0.5, 1.0, 2.0, 4.0, 8.0), "seeds": 6, "calls": 32, "parallel": 0}),
+        (
+            ["--engines", "emulated", "--times", "8,2", "--host", "0,4"],
+            {"times": (2.0, 8.0), "seeds": 2, "calls": 12, "parallel": 1, "host": (0.0, 4.0)},
+        ),
         (
             ["--engines", "gpu", "--slots", "8", "--", "--enforce-eager"],
-            {"replicas": 1, "kv_blocks": 0, "slots": 8, "more": ("--enforce-eager",)},
+            {"replicas": 1, "times": (2.0,), "slots": 8, "more": ("--enforce-eager",)},
         ),
-        (["--rows"], {"rows": True, "replicas": 3}),
+        (["--rows", "--engines", "real"], {"replicas": 2, "kv_blocks": 500, "slots": 4}),
+        (["--rows", "--engines", "emulated"], {"replicas": 3, "kv_blocks": 3000, "slots": 4}),
     ],
 )
-def test_peers_has_sizes_for_its_engines(
+def test_agents_has_sizes_for_its_engines(
     line: list[str], expected: dict[str, object], recorder: Recorder
 ) -> None:
-    assert runner.invoke(bench, ["peers", "--data", "x", *line]).exit_code == 7
+    assert runner.invoke(bench, ["agents", "--data", "x", *line]).exit_code == 7
     (options,) = recorder.calls
     assert {name: getattr(options, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize("recorder", ["weft_bench.peers.command"], indirect=True)
+@pytest.mark.parametrize("recorder", ["weft_bench.agents.command"], indirect=True)
 @pytest.mark.parametrize(
     ("line", "option"),
     [
         (["--engines", "gpu", "--dilate", "2"], "--dilate"),
-        (["--rows", "--orders", "fcfs"], "--orders"),
-        (["--quick", "--seeds", "2"], "--seeds"),
+        (["--rows", "--engines", "emulated", "--orders", "fcfs"], "--orders"),
+        (["--rows"], "--rows"),
+        (["--engines", "real"], "--rows"),
+        (["--engines", "emulated", "--chats", "2"], "--chats"),
+        (["--times", "0,1"], "--times"),
+        (["--host", "-1"], "--host"),
+        (["--pages", "3"], "--pages"),
     ],
 )
-def test_peers_refuses_options_without_an_effect(
+def test_agents_refuses_options_without_an_effect(
     line: list[str], option: str, recorder: Recorder
 ) -> None:
-    result = runner.invoke(bench, ["peers", "--data", "x", *line])
+    result = runner.invoke(bench, ["agents", "--data", "x", *line])
     assert (result.exit_code, recorder.calls) == (2, [])
     assert option in result.output
 

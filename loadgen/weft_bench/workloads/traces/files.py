@@ -35,8 +35,6 @@ class _Trace:
 
     file: Path
     seed: int
-    context: int
-    shrink: int
     lines: Lines
     parse: Callable[[str], Any]
     line: int = 0
@@ -99,14 +97,13 @@ class _Trace:
 class Format:
     """A trace format. The first one whose fields a record has applies.
 
-    name: of the trace, or a prefix to the file's name. shrinks: lengths are divided by `shrink`.
+    name: of the trace, or a prefix to the file's name.
     """
 
     name: str
     about: str
     fields: frozenset[str]
     read: Callable[[_Trace], Iterator[TraceProgram]]
-    shrinks: bool = False
 
 
 def _format(
@@ -114,9 +111,8 @@ def _format(
     about: str,
     fields: str,
     read: Callable[[_Trace], Iterator[TraceProgram]],
-    shrinks: bool = False,
 ) -> Format:
-    return Format(name, about, frozenset(fields.split()), read, shrinks)
+    return Format(name, about, frozenset(fields.split()), read)
 
 
 FORMATS: Final = (
@@ -127,7 +123,7 @@ FORMATS: Final = (
     ),
     _format(
         "coding_sessions", "coding sessions", "requests block_size",
-        lambda t: coding.read(t.sample(), t.shrink, t.context), shrinks=True,
+        lambda t: coding.read(t.sample()),
     ),
     _format(
         "tau_airline", "tau-bench trajectories", "messages",
@@ -140,12 +136,11 @@ FORMATS: Final = (
     _format(
         "mooncake_", "requests with block hashes",
         "timestamp input_length output_length hash_ids",
-        lambda t: t.window(requests.mooncake(t.records(), f"mooncake_{t.stem}", t.shrink)),
-        shrinks=True,
+        lambda t: t.window(requests.mooncake(t.records(), f"mooncake_{t.stem}")),
     ),
     _format(
         "azure_", "tables of requests (azure_2023)", " ".join(requests.AZURE),
-        lambda t: t.window(requests.azure(t.records(), f"azure_{t.stem}", t.shrink)), shrinks=True,
+        lambda t: t.window(requests.azure(t.records(), f"azure_{t.stem}")),
     ),
     _format(
         "bfcl_multi_turn", "multi-turn tasks", "question involved_classes path",
@@ -170,18 +165,15 @@ KNOWN: Final = "workloads that `weft bench workload` wrote, " + ", ".join(
 )
 
 
-def read_trace(
-    path: Path, seed: int, context: int = 0, shrink: int = coding.DEFAULT_SHRINK
-) -> tuple[str, Iterator[TraceProgram]]:
+def read_trace(path: Path, seed: int) -> tuple[str, Iterator[TraceProgram]]:
     """Return the trace's name and its programs, which are read on demand.
 
     A trace may be far larger than the part that is played. Independent programs come in an order
     that the seed shuffles. Programs with recorded arrivals come in their order, from a start that
     the seed selects. A workload's programs come as written.
 
-    path: a file of JSON lines or a table, plain or .xz, or a folder with one such file. context:
-    calls far beyond this number of tokens may be omitted, 0 for no limit. shrink: divides the
-    lengths of traces without text. Raises TraceError; for an invalid record, when it is reached.
+    path: a file of JSON lines or a table, plain or .xz, or a folder with one such file. Raises
+    TraceError; for an invalid record, when it is reached.
     """
     file = find(path)
     lines = _lines(file)
@@ -192,7 +184,7 @@ def read_trace(
             parse = partial(_row, next(csv.reader([head])))
         except csv.Error as error:
             raise TraceError(f"{file}, line {number}: {error}") from None
-    trace = _Trace(file, seed, context, shrink, lines, parse)
+    trace = _Trace(file, seed, lines, parse)
     if not lines:
         raise TraceError(f"{file} is empty")
     first = next(trace.records())
@@ -203,11 +195,6 @@ def read_trace(
             name = known.name if known.name and known.name[-1] != "_" else known.name + trace.stem
             return name, _guarded(trace, known.read(trace))
     raise TraceError(f"{file}: unknown trace format; known are {KNOWN}")
-
-
-def shrunk(name: str) -> bool:
-    """Return whether `shrink` divides the lengths of the trace with this name."""
-    return any(f.shrinks and name.startswith(f.name) for f in FORMATS)
 
 
 def find(path: Path) -> Path:

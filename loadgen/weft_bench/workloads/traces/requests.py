@@ -1,7 +1,6 @@
 """Requests of production services without text: Mooncake's with block hashes, Azure's with lengths.
 
-Each request is a program of one call: neither trace shows which requests belong together. `shrink`
-divides lengths, so that requests of tens of thousands of tokens fit a small model.
+Each request is a program of one call: neither trace shows which requests belong together.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ BLOCK_TOKENS: Final = 512
 AZURE: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
-def mooncake(
-    records: Iterable[Mapping[str, Any]], name: str, shrink: int = 1
-) -> Iterator[TraceProgram]:
+def mooncake(records: Iterable[Mapping[str, Any]], name: str) -> Iterator[TraceProgram]:
     """Yield requests with one hash per block of 512 tokens.
 
     Equal hashes are equal prefixes across all requests. Times are milliseconds. name: of the trace,
@@ -32,17 +29,13 @@ def mooncake(
         rest = tokens - BLOCK_TOKENS * (len(hashes) - 1)
         sizes = [BLOCK_TOKENS] * (len(hashes) - 1) + [rest]
         parts = tuple(
-            Part(f"{name}/{block}", max(1, size // shrink))
-            for block, size in zip(hashes, sizes, strict=True)
+            Part(f"{name}/{block}", max(1, size)) for block, size in zip(hashes, sizes, strict=True)
         )
-        yield _request(
-            f"{name}-{number}", parts, record["output_length"], shrink, record["timestamp"] / 1000
-        )
+        arrival_s = record["timestamp"] / 1000
+        yield _request(f"{name}-{number}", parts, record["output_length"], arrival_s)
 
 
-def azure(
-    records: Iterable[Mapping[str, Any]], name: str, shrink: int = 1
-) -> Iterator[TraceProgram]:
+def azure(records: Iterable[Mapping[str, Any]], name: str) -> Iterator[TraceProgram]:
     """Yield requests with times and lengths.
 
     Their common prefixes are unknown, so they share nothing.
@@ -53,13 +46,11 @@ def azure(
         # A datetime has six decimal digits, the trace seven.
         at = datetime.fromisoformat(time[:26])
         begun = begun or at
-        parts = (Part(f"{name}/{number}", max(1, int(context) // shrink)),)
+        parts = (Part(f"{name}/{number}", max(1, int(context))),)
         arrival_s = (at - begun).total_seconds()
-        yield _request(f"{name}-{number}", parts, generated, shrink, arrival_s)
+        yield _request(f"{name}-{number}", parts, generated, arrival_s)
 
 
-def _request(
-    name: str, parts: tuple[Part, ...], output: Any, shrink: int, arrival_s: float
-) -> TraceProgram:
-    call = TraceCall(parts=parts, output_tokens=max(1, round(int(output) / shrink)))
+def _request(name: str, parts: tuple[Part, ...], output: Any, arrival_s: float) -> TraceProgram:
+    call = TraceCall(parts=parts, output_tokens=max(1, int(output)))
     return TraceProgram(name, (call,), arrival_s)

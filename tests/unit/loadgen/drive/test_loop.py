@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from weft_bench.drive.loop import closed_loop
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
-from weft_bench.workloads.schema import TraceCall
+from weft_bench.workloads.schema import Part, TraceCall
 
 
 def program(*after) -> ReadyProgram:
-    calls = tuple(ReadyCall(TraceCall(prompt_ids=(1,), after=a), 1, 1) for a in after)
+    calls = tuple(ReadyCall(TraceCall(parts=(Part("a", 1),), after=a), 1, 1) for a in after)
     return ReadyProgram("p", calls, cut=False, trimmed=False)
 
 

@@ -41,7 +41,7 @@ class Gateway:
             keys = ("service_s", "waiting_s", "prompt_tokens", "cached_tokens", "preemptions")
             return httpx.Response(200, json=dict.fromkeys(keys, 7))
         body = json.loads(request.content)
-        number = body["prompt"][0]
+        number = len(body["prompt"]) - 1
         self.bodies[number] = body
         self.begun_after[number] = set(self.done)
         self.open.add(number)
@@ -60,7 +60,8 @@ class Gateway:
 
 def program(after) -> ReadyProgram:
     calls = [
-        ReadyCall(TraceCall(prompt_ids=(n,), after=needed), 1, 3) for n, needed in enumerate(after)
+        ReadyCall(TraceCall(parts=(Part("a", n + 1),), after=needed), 1, 3)
+        for n, needed in enumerate(after)
     ]
     return ReadyProgram("p", tuple(calls), cut=False, trimmed=False)
 
@@ -126,20 +127,20 @@ def test_gaps_are_scaled_and_then_limited():
 
 @pytest.mark.anyio
 async def test_tags_are_sent_unless_turned_off():
-    call = TraceCall(prompt_ids=(0,), tags=((3, "SYSTEM_PROMPT"), (5, "TOOL_OUTPUT")), after=())
+    call = TraceCall(parts=(Part("a", 3, "system"), Part("b", 2, "tool")), after=())
     ready = ReadyProgram("p", (ReadyCall(call, 1, 3),), cut=False, trimmed=False)
-    gateway = Gateway(sides=[1])
+    gateway = Gateway(sides=[1] * 5)
     await play(gateway, ready)
-    assert gateway.bodies[0]["weft"] == {
+    assert gateway.bodies[4]["weft"] == {
         "tags": [
             {"start": 0, "end": 3, "tag": "SYSTEM_PROMPT"},
             {"start": 3, "end": 5, "tag": "TOOL_OUTPUT"},
         ]
     }
-    silent = Gateway(sides=[1])
+    silent = Gateway(sides=[1] * 5)
     await play(silent, ready, tell_tags=False)
-    assert "vllm_xargs" not in silent.bodies[0]
-    assert silent.bodies[0]["weft"] == {"tags": []}
+    assert "vllm_xargs" not in silent.bodies[4]
+    assert silent.bodies[4]["weft"] == {"tags": []}
 
 
 def test_span_has_the_highest_tag_of_later_spans():

@@ -1,4 +1,4 @@
-"""`weft bench peers --rows`: its rows, its table and what it refuses."""
+"""`weft bench agents --rows`: its rows, its table and what it refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.scripted_server import scripted
-from weft_bench.cli.peers import PeersOptions
+from weft_bench.cli.agents import AgentsOptions
 from weft_bench.rows.command import OURS, SYSTEMS, Cell, command_of, missed, run, table
 from weft_bench.rows.plays import Played, Servers
 from weft_bench.rows.workload import EXPERTS, rows, workflow
@@ -71,16 +71,16 @@ def test_other_answers_and_late_engines_are_misses() -> None:
 
 
 def test_the_command_is_without_the_folder_of_the_data() -> None:
-    line = command_of(PeersOptions("secret/folder", engines="real", programs=4))
-    assert line.startswith("weft bench peers --rows --data DATA --engines real")
-    assert "--programs 4" in line
+    line = command_of(AgentsOptions("secret/folder", engines="real", pages=4))
+    assert line.startswith("weft bench agents --rows --data DATA --engines real")
+    assert "--pages 4" in line
     assert "secret" not in line
 
 
 def test_a_missing_data_set_is_an_error_before_engines_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(PeersOptions(str(tmp_path), rows=True)) == 2
+    assert run(AgentsOptions(str(tmp_path), rows=True)) == 2
     assert "tatqa_dev" in capsys.readouterr().err
 
 

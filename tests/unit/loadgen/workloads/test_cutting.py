@@ -42,12 +42,24 @@ def test_too_long_first_message_is_shortened_in_all_calls():
 
 
 def test_program_that_does_not_fit_is_none():
-    assert fit(program(TraceCall(prompt_ids=(5,) * 2000, output_tokens=4)), 1000, 4.0) is None
+    assert fit(program(TraceCall(parts=(Part("a", 2000),), output_tokens=4)), 1000, 4.0) is None
 
 
-def test_token_ids_are_counted_exactly_and_answers_scaled():
-    ready = fit(program(TraceCall(prompt_ids=(5,) * 100, output_tokens=10)), 1000, 4.0, 2.5)
+def test_answers_are_scaled():
+    ready = fit(program(TraceCall(parts=(Part("a", 100),), output_tokens=10)), 1000, 4.0, 2.5)
     assert (ready.calls[0].prompt_tokens, ready.calls[0].max_tokens) == (100, 25)
+
+
+def test_a_session_goes_on_with_its_next_prompt_that_fits():
+    def call(tokens: int, after: tuple[int, ...] | None = None) -> TraceCall:
+        return TraceCall(parts=(Part("a", tokens),), output_tokens=4, after=after)
+
+    calls = (call(500), call(2000), call(2000), call(300), call(2000, (3,)), call(90, (2, 4)))
+    ready = fit(program(*calls), 1000, 4.0)
+    assert ready.cut
+    assert [one.prompt_tokens for one in ready.calls] == [500, 300, 90]
+    # A call waits for those that the calls left out before it waited for.
+    assert [one.call.needs(n) for n, one in enumerate(ready.calls)] == [(), (0,), (0, 1)]
 
 
 def test_tool_calls_count_as_text():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from weft_bench.workloads import file as workload_file
 from weft_bench.workloads.registry import WORKLOADS
-from weft_bench.workloads.schema import TAGS, Part, TraceCall, TraceError, TraceProgram
+from weft_bench.workloads.schema import Part, TraceCall, TraceError, TraceProgram
 from weft_bench.workloads.traces.files import read_trace
 
 TEXT = st.text(max_size=8)
@@ -41,11 +41,6 @@ def programs(draw):
             TraceCall(
                 messages=(before.messages if grow else ()) + draw(OBJECTS),
                 tools=draw(st.sampled_from([before.tools, ()])) + draw(OBJECTS),
-                prompt_ids=(before.prompt_ids if grow else ())
-                + tuple(draw(st.lists(st.integers(0, 2**31), max_size=5))),
-                tags=tuple(
-                    draw(st.lists(st.tuples(st.integers(0, 99), st.sampled_from(list(TAGS)))))
-                ),
                 output_bytes=draw(st.integers(0, 10**9)),
                 output_tokens=draw(st.integers(0, 10**9)),
                 gap_s=draw(TIMES),
@@ -113,10 +108,8 @@ def broken(call):
         (broken({"output_tokens": True}), "got `bool` - at `$.calls[1].output_tokens`"),
         (broken({"parts": [["x", -1, ""]]}), "`int` >= 0 - at `$.calls[1].parts[0][1]`"),
         (broken({"parts": ["x"]}), "got `str` - at `$.calls[1].parts[0]`"),
-        (broken({"tags": [[4, "NOTHING"]]}), "'NOTHING' - at `$.calls[1].tags[0][1]`"),
         (broken({"messages": ["hi"]}), "got `str` - at `$.calls[1].messages[0]`"),
         (broken({"messages": "hi"}), "got `str` - at `$.calls[1].messages`"),
-        (broken({"prompt_ids": [1.5]}), "got `float` - at `$.calls[1].prompt_ids[0]`"),
         (broken({"answer": 4}), "got `int` - at `$.calls[1].answer`"),
         (broken({"after": 0}), "got `int` - at `$.calls[1].after`"),
         (broken({"after": [1]}), "line 3: call 1 of p must wait for earlier calls"),

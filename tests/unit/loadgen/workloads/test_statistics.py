@@ -68,7 +68,7 @@ def test_shorter_part_is_a_prefix_of_a_longer_one():
 def test_messages_ids_and_tools_count_too():
     message = {"role": "user", "content": "x" * 40}
     assert sum(n for _, n in pieces_of(TraceCall(messages=(message,)))) == 10
-    assert sum(n for _, n in pieces_of(TraceCall(prompt_ids=tuple(range(37))))) == 37
+    assert sum(n for _, n in pieces_of(TraceCall(parts=(Part("a", 30), Part("b", 7))))) == 37
     with_tools = TraceCall(messages=(message,), tools=({"type": "function"},))
     assert len(pieces_of(with_tools)) == 2
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from weft_bench.workloads.schema import TraceError
 from weft_bench.workloads.statistics import statistics
-from weft_bench.workloads.traces import coding
-from weft_bench.workloads.traces.files import read_trace, shrunk
+from weft_bench.workloads.traces.files import read_trace
 from weft_bench.workloads.traces.published import PUBLISHED
 
 DATA = Path(__file__).resolve().parents[6] / "shared" / "data"
@@ -76,14 +75,10 @@ def test_a_session_keeps_shared_prefixes_lengths_and_gaps(tmp_path):
     name, (program,) = read(write(tmp_path, CODING, "trace.jsonl.xz"))
     assert name == "coding_sessions"
     first, second = program.calls
-    assert len(first.prompt_ids) == 128 // coding.DEFAULT_SHRINK
-    assert second.prompt_ids[: len(first.prompt_ids)] == first.prompt_ids
-    assert first.output_tokens == 160 // coding.DEFAULT_SHRINK
+    assert sum(part.tokens for part in first.parts) == 128
+    assert second.parts[: len(first.parts)] == first.parts
+    assert first.output_tokens == 160
     assert first.gap_s == 7.0
-    (whole,) = coding.read([CODING], shrink=1)
-    assert len(whole.calls[1].prompt_ids) == 192
-    (cut,) = coding.read([CODING], shrink=1, context=100)
-    assert len(cut.calls) == 1, "calls far beyond the context are not generated"
 
 
 def test_seed_decides_the_order_of_programs(tmp_path):
@@ -152,15 +147,6 @@ def test_recorded_arrivals_keep_their_order_from_a_start_that_the_seed_selects(t
     assert len(begins) > 1
 
 
-def test_lengths_of_traces_without_text_are_divided(tmp_path):
-    path = requests(tmp_path)
-    for shrink, tokens in ((coding.DEFAULT_SHRINK, 32), (1, 512)):
-        name, programs = read_trace(path, seed=0, shrink=shrink)
-        assert next(programs).calls[0].parts[0].tokens == tokens
-        assert shrunk(name)
-    assert not shrunk("tau_airline")
-
-
 def test_a_table_is_read_by_its_header(tmp_path):
     path = tmp_path / "code.csv"
     path.write_text(
@@ -169,7 +155,7 @@ def test_a_table_is_read_by_its_header(tmp_path):
     )
     name, programs = read(path)
     assert name == "azure_code"
-    assert sorted(p.calls[0].parts[0].tokens for p in programs) == [2, 4]
+    assert sorted(p.calls[0].parts[0].tokens for p in programs) == [32, 64]
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,32\n")
     with pytest.raises(TraceError, match="line 2: 2 values in 3 columns"):
         read_trace(path, seed=0)
@@ -274,7 +260,7 @@ WHOLE = {
 @REAL
 @pytest.mark.parametrize("name", WHOLE)
 def test_real_trace_has_its_published_statistics(name):
-    title, programs = read_trace(DATA / WHOLE[name], seed=0, shrink=1)
+    title, programs = read_trace(DATA / WHOLE[name], seed=0)
     assert title == name
     found = statistics(programs)
     _, published = PUBLISHED[name]

@@ -23,12 +23,6 @@ def test_equal_hashes_are_equal_blocks_of_all_requests():
     assert one.id != other.id
 
 
-def test_lengths_are_divided_and_at_least_one():
-    (found,) = requests.mooncake([request([1, 2], 513, output=3)], "m", shrink=16)
-    assert [part.tokens for part in found.calls[0].parts] == [32, 1]
-    assert found.calls[0].output_tokens == 1
-
-
 def test_hashes_that_contradict_the_length_are_refused():
     with pytest.raises(ValueError, match="1 blocks of 512 do not make 513 tokens"):
         list(requests.mooncake([request([1], 513)], "m"))

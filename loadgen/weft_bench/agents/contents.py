@@ -1,0 +1,71 @@
+"""Builds agents' calls as chat messages. Pure.
+
+All calls are chats, which agents use and every front can read. A trace with parts and no text gets
+generated text: a word for each token, a message for each part. Each word is one token of the demo
+model, which emulated engines have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from msgspec.structs import replace
+from weft_deploy.local.demo import corpus
+
+from weft_bench.workloads.schema import Part, TraceCall
+from weft_bench.workloads.traces.coding import ids_of
+
+# Tool output has the user's role, as in Anthropic's dialect, because tool roles need ids of tool
+# calls.
+_ROLE_OF_KIND: Final = {"system": "system", "assistant": "assistant"}
+_WORDS: Final = 256
+
+
+def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
+    """Return the call's messages, generated from its parts if it has none. Raises ValueError if it
+    has neither.
+    """
+    if not (call.messages or call.parts):
+        raise ValueError("the call has neither messages nor parts")
+    return call.messages or tuple(map(_message, call.parts))
+
+
+def as_chat(call: TraceCall) -> TraceCall:
+    """Return the call with `messages_of` as its prompt."""
+    return replace(call, messages=messages_of(call), parts=())
+
+
+def body_of(call: TraceCall, messages: Sequence[Any], model: str, max_tokens: int) -> bytes:
+    """Return the body of a streamed chat completion that generates exactly the recorded length."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": list(messages),
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if call.tools:
+        body["tools"], body["tool_choice"] = list(call.tools), "none"
+    return json.dumps(body).encode()
+
+
+def _message(part: Part) -> Mapping[str, Any]:
+    # Each part stays a message, so that a longer prompt begins with the messages of a shorter one.
+    role = _ROLE_OF_KIND.get(part.kind, "user")
+    return {"role": role, "content": _text(ids_of(part.name, part.tokens))}
+
+
+def _text(ids: Iterable[int]) -> str:
+    words = _words()
+    return "".join([words[number % _WORDS] for number in ids])
+
+
+@lru_cache(maxsize=1)
+def _words() -> list[str]:
+    """Return frequent words, each with the space before it."""
+    return [f" {word}" for word in corpus.words()[:_WORDS]]
