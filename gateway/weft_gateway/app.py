@@ -61,6 +61,7 @@ from weft_gateway.calls.features.receipts import ReceiptsObserver
 from weft_gateway.calls.features.slo import SloObserver
 from weft_gateway.calls.features.stored_answers import StoredAnswers
 from weft_gateway.calls.features.tools import ToolDispatchObserver
+from weft_gateway.calls.features.transcripts import TranscriptObserver
 from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.lifecycle import Lifecycle
 from weft_gateway.calls.limits import TenantLimits
@@ -89,6 +90,7 @@ from weft_gateway.programs.alpha import SharedAlpha
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.programs.transcripts import Transcripts
 from weft_gateway.runs.batch_files import BatchFiles
 from weft_gateway.runs.batch_input import InputReader
 from weft_gateway.runs.batch_runner import BatchRunner
@@ -173,6 +175,7 @@ class Gateway:
         self.disconnects = disconnects = DisconnectMonitor()
         self.next_turns = next_turns = NextTurnPredictor()
         tokens, next_call = TokenCounter(), call_ids()
+        self.transcripts = transcripts = Transcripts(c.transcript_bytes)
 
         # The path of a call.
         observers = Observers()
@@ -231,6 +234,7 @@ class Gateway:
 
         # The features, in the order of their hooks. Each line is optional.
         add = observers.add
+        add(TranscriptObserver(transcripts, counter))
         add(StoredAnswers(chains))
         add(LimitsObserver(limits, counter) if tenants.limited else None)
         add(BackgroundObserver(background))
@@ -268,6 +272,7 @@ class Gateway:
             keep_alives,
             turns,
             bodies,
+            transcripts,
             answers,
             next_call,
             s,
@@ -390,6 +395,7 @@ class Gateway:
 
     def _program_ended(self, program: Program) -> None:
         """Handle the end of a program by its handle or its last call."""
+        self.transcripts.forget(program.key)
         self.gates.program_ended(program.key)
         self.slo.program_ended(program)
 
@@ -427,6 +433,7 @@ class Gateway:
                 gone = await self.table.expire(time(), idle_s)
                 notifier.add(gone)
                 for each in gone:
+                    self.transcripts.forget(each.key)
                     self.gates.program_ended(each.key)
                     self.slo.program_ended(each.program, idle=True)
                 await self.stores.chains.flush()

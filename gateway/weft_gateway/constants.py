@@ -15,8 +15,11 @@ class Constants:
     # Clients.
     read_body_bytes: int = 4_194_304
     """Larger bodies are forwarded without analysis: no lineage, no tags."""
-    read_body_messages: int = 2048
+    read_body_messages: int = 8192
     """Bodies with more messages and message parts are forwarded without analysis."""
+    transcript_bytes: int = 67_108_864
+    """What is kept of the messages of open programs, so that a call's cost is that of its new ones;
+    about 44 bytes for each message. 0: nothing."""
     body_bytes: int = 0
     """All request bodies and WebSocket messages above 64 KiB that the gateway holds; 0: 64 times
     the setting `max_body_bytes`. One API key has a quarter."""

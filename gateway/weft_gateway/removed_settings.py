@@ -71,7 +71,7 @@ REMOVED: Final = {
     "WEFT_PREFILLS": "it is 8192",
     "WEFT_PREFILLS_PER_TENANT": "it is 256",
     "WEFT_READ_BODY_BYTES": "it is 4194304",
-    "WEFT_READ_BODY_MESSAGES": "it is 2048",
+    "WEFT_READ_BODY_MESSAGES": "it is 8192",
     "WEFT_RECEIPTS": "it is 4096",
     "WEFT_RECEIPTS_AGE_S": "it is 3600",
     "WEFT_REDIS_TIMEOUT_S": "it is 1",

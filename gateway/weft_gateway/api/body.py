@@ -7,8 +7,9 @@ a body is skimmed: its small members are parsed, and its content is forwarded un
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import orjson
@@ -21,6 +22,8 @@ from weft_gateway.api.http import read_body
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine import media
 from weft_gateway.errors import ApiError
+from weft_gateway.programs.transcripts import Transcripts
+from weft_gateway.transcripts.reading import Reading, read, read_fresh, without
 
 # Limit for routes that run no model: their bodies contain little more than names and take no turns.
 SMALL_BODY_BYTES: Final = 1 << 16
@@ -30,8 +33,9 @@ _PLAIN_BYTES: Final = 1 << 18
 # Maximum number of braces, brackets and commas of a parsed body: about 0.1 us each.
 _MOST_UNITS: Final = 100_000
 # Maximum number of characters in the messages of a body with parsed content, about 5 ns each.
-# Arguments of tool calls, which are JSON in a string, cost more.
-_MOST_TEXT: Final = 1 << 22
+# Arguments of tool calls, which are JSON in a string, cost more: a coding session of 2 MB has up to
+# half of its text there.
+_MOST_TEXT: Final = 12 << 20
 _ARGUMENTS_WEIGHT: Final = 8
 # Limits of a skimmed body: bytes outside the content, and the longest parsed member.
 _MOST_BESIDE: Final = 1 << 20
@@ -86,25 +90,62 @@ async def text_bytes(raw: bytes, turns: Turns, tenant: str) -> int:
     return size
 
 
+class Body(NamedTuple):
+    """A call's body. members: parsed. reading: where the messages of a long one are, None for a
+    short or skimmed one.
+    """
+
+    raw: bytes
+    members: dict[str, Any]
+    reading: Reading | None = None
+
+
 async def call_body(
-    raw: bytes, most_bytes: int, most_items: int, turns: Turns, tenant: str
-) -> tuple[bytes, dict[str, Any]]:
-    """Same as `json_object` for a call: content that is larger than `most_bytes` or has too many
-    pieces is not parsed. most_items: maximum number of messages and message parts; later work takes
-    4 to 8 us for each. Raises ApiError 400.
+    raw: bytes,
+    most_bytes: int,
+    most_items: int,
+    turns: Turns,
+    tenant: str,
+    transcripts: Transcripts | None = None,
+) -> Body:
+    """Same as `json_object` for a call: messages that `transcripts` knows are not parsed, nor is
+    content that is larger than `most_bytes` or has too many pieces. most_items: maximum number of
+    messages and message parts; later work takes 4 to 8 us for each. Raises ApiError 400.
     """
     size = len(raw)
     if size <= LIGHT_BYTES:
-        return light_body(raw)
+        return Body(*light_body(raw))
     await turns.take(tenant, size)
     raw = raw.removeprefix(_BYTE_ORDER_MARK)
-    members = _members(raw)
-    if size <= most_bytes and (size <= _PLAIN_BYTES or _units(raw) <= _MOST_UNITS):
-        raw, body = json_object(raw)
-        if _is_moderate(body, most_items):
-            return raw, body
+    digests: Sequence[int] = ()
+    if transcripts is not None:
+        digests, known = transcripts.find(tenant, raw)
+        if known is not None:
+            # The errors of a whole body are more precise.
+            with suppress(ApiError):
+                fresh = without(known)
+                members, body = _parsed(fresh, most_bytes, most_items)
+                if body is not None:
+                    return Body(raw, body, read_fresh(known, fresh, body, members, digests))
+    members, body = _parsed(raw, most_bytes, most_items)
+    if body is not None:
+        return Body(raw, body, read(raw, body, members, digests) if digests else None)
     _check_beside(raw, members)
-    return raw, _skimmed(members)
+    return Body(raw, _skimmed(members))
+
+
+def _parsed(
+    raw: bytes, most_bytes: int, most_items: int
+) -> tuple[dict[str, msgspec.Raw], dict[str, Any] | None]:
+    """Return the unparsed members of a body, and the parsed ones; None if its content is too much.
+    Raises ApiError 400.
+    """
+    members, size = _members(raw), len(raw)
+    if size <= most_bytes and (size <= _PLAIN_BYTES or _units(raw) <= _MOST_UNITS):
+        body = json_value(raw)
+        if _is_moderate(body, most_items):
+            return members, body
+    return members, None
 
 
 def raw_members(raw: bytes) -> dict[str, msgspec.Raw]:
@@ -177,6 +218,17 @@ def is_skimmed(body: Mapping[str, Any]) -> bool:
 
 
 def _units(raw: bytes) -> int:
+    """Return the number of braces, brackets and commas. If they are many, those inside of texts do
+    not count, unless there are as many texts.
+    """
+    found = _signs(raw)
+    if found <= _MOST_UNITS or found > 4 * _MOST_UNITS:
+        return found
+    pieces = raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', 2 * _MOST_UNITS)
+    return _signs(b"".join(pieces[::2])) if len(pieces) <= 2 * _MOST_UNITS else found
+
+
+def _signs(raw: bytes) -> int:
     return raw.count(b"{") + raw.count(b"[") + raw.count(b",")
 
 

@@ -40,6 +40,7 @@ from weft_gateway.overlap.dispatch import HEADER as DISPATCH_HEADER
 from weft_gateway.overlap.dispatch import opted_in
 from weft_gateway.policies.hints import read_hints
 from weft_gateway.programs.aliases import THREAD
+from weft_gateway.programs.transcripts import Transcripts
 from weft_gateway.runs.batch_calls import Answered, Request
 from weft_gateway.runs.batch_lines import refusal
 from weft_gateway.runs.batch_results import Answer
@@ -61,6 +62,7 @@ class CallEndpoint:
     keep_alives: KeepAlives
     turns: Turns
     bodies: BodyBytes
+    transcripts: Transcripts
     failures: Failures
     next_call: Callable[[], str]
     settings: Settings
@@ -106,7 +108,9 @@ class CallEndpoint:
                 if endpoint.chained and (whole := self.history.complete(call)) is not None:
                     await self._read_whole(call, await whole)
                 call.target = endpoint.path.encode() + query_of(scope["query_string"])
-                call.hints = read_hints(call.body, headers, b"" if call.skimmed else call.raw)
+                call.hints = read_hints(
+                    call.body, headers, b"" if call.skimmed else call.text, call.known
+                )
                 call.tool_dispatch = opted_in(headers.get(DISPATCH_HEADER), call.body.get("weft"))
                 pending = self.identifier.identify(call)
                 if pending is not None:
@@ -156,7 +160,7 @@ class CallEndpoint:
                 if wrong:
                     raise ApiError(400, "unsupported_in_batch", wrong)
                 call.target = endpoint.path.encode()
-                hints = read_hints(call.body, {}, b"" if call.skimmed else call.raw)
+                hints = read_hints(call.body, {}, b"" if call.skimmed else call.text, call.known)
                 # A request of a batch cannot come before calls that a client waits for.
                 call.hints = replace(hints, priority=min(hints.priority or 0, 0))
                 pending = self.identifier.identify(call)
@@ -185,6 +189,7 @@ class CallEndpoint:
             call.raw = raw
             return self._read_large(call)
         call.raw, call.body = light_body(raw)
+        call.reading = None
         call.size = len(raw)
         return None
 
@@ -199,7 +204,10 @@ class CallEndpoint:
             self.constants.read_body_messages,
             call.caller.tenant,
         )
-        call.raw, call.body = await call_body(call.raw, most, items, self.turns, tenant)
+        transcripts = self.transcripts if call.endpoint.is_text else None
+        call.raw, call.body, call.reading = await call_body(
+            call.raw, most, items, self.turns, tenant, transcripts
+        )
         call.size = len(call.raw)
         call.skimmed = is_skimmed(call.body)
         if call.skimmed and call.endpoint.media_names:

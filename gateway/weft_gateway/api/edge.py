@@ -293,6 +293,10 @@ class EdgeProtocol(CoalescingProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._empty_bytes = 0
+        if not self.cycle.body:
+            # uvicorn's bytearray would cost two copies of each read. A read that follows before the
+            # last one was taken is appended to bytes as well.
+            self.cycle.body = b""  # type: ignore[assignment]
         super().on_body(body)
 
     def _check_size(self) -> None:

@@ -139,7 +139,7 @@ def prefill_router(
         held = bodies.hold(caller.tenant)
         raw = await read_body(headers, request.receive, settings.max_body_bytes, held)
         most, items = constants.read_body_bytes, constants.read_body_messages
-        _, body = await call_body(raw, most, items, turns, caller.tenant)
+        body = (await call_body(raw, most, items, turns, caller.tenant)).members
         if is_skimmed(body):
             raise ApiError(
                 413, "body_too_large", "The announced messages are too long, or too many, to read."

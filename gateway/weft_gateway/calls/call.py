@@ -20,6 +20,7 @@ from weft_gateway.model.hint import NO_HINTS, Hints
 from weft_gateway.model.record import record
 from weft_gateway.model.slo import Ask, CallBudget
 from weft_gateway.model.usage import Usage
+from weft_gateway.overlap.answers import parse_answer
 from weft_gateway.overlap.prefill import Prefill
 from weft_gateway.policies.admission import Claim
 from weft_gateway.policies.tags_sections import Section
@@ -27,6 +28,8 @@ from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.lineage.rules import Asked
 from weft_gateway.programs.response_store import Connection
 from weft_gateway.telemetry.receipts import Receipt
+from weft_gateway.transcripts.reading import Reading
+from weft_gateway.transcripts.transcript import Known, expanded
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,8 @@ class Call:
     # its content. text_bytes: its size, in which media count as media; 0 before it is needed.
     # model: "" if the engine decides. program: from the path. prefill_id: from the path.
     # tool_dispatch: the client requests complete tool calls in its stream. tags: override all other
-    # tags of the prompt. plan: of a call that the gateway makes.
+    # tags of the prompt. plan: of a call that the gateway makes. reading: where the messages of a
+    # long body are, and which of them are known; they are not in `body`.
     target: bytes = b""
     body: dict[str, Any] = field(default_factory=dict)
     caller: Caller = UNKNOWN_CALLER
@@ -142,6 +146,7 @@ class Call:
     size: int = 0
     held: HeldBytes | None = None
     skimmed: bool = False
+    reading: Reading | None = None
     text_bytes: int = 0
     model: str = ""
     program_in_path: str | None = None
@@ -229,11 +234,30 @@ class Call:
     tools: tuple[tuple[str, float], ...] = ()
     error: Failed | None = None
     receipt: Receipt | None = None
+    _parsed: dict[str, Any] | None = None
 
     @property
     def key(self) -> ProgramKey:
         """The call's program."""
         return self.identity.key
+
+    @property
+    def known(self) -> Known | None:
+        """What stands in the body for messages that were read with an earlier call."""
+        return None if self.reading is None else self.reading.known
+
+    @property
+    def text(self) -> bytes:
+        """The text of the body without known messages."""
+        return self.raw if self.reading is None else self.reading.fresh
+
+    def read_whole(self) -> None:
+        """Parse known messages as well, for what needs them in the body."""
+        known = self.known
+        if known is not None and self.reading is not None:
+            messages = [*expanded(self.body[known.of.name])]
+            self.body = {**self.body, known.of.name: messages}
+            self.reading = self.reading.whole()
 
     @property
     def in_background(self) -> bool:
@@ -275,6 +299,12 @@ class Call:
     def answer(self) -> bytes:
         """Return the engine's answer: the body, or the recorded stream."""
         return b"".join(self.recorded or ()) if self.body_out is None else self.body_out
+
+    def parsed_answer(self) -> dict[str, Any]:
+        """Return the complete answer, parsed once; {} if it is invalid or too long."""
+        if self._parsed is None:
+            self._parsed = parse_answer(self.answer(), self.is_stream)
+        return self._parsed
 
     def save(self, overlap: str, seconds: float) -> None:
         """Set the seconds that an overlap saved the call's program."""

@@ -75,7 +75,13 @@ class Engines:
         weft = replica.kind is ReplicaKind.WEFT
         call.context = context = self.scheduling_context(call, weft=weft)
         body, carried = build_engine_request(
-            call.raw, call.body, call.endpoint, replica.kind, context, call.caller.salt
+            call.raw,
+            call.body,
+            call.endpoint,
+            replica.kind,
+            context,
+            call.caller.salt,
+            call.reading,
         )
         name = call.id.encode()
         fields = for_engine(call.headers)
@@ -144,12 +150,21 @@ class Engines:
         program, hints = call.program, call.hints
         tags, retain_tokens, fates = call.tags, None, hints.fates
         if tags is None and weft and call.endpoint.xargs and self._tags(call):
-            ends = self.counter.count(call).ends
             own = hints.tags or (_earlier_tags(call) if program.attributes else ())
+            known = call.known
+            if known is not None and any(
+                tag.message is not None and tag.message < known.last for tag in own
+            ):
+                call.read_whole()
+                call.counted = known = None
+            ends = self.counter.count(call).ends
             tags, of_tags = wire_tags(call.sections, ends, own)
             fates += of_tags
             if hints.retain_to is not None:
-                retain_tokens = end_of(hints.retain_to, call.sections, ends)
+                if known is not None and known.first <= hints.retain_to < known.last:
+                    retain_tokens = known.end_of(hints.retain_to)
+                else:
+                    retain_tokens = end_of(hints.retain_to, call.sections, ends)
         elif hints.tags:
             fates += tuple(f"{tag.name}=ignored: prompts are not tagged here" for tag in hints.tags)
         if hints.retain_to is not None and retain_tokens is None:

@@ -36,7 +36,10 @@ class Identifier:
         if call.model != named and named and isinstance(named, str):
             # An alias: the engine and all features see the model that it serves.
             call.body = {**call.body, "model": call.model}
-            call.raw = with_model(call.raw, call.model)
+            if call.reading is not None:
+                call.reading.edited = True
+            else:
+                call.raw = with_model(call.raw, call.model)
         return self._fold(call) if identity.parent and has_parent(identity) else None
 
     async def _fold(self, call: Call) -> None:

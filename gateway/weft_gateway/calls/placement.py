@@ -9,7 +9,7 @@ the home of a program wins, so that several gateways agree.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
@@ -25,9 +25,16 @@ from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import Counted, TokenCounter
 from weft_gateway.model import Decision, PromptPrefix, RouteRequest
 from weft_gateway.policies.route.router import Router
-from weft_gateway.policies.tags_sections import is_otherwise, sections, visible
+from weft_gateway.policies.tags_sections import (
+    Section,
+    is_otherwise,
+    of_known,
+    sections,
+    visible,
+)
 from weft_gateway.programs.identity import place_of
 from weft_gateway.programs.table import ProcessTable
+from weft_gateway.transcripts.transcript import Known
 
 # Media in a smaller body have as many tokens as text of its size.
 _SMALL_BYTES: Final = 4096
@@ -52,7 +59,7 @@ class PromptCounter:
             return self._tokens.estimate(call.model, self.text_bytes(call))
         counted = self.count(call)
         if not counted.ends and is_otherwise(call.body):
-            counted = self._tokens.count(call.model, visible(call.body))
+            _, counted = self._count(call, visible)
         if counted.ends:
             return counted.tokens
         return self._tokens.estimate(call.model, self.text_bytes(call))
@@ -67,9 +74,24 @@ class PromptCounter:
     def count(self, call: Call) -> Counted:
         """Count the call's prompt, once. Without sections if the prompt is not in the body."""
         if call.counted is None:
-            call.sections = sections(call.body)
-            call.counted = self._tokens.count(call.model, call.sections)
+            call.sections, call.counted = self._count(call, sections)
         return call.counted
+
+    def _count(
+        self, call: Call, split: Callable[[Mapping[str, Any]], list[Section | Known]]
+    ) -> tuple[list[Section], Counted]:
+        found = split(call.body)
+        counted = self._tokens.count(call.model, found)
+        if counted is None:
+            # Other tools, or another system prompt: what is known counts from another place.
+            call.read_whole()
+            found = split(call.body)
+            counted = self._tokens.count(call.model, found)
+            assert counted is not None
+        flat: list[Section] = []
+        for each in found:
+            flat += of_known(each) if isinstance(each, Known) else (each,)
+        return flat, counted
 
     def learn(self, call: Call, prompt_tokens: int) -> None:
         """Learn from the engine's token count of the call's prompt."""

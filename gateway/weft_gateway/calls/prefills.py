@@ -175,6 +175,7 @@ class PrefillManager:
             if prefill is None:
                 continue
             try:
+                call.read_whole()
                 await self.claim(prefill, call.model, call.body)
                 call.prefill = prefill
             except PrefillError:

@@ -21,6 +21,8 @@ from weft_gateway.engine import media
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.salts import tenant_salt
 from weft_gateway.model import ProgramKey
+from weft_gateway.transcripts.reading import Reading
+from weft_gateway.transcripts.transcript import expanded
 
 CONTEXT_HEADER: Final = "x-weft-context"
 
@@ -80,17 +82,23 @@ def build_engine_request(
     kind: ReplicaKind,
     context: CallContext | None,
     salt: str,
+    reading: Reading | None = None,
 ) -> tuple[Sequence[bytes | memoryview], bytes]:
     """Return the pieces of the engine's body and the context header's value, b"" if no header is
     needed. The pieces refer to `raw`: a copy of a body may have many megabytes.
 
     `body` is the parsed `raw` and is not changed. `salt`: the tenant's salt, "" for anonymous
     clients. A client's `cache_salt` is hashed with the tenant's salt: it can divide the tenant's
-    cache but cannot name another tenant's. Raises TooDeep.
+    cache but cannot name another tenant's. reading: where the messages are in `raw`, which may be
+    unparsed in `body`. Raises TooDeep.
     """
     given = body
-    if media.has_prompt(body) and media.may_name(raw):
+    text = raw if reading is None else reading.fresh
+    if media.has_prompt(body) and media.may_name(text):
         body = media.own_names(body, salt)
+        if body is not given and reading is not None:
+            name, reading = reading.name, None
+            body = media.own_names({**given, name: [*expanded(given[name])]}, salt)
     xargs = context.to_xargs() if context is not None and kind is ReplicaKind.WEFT else None
     added: dict[str, Any] = {}
     if xargs is not None and endpoint.xargs:
@@ -100,9 +108,10 @@ def build_engine_request(
     if endpoint.chained and kind is not ReplicaKind.STOCK and not _stores(body):
         added["store"] = False
     header = orjson.dumps(xargs) if xargs is not None and not endpoint.xargs else b""
-    if body is not given or must_be_written(body):
+    edited = reading is not None and reading.edited
+    if body is not given or edited or must_be_written(body):
         try:
-            return _written(_rebuilt(body, added, kind, salt), raw), header
+            return _written(_rebuilt(body, added, kind, salt), raw, reading), header
         except TypeError:  # The parsed JSON has no other value that cannot be encoded.
             raise TooDeep from None
     if not added:
@@ -111,16 +120,28 @@ def build_engine_request(
     return (orjson.dumps(added)[:-1], b",", memoryview(raw)[brace + 1 :]), header
 
 
-def _written(body: dict[str, Any], raw: bytes) -> Sequence[bytes | memoryview]:
-    """Return the pieces of a body. Members that are not parsed come from `raw`."""
-    if not any(type(value) is orjson.Fragment for value in body.values()):
+def _written(
+    body: dict[str, Any], raw: bytes, reading: Reading | None
+) -> Sequence[bytes | memoryview]:
+    """Return the pieces of a body. Messages whose place is known, and members that are not parsed,
+    come from `raw`.
+    """
+    unread: dict[str, Any] = {}
+    if reading is not None:
+        unread[reading.name] = reading.messages
+    elif any(type(value) is orjson.Fragment for value in body.values()):
+        members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        unread = {
+            name: memoryview(members[name])
+            for name, value in body.items()
+            if type(value) is orjson.Fragment
+        }
+    else:
         return (orjson.dumps(body),)
     pieces: list[bytes | memoryview] = []
-    unread = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     for name, value in body.items():
-        given = type(value) is orjson.Fragment
         pieces += (b"," if pieces else b"{", orjson.dumps(name), b":")
-        pieces.append(memoryview(unread[name]) if given else orjson.dumps(value))
+        pieces.append(unread[name] if name in unread else orjson.dumps(value))
     return (*pieces, b"}")
 
 

@@ -14,6 +14,7 @@ import orjson
 from weft_gateway.engine import media
 from weft_gateway.model import PromptPrefix
 from weft_gateway.policies.unseen import seen, seen_message
+from weft_gateway.transcripts.transcript import Known, expanded
 
 # About 512 tokens: long compared with a cache block, short compared with prefixes that affect
 # placement.
@@ -64,7 +65,8 @@ def prompt_bytes(body: Mapping[str, Any]) -> bytes:
             value = seen(value)
         if not value:
             continue
-        pieces = value if isinstance(value, list) and isinstance(value[0], dict) else (value,)
+        several = isinstance(value, list) and isinstance(value[0], dict | Known)
+        pieces = expanded(value) if several else (value,)
         for piece in pieces:
             is_dict = isinstance(piece, dict)
             if is_dict and piece.get("role") == "system":

@@ -20,6 +20,7 @@ from typing import Final, Generic, TypeVar
 from weft_gateway.engine.media import MEDIA_TOKENS
 from weft_gateway.model.record import record
 from weft_gateway.policies.tags_sections import Section
+from weft_gateway.transcripts.transcript import Known
 
 # Prior rate in tokens per byte, and its weight in bytes.
 _PRIOR_RATE: Final = 0.25
@@ -86,14 +87,17 @@ class Recent(Generic[_V]):
 class Counted:
     """A prompt with estimated section ends.
 
-    ends: end of each section in tokens, non-decreasing. The other fields are for learning. model:
-    the model. chain: hash of the whole prompt. origin, start: hash and token position of the last
-    exact end. since: the sections after it as (key, tokens, variance). new_bytes, new_tokens: bytes
-    and estimated tokens of the new sections among them; new_bytes is 0 if the rate must not be
-    learned.
+    ends: end of each section in tokens, non-decreasing; of the known messages, the ends of their
+    spans. chains: hash of the prompt up to each end; begun: before the first. The other fields are
+    for learning. model: the model. chain: hash of the whole prompt. origin, start: hash and token
+    position of the last exact end. since: the sections after it as (key, tokens, variance).
+    new_bytes, new_tokens: bytes and estimated tokens of the new sections among them; new_bytes is 0
+    if the rate must not be learned.
     """
 
     ends: list[float]
+    chains: list[int]
+    begun: int
     model: str
     chain: int
     origin: int
@@ -149,20 +153,39 @@ class TokenCounter:
         if 2 * tokens > text_bytes * rate.value:
             rate.learn(text_bytes, tokens)
 
-    def count(self, model: str, sections: Sequence[Section]) -> Counted:
+    def count(self, model: str, sections: Sequence[Section | Known]) -> Counted | None:
         """Estimate where the sections of a prompt end. Time is linear in the number of sections and
-        bounded in their length.
+        bounded in their length. None if the known messages do not continue what is before them.
         """
         rate = self._rate(model).value
         get, exact = self._sections.get, self._exact.get
         seed = chain = hash(model)
         ends: list[float] = []
+        chains: list[int] = []
         end = start = new_tokens = 0.0
         new_bytes = 0
         origin = seed
         since: list[tuple[int, float, float]] = []
-        media = False
+        media = unlearned = False
         for section in sections:
+            if type(section) is Known:
+                if section.of.chain != chain:
+                    return None
+                chain = section.chain
+                at = exact(chain)
+                end = section.tokens if at is None else at
+                reached = [reach for reach, _ in section.spans()]
+                chains += [chain] * len(reached)
+                ends += reached
+                if reached and reached[-1] == section.tokens:
+                    ends[-1] = end
+                _lower(ends, end)
+                origin, start, media = chain, end, False
+                # Their error is theirs, and not that of the sections behind them.
+                since = [] if at is not None else [(chain, end, (_SPREAD * end) ** 2)]
+                new_bytes, new_tokens = 0, 0.0
+                unlearned = at is None
+                continue
             key = section.key ^ seed
             chain = hash((chain, key))
             at, known = exact(chain), get(key)
@@ -188,12 +211,15 @@ class TokenCounter:
                 origin = chain
                 since.clear()
                 new_bytes, new_tokens = 0, 0.0
-                media = False
+                media = unlearned = False
             ends.append(end)
-        if media:
-            # Image tokens would count as text tokens.
+            chains.append(chain)
+        if media or unlearned:
+            # Image tokens, or an error of the known messages, would count as text tokens.
             new_bytes = 0
-        return Counted(ends, model, chain, origin, start, since, new_bytes, new_tokens)
+        return Counted(
+            ends, chains, seed, model, chain, origin, start, since, new_bytes, new_tokens
+        )  # fmt: skip
 
     def learn(self, counted: Counted, prompt_tokens: int) -> None:
         """Learn from an engine's count of a prompt. Ignored if either is empty."""

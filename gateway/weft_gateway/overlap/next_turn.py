@@ -19,6 +19,7 @@ import orjson
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.policies.unseen import seen_message
+from weft_gateway.transcripts.transcript import count_of, expanded
 
 # Below this number of tokens, a prefill costs more than it saves.
 MIN_GAIN_TOKENS: Final = 256
@@ -116,7 +117,7 @@ class NextTurnPredictor:
             return
         head = head_of(body)
         messages = body.get("messages")
-        if head is None or not isinstance(messages, list) or len(messages) <= turn.messages:
+        if head is None or not isinstance(messages, list) or count_of(messages) <= turn.messages:
             return
         kind = self._kinds.get(turn.kind) or _Kind()
         same = kind.head is not None and kind.head.digest == head.digest
@@ -147,7 +148,7 @@ class NextTurnPredictor:
         if head is None or not isinstance(messages, list):
             return None
         kind_key = b"\0".join((key.tenant.encode(), head.digest, *_names(answer)))
-        self._turns.put((key, thread), _Turn(kind_key, head.digest, len(messages), held))
+        self._turns.put((key, thread), _Turn(kind_key, head.digest, count_of(messages), held))
         kind = self._kinds.get(kind_key)
         following = head
         gain = 0.0
@@ -159,7 +160,7 @@ class NextTurnPredictor:
                 gain = kind.lost
         if gain < self.min_gain and not (wanted and held >= self.min_gain):
             return None
-        rest = messages[len(head.system) :]
+        rest = expanded(messages[len(head.system) :])
         ahead: dict[str, Any] = {"messages": [*following.system, *rest, said_again(answer)]}
         if following.tools:
             ahead["tools"] = following.tools

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from weft_gateway.model.hint import NO_HINTS, Hints, OwnTag
 from weft_gateway.policies import hints_values as values
 from weft_gateway.policies.tags_sections import PREAMBLE
+from weft_gateway.transcripts.transcript import Known, numbered
 
 _MARK: Final = b'"cache_control"'
 # Maximum fates per call, which bounds the size of a receipt.
@@ -96,13 +97,18 @@ _FATES: Final = {
 }
 
 
-def read_hints(body: Mapping[str, Any], headers: Mapping[bytes, bytes], raw: bytes = b"") -> Hints:
+def read_hints(
+    body: Mapping[str, Any],
+    headers: Mapping[bytes, bytes],
+    raw: bytes = b"",
+    known: Known | None = None,
+) -> Hints:
     """Read all hints of a call, within their limits. Never raises.
 
-    body: parsed from `raw`. Without `raw`, marks of `cache_control` inside messages are not read.
-    headers: names in lower case. Durations start now.
+    body: parsed from `raw`. known: messages of it that are not in `raw`. Without `raw`, marks of
+    `cache_control` inside messages are not read. headers: names in lower case. Durations start now.
     """
-    marked = _MARK in raw
+    marked = _MARK in raw or (known is not None and bool(known.of.marks))
     if not marked and _IN_BODY.isdisjoint(body) and _IN_HEADERS.isdisjoint(headers):
         return NO_HINTS
     found: dict[str, Any] = {}
@@ -220,8 +226,10 @@ def _marks(body: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
         yield from ((PREAMBLE, mark) for mark in _marked(body.get(name)))
     messages = body.get("messages")
     if isinstance(messages, list):
-        for index, message in enumerate(messages):
-            if isinstance(message, Mapping):
+        for index, message in numbered(messages):
+            if isinstance(message, Known):
+                yield from message.marks()
+            elif isinstance(message, Mapping):
                 yield from ((index, mark) for mark in _marked([message]))
                 yield from ((index, mark) for mark in _marked(message.get("content")))
 

@@ -15,6 +15,7 @@ import orjson
 
 from weft_gateway.model.tag import Tag
 from weft_gateway.policies.unseen import seen, seen_message
+from weft_gateway.transcripts.transcript import Known, numbered
 
 # Message index of tools, and of a system prompt beside the messages.
 PREAMBLE: Final = -1
@@ -56,10 +57,10 @@ class Section(NamedTuple):
     key: int
 
 
-def sections(body: Mapping[str, Any]) -> list[Section]:
+def sections(body: Mapping[str, Any]) -> list[Section | Known]:
     """Return the prompt's sections in the order of chat templates. [] if the prompt is unknown: a
     raw prompt, the continuation of a stored answer, or a prompt that options cut or render in
-    another way.
+    another way. What stands for known messages stays in their place.
 
     Tool definitions come after a leading system prompt, where templates put them or close to it,
     and are SYSTEM_PROMPT. A system message after other messages is a USER_QUERY: no other program
@@ -73,7 +74,7 @@ def is_otherwise(body: Mapping[str, Any]) -> bool:
     return not _OTHERWISE.isdisjoint(body) and any(body.get(name) for name in _OTHERWISE)
 
 
-def visible(body: Mapping[str, Any]) -> list[Section]:
+def visible(body: Mapping[str, Any]) -> list[Section | Known]:
     """Return the sections in the body, even if the prompt holds more or less than these. [] for a
     raw prompt.
     """
@@ -84,7 +85,7 @@ def visible(body: Mapping[str, Any]) -> list[Section]:
             messages = [{"role": "user", "content": messages}]
     if not isinstance(messages, list) or not messages:
         return []
-    found: list[Section] = []
+    found: list[Section | Known] = []
     beside = body.get("system") or body.get("instructions")
     if beside:
         found.append(_section(_SYSTEM, PREAMBLE, *_content(seen(beside))))
@@ -92,7 +93,13 @@ def visible(body: Mapping[str, Any]) -> list[Section]:
     if not (isinstance(tools, list) and tools):
         tools = None
     leading = True
-    for index, message in enumerate(messages):
+    for index, message in numbered(messages):
+        if type(message) is Known:
+            leading = False
+            if tools is not None:
+                found.append(_section(_SYSTEM, PREAMBLE, _json(tools), len(tools)))
+                tools = None
+            found.append(message)
         if type(message) is not dict:
             continue
         role = message.get("role")
@@ -114,6 +121,13 @@ def visible(body: Mapping[str, Any]) -> list[Section]:
     if tools is not None:
         found.append(_section(_SYSTEM, PREAMBLE, _json(tools), len(tools)))
     return found
+
+
+def of_known(known: Known) -> list[Section]:
+    """Return sections that stand for the known messages in tags: each ends where the highest tag
+    from there to the last message changes.
+    """
+    return [Section(Tag(tag), known.last - 1, "", 0, 0, 0) for _, tag in known.spans()]
 
 
 def _section(

@@ -1,7 +1,7 @@
 """Bodies of a coding agent's calls: a conversation that grows with each call. Pure.
 
-Sizes per message follow recorded coding sessions: a call adds an answer with a tool call and the
-tool's result, about 2.7 KB (docs/results/overhead.md).
+The first body has answers with tool calls, and the tools' results. Each later one adds the text
+that the mock engine has answered, and a result: about 2.7 KB, as in recorded coding sessions.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
+from weft_bench.fake.answers import WORD
+
 # Characters of a tool call's arguments and of a tool's result, on average.
 _ARGUMENTS: Final = 500
 _RESULT: Final = 2000
+_WORDS: Final = 50
 # System prompt and tools take at most this share of the first body, and at most these characters.
 _HEAD_SHARE: Final = 8
 _HEAD: Final = 24_000
@@ -34,8 +37,9 @@ class Conversation:
         self._number = 0
         head = min(_HEAD, size // _HEAD_SHARE)
         tool = {"name": "run", "description": self._text(head // 2), "parameters": {}}
-        self._rest = b'],"model":%b,"max_tokens":50,"stream":true,"tools":[%b]}' % (
+        self._rest = b'],"model":%b,"max_tokens":%d,"stream":true,"tools":[%b]}' % (
             _json(model),
+            _WORDS,
             _json({"type": "function", "function": tool}),
         )
         first = [
@@ -50,7 +54,9 @@ class Conversation:
         """Yield the bodies of the next calls: each begins with the messages of the one before."""
         for _ in range(count):
             yield self._begun + self._rest
-            self._turn()
+            said = {"role": "assistant", "content": WORD * _WORDS}
+            result = {"role": "user", "content": self._text(_ARGUMENTS + _RESULT)}
+            self._begun += b",%b,%b" % (_json(said), _json(result))
 
     def _turn(self) -> None:
         self._number += 1

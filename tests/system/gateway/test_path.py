@@ -30,6 +30,7 @@ FEATURES = {
     "tool dispatch": "ToolDispatchObserver",
     "stored responses": "StoredAnswers",
     "token learning": "TokenLearning",
+    "transcripts": "TranscriptObserver",
     "journal": "JournalObserver",
     "limits": "LimitsObserver",
     "admission": "AdmissionObserver",

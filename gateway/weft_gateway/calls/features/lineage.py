@@ -13,8 +13,9 @@ from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome, ProgramKey
-from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
+from weft_gateway.overlap.answers import MAX_ANSWER_BYTES
 from weft_gateway.programs.identity import Identity
+from weft_gateway.programs.lineage.fingerprint import Stale
 from weft_gateway.programs.lineage.rules import Asked, shown
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
@@ -83,10 +84,19 @@ class LineageObserver(CallObserver):
         own = call.identity
         tenant, fresh = own.key
         try:
-            asked = await self.lineage.ask(tenant, call.body, fresh, time())
+            try:
+                asked = await self.lineage.ask(tenant, call.body, fresh, time())
+            except Stale:
+                call.read_whole()
+                asked = await self.lineage.ask(tenant, call.body, fresh, time())
         except TableUnavailable:
             return
         call.asked = asked
+        if (reading := call.reading) is not None:
+            known = call.known
+            since = reading.first if known is None else known.last
+            reading.start, reading.points = asked.prompt.chain(reading.first, since)
+            reading.pieces, reading.lines = asked.prompt.own()
         verdict = asked.verdict
         call.identity = Identity(
             own.key if verdict.program == fresh else ProgramKey(tenant, verdict.program),
@@ -105,7 +115,7 @@ class LineageObserver(CallObserver):
             await self.table.end(key, time())
 
     async def _answered(self, call: Call, asked: Asked) -> None:
-        answer = parse_answer(call.answer(), call.is_stream)
+        answer = call.parsed_answer()
         with contextlib.suppress(TableUnavailable):
             await self.lineage.answered(asked, answer, time())
 

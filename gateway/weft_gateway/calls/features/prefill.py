@@ -11,7 +11,7 @@ from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.prefills import PrefillManager
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome
-from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
+from weft_gateway.overlap.answers import MAX_ANSWER_BYTES
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.programs.identity import Identity
 from weft_gateway.programs.lineage.rules import How
@@ -65,6 +65,7 @@ class PrefillObserver(CallObserver):
             prefill = await self.prefills.find(call.caller.tenant, call.prefill_id)
         except TableUnavailable:
             return  # Another gateway may know the handle; the call is served without it.
+        call.read_whole()
         await self.prefills.claim(prefill, call.model, call.body)
         call.prefill = prefill
         asked = call.asked
@@ -119,7 +120,7 @@ class AutoPrefill(CallObserver):
 
 def _message(call: Call) -> dict[str, Any]:
     """Return the answer's message, {} unless there is exactly one."""
-    choices = parse_answer(call.answer(), call.is_stream).get("choices")
+    choices = call.parsed_answer().get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         return {}
     message = choices[0].get("message")

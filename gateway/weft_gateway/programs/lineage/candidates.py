@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from weft_gateway.programs.lineage.fingerprint import Fingerprint
 from weft_gateway.programs.lineage.marks import Known, Mark, State
+
+# The last messages of a call, whose marks are looked up before all others.
+NEAR: Final = 64
 
 
 class Candidate(NamedTuple):
@@ -31,7 +34,10 @@ def candidates_of(prompt: Fingerprint, known: Known) -> Iterator[Candidate]:
     """Yield marks from the call's end to its beginning."""
     marks = known.marks
     last = len(prompt.points) - 1
-    for point in range(last, -1, -1):
+    # A long chain has marks near its end, nearly always.
+    far = len(prompt.points) - NEAR
+    first = far if far > 0 and marks.keys().isdisjoint(prompt.points[:far]) else 0
+    for point in range(last, first - 1, -1):
         fingerprint = prompt.points[point]
         here = marks.get(fingerprint)
         if here is not None:

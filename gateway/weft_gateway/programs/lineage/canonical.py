@@ -8,16 +8,17 @@ in the arguments of tool calls, which are JSON text), and the split of a text in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
 from weft_gateway.policies.unseen import seen
+from weft_gateway.transcripts.transcript import Known, numbered
 
 __all__ = [
-    "ASSISTANT", "CALL", "TEXT", "Atom", "messages_of", "root_of", "said_in",
+    "ASSISTANT", "CALL", "TEXT", "Atom", "messages_of", "reader_of", "root_of", "said_in",
 ]  # fmt: skip
 
 SYSTEM: Final = "s"
@@ -56,25 +57,44 @@ def root_of(body: Mapping[str, Any]) -> bytes:
     return name + b"\x1d" + _json(tools).encode("utf-8", "surrogatepass") if tools else name
 
 
-def messages_of(body: Mapping[str, Any]) -> list[list[Atom]]:
-    """Return the messages of a body of any API: `messages` (with Anthropic's `system`), `input`
-    (with `instructions`), or `prompt`. Malformed parts are skipped; never raises.
+def messages_of(body: Mapping[str, Any]) -> list[tuple[int, list[Atom] | Known]]:
+    """Return the messages with text of a body of any API: `messages` (with Anthropic's `system`),
+    `input` (with `instructions`), or `prompt`. Each has its index, -1 for one beside the list; what
+    stands for known messages stays in their place. Malformed parts are skipped; never raises.
     """
-    found: list[list[Atom]] = []
+    found: list[tuple[int, list[Atom] | Known]] = []
     messages = body.get("messages")
     if isinstance(messages, list):
         if "system" in body:
-            found.append(_content(SYSTEM, seen(body["system"])))
-        found += [_message(message) for message in messages if isinstance(message, dict)]
+            found.append((-1, _content(SYSTEM, seen(body["system"]))))
+        _read(messages, _message, found)
     elif "input" in body:
         if body.get("instructions"):
-            found.append(_content(SYSTEM, seen(body["instructions"])))
+            found.append((-1, _content(SYSTEM, seen(body["instructions"]))))
         given = body["input"]
-        items = given if isinstance(given, list) else [{"role": "user", "content": given}]
-        found += [_item(item) for item in items if isinstance(item, dict)]
+        _read(
+            given if isinstance(given, list) else [{"role": "user", "content": given}], _item, found
+        )
     elif "prompt" in body:
-        found.append(_prompt(body["prompt"]))
-    return [atoms for atoms in found if atoms]
+        found.append((-1, _prompt(body["prompt"])))
+    return [one for one in found if one[1]]
+
+
+def _read(
+    messages: list[Any],
+    read: Callable[[Mapping[str, Any]], list[Atom]],
+    found: list[tuple[int, list[Atom] | Known]],
+) -> None:
+    for index, message in numbered(messages):
+        if isinstance(message, dict):
+            found.append((index, read(message)))
+        elif isinstance(message, Known):
+            found.append((index, message))
+
+
+def reader_of(name: str) -> Callable[[Mapping[str, Any]], list[Atom]]:
+    """Return what reads an item of the list with this name."""
+    return _message if name == "messages" else _item
 
 
 def said_in(answer: Mapping[str, Any]) -> list[list[Atom]]:

@@ -12,14 +12,25 @@ but only against messages of the model: two programs of users may share lines of
 
 from __future__ import annotations
 
-from bisect import bisect
+from array import array
+from bisect import bisect, bisect_left
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from hashlib import sha1
-from typing import Any, Final, NamedTuple, Protocol
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol, overload
 from zlib import adler32, crc32
 
-from weft_gateway.programs.lineage.canonical import ASSISTANT, CALL, Atom, messages_of, root_of
+from weft_gateway.programs.lineage.canonical import (
+    ASSISTANT,
+    CALL,
+    Atom,
+    messages_of,
+    reader_of,
+    root_of,
+)
+from weft_gateway.transcripts.transcript import Known
 
 MIN_PIECE_BYTES: Final = 24
 MAX_PIECES: Final = 512
@@ -29,6 +40,7 @@ MIN_LINE_BYTES: Final = 8
 MIN_WHOLE_BYTES: Final = 64
 MAX_LINES: Final = 128
 _SCANNED_BYTES: Final = 32_768
+_SCANNED_MESSAGES: Final = 32
 _MARKS: Final = b'".:;!?\\\r\t'
 _TO_LINES: Final = bytes.maketrans(_MARKS, b"\n" * len(_MARKS))
 # Positions of points in a text: dense at first, so that short texts have some; sparse at the end.
@@ -54,37 +66,118 @@ class End(NamedTuple):
     length: int
 
 
+class Text(NamedTuple):
+    """Fingerprints of a request's own text. pieces: of its beginning and its end. lines: of the
+    last lines and whole texts of the model's messages.
+    """
+
+    pieces: array[int]
+    lines: array[int]
+
+
+class Messages(Sequence[list[Atom]]):
+    """Messages with text. Known ones are parsed when they are asked for."""
+
+    __slots__ = ("_items", "_places", "_range")
+
+    def __init__(self, items: Sequence[list[Atom] | Known], count: int) -> None:
+        """count: of the messages, known ones too."""
+        self._items = items
+        # The item of each message, and its number among the known messages.
+        self._places: list[tuple[int, int]] = []
+        self._range = range(count)
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    @overload
+    def __getitem__(self, index: int) -> list[Atom]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Messages: ...
+    def __getitem__(self, index: int | slice) -> list[Atom] | Messages:
+        """Return a message, or a view of some."""
+        if isinstance(index, slice):
+            view = copy(self)
+            view._range = self._range[index]
+            return view
+        if not self._places:
+            for at, item in enumerate(self._items):
+                if isinstance(item, Known):
+                    self._places += [(at, index - item.first) for index in item.points()[0]]
+                else:
+                    self._places.append((at, 0))
+        at, number = self._places[self._range[index]]
+        item = self._items[at]
+        return reader_of(item.of.name)(item.message(number)) if isinstance(item, Known) else item
+
+
+class Stale(Exception):
+    """The known messages of a body do not continue what is before them."""
+
+
 class Fingerprint:
     """The fingerprints of one request.
 
-    points: of the chain, after each message. cuts: points inside the last text, each with the
-    number of bytes before it. turn: number of messages up to the model's last one.
+    points: of the chain, after each message. numbers: the index of each message in the request's
+    list, -1 for one beside it. models: whether each is the model's. root: the point before all
+    messages. cuts: points inside the last text, each with the number of bytes before it. turn:
+    number of messages up to the model's last one.
     """
 
-    __slots__ = ("_messages", "_own", "_state", "_states", "_text", "cuts", "points", "turn")
+    __slots__ = (
+        "_known", "_messages", "_own", "_state", "_states", "_text", "cuts", "models", "numbers",
+        "points", "root", "turn",
+    )  # fmt: skip
 
     def __init__(self, tenant: str, body: Mapping[str, Any]) -> None:
-        self._messages = messages = messages_of(body)
-        state = _begun(tenant, root_of(body))
+        """Raises Stale."""
+        self.root = point = _begun(tenant, root_of(body))
         self.points: list[int] = []
-        for message in messages[:-1]:
+        self.numbers: list[int] = []
+        self.models = bytearray()
+        self._known: Known | None = None
+        messages = messages_of(body)
+        for index, message in messages[:-1]:
+            if isinstance(message, Known):
+                if message.of.points is None or message.of.point != point:
+                    raise Stale
+                self._known = message
+                numbers, points, models = message.points()
+                self.points += points
+                self.numbers += numbers
+                self.models += models
+                point = self.points[-1] if self.points else point
+                continue
+            state = _after(point)
             if len(message) == 1:  # The usual case, which takes a third of the total time.
                 kind, text = message[0]
                 state.update(f"\x1e{kind}\x1f{text}".encode("utf-8", "surrogatepass"))
             else:
                 state.update(_encoded(message))
-            self.points.append(int.from_bytes(state.digest()[:8]))
+            point = _point(state)
+            self._add(index, message, point)
         self.cuts: dict[int, int] = {}
-        self._states: dict[int, _Hash] = {0: state}
         self._text = b""
+        state = _after(point)
+        self._states: dict[int, _Hash] = {0: state}
         if messages:
-            self._finish(state, messages[-1])
+            index, message = messages[-1]
+            if isinstance(message, Known):
+                raise Stale
+            self._finish(state, message)
+            point = _point(state)
+            self._add(index, message, point)
+            # What continues the text goes on from `state`, and a further message from here.
+            state = _after(point)
         self._state = state
-        turn = len(messages)
-        while turn and messages[turn - 1][0][0] not in _MODELS:
-            turn -= 1
-        self.turn = turn
-        self._own: list[bytes] | None = None
+        self._messages = Messages([each for _, each in messages], len(self.points))
+        self.turn = self.models.rfind(1) + 1
+        self._own: Text | None = None
+
+    def _add(self, index: int, message: list[Atom], point: int) -> None:
+        self.points.append(point)
+        self.numbers.append(index)
+        self.models.append(message[0][0] in _MODELS)
 
     def _finish(self, state: _Hash, message: list[Atom]) -> None:
         """Hash the last message, with points inside its last text."""
@@ -103,7 +196,19 @@ class Fingerprint:
             states[cut] = state.copy()
             done = cut
         state.update(data[done:])
-        self.points.append(int.from_bytes(state.digest()[:8]))
+
+    def chain(self, first: int, since: int) -> tuple[int, dict[int, tuple[int, int]]]:
+        """Return the point before the message with the index `first`, and by index, from `since`
+        on, the point after each message and whether it is the model's.
+        """
+        numbers, points = self.numbers, self.points
+        before = bisect_left(numbers, first)
+        start = bisect_left(numbers, since)
+        found = zip(points[start:], self.models[start:], strict=True)
+        return (
+            points[before - 1] if before else self.root,
+            dict(zip(numbers[start:], found, strict=True)),
+        )
 
     @property
     def length(self) -> int:
@@ -112,7 +217,7 @@ class Fingerprint:
 
     def answers_at(self, point: int) -> bool:
         """Whether the message after this point is from the model."""
-        return point + 1 < len(self._messages) and self._messages[point + 1][0][0] in _MODELS
+        return point + 1 < len(self.models) and bool(self.models[point + 1])
 
     def beginning(self, cut: int, length: int) -> int:
         """Return the point after `length` bytes of the last text, starting at an earlier one of
@@ -149,10 +254,7 @@ class Fingerprint:
 
     def recent(self) -> dict[int, int]:
         """Return pieces after the model's last message, as fingerprints with sizes in bytes."""
-        if self.turn:
-            return keys(pieces(self._messages[self.turn :]))
-        self._own = pieces(self._messages)
-        return keys(self._own)
+        return keys(pieces(self._messages[self.turn :]))
 
     def older(self) -> dict[int, int]:
         """Return pieces of the messages before that, in the same form."""
@@ -162,23 +264,36 @@ class Fingerprint:
         """Return lines and whole texts of the model's own messages, in the same form."""
         return line_keys(lines(self._messages[: self.turn]))
 
-    def own_lines(self) -> set[bytes]:
-        """Return the request's lines and whole texts of the model as bytes."""
-        return {*lines(self._messages)}
+    def own(self) -> Text:
+        """Return the fingerprints of the request's own text."""
+        if self._own is None:
+            known = self._known
+            if known is None:
+                found = *pieces(self._messages, beginning=True), *pieces(self._messages)
+                self._own = Text(array("Q", map(key, found)), _lines_of(self._messages))
+            else:
+                new = self._messages[bisect_left(self.numbers, known.last) :]
+                before, last = known.of.pieces, array("Q", map(key, pieces(new)))
+                begun = before[: MAX_PIECES * 2]
+                self._own = Text(
+                    begun + (before[len(begun) :] + last)[-MAX_PIECES * 2 :],
+                    (known.of.lines + _lines_of(new))[-MAX_LINES:],
+                )
+        return self._own
 
-    def own(self) -> set[bytes]:
-        """Return the request's pieces from its beginning and its end as bytes."""
-        last = pieces(self._messages) if self._own is None else self._own
-        return {*last, *pieces(self._messages, beginning=True)}
+
+def _lines_of(messages: Sequence[Sequence[Atom]]) -> array[int]:
+    return array("Q", [key(b"\x1d" + line) for line in lines(messages)])
 
 
 def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[bytes]:
-    """Return pieces of the last bytes of the messages, in order. beginning: of the first bytes, if
-    the last ones do not cover them.
+    """Return pieces of the last messages, and of their last bytes, in order. beginning: of the
+    first ones, if the last ones do not cover them.
     """
     texts: list[str] = []
     size = 0
-    for message in messages if beginning else reversed(messages):
+    scanned = messages if beginning else reversed(messages)
+    for message in islice(scanned, _SCANNED_MESSAGES):
         # An answer may be empty.
         said = [text for _, text in (message if beginning else reversed(message))]
         texts += said
@@ -187,7 +302,8 @@ def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[
             break
     if beginning:
         # A short text is covered from its end.
-        data = _bytes("\n".join(texts))[:_SCANNED_BYTES] if size >= _SCANNED_BYTES else b""
+        short = size < _SCANNED_BYTES and len(messages) <= _SCANNED_MESSAGES
+        data = b"" if short else _bytes("\n".join(texts))[:_SCANNED_BYTES]
     else:
         texts.reverse()
         data = _bytes("\n".join(texts))[-_SCANNED_BYTES:]
@@ -197,11 +313,11 @@ def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[
 
 def lines(messages: Sequence[Sequence[Atom]]) -> list[bytes]:
     """Return lines and multi-line texts of the model's messages, in order. Limited to the last
-    bytes, as with pieces.
+    messages and bytes, as with pieces.
     """
     found: list[list[bytes]] = []
     size = 0
-    for message in reversed(messages):
+    for message in islice(reversed(messages), _SCANNED_MESSAGES):
         for kind, text in reversed(message):
             if kind is not ASSISTANT:
                 continue
@@ -228,22 +344,32 @@ def keys(found: Sequence[bytes]) -> dict[int, int]:
     """Return fingerprints of the last MAX_PIECES pieces with their sizes. Two checksums are enough:
     a client that forges a collision affects only programs of the same tenant.
     """
-    return {crc32(piece) << 32 | adler32(piece): len(piece) for piece in found[-MAX_PIECES:]}
+    return {key(piece): len(piece) for piece in found[-MAX_PIECES:]}
 
 
-def _begun(tenant: str, root: bytes) -> _Hash:
-    """Return the hash state at the start of a tenant's chains. SHA-1 is the fastest hash on
-    processors with instructions for it. Collision resistance is not required: tenants are separated
-    regardless of fingerprints.
+def key(piece: bytes) -> int:
+    """Return the fingerprint of a piece."""
+    return crc32(piece) << 32 | adler32(piece)
+
+
+def _begun(tenant: str, root: bytes) -> int:
+    """Return the point at the start of a tenant's chains. SHA-1 is the fastest hash on processors
+    with instructions for it. Collision resistance is not required: tenants are separated regardless
+    of fingerprints.
     """
     if len(root) > _SHORT_ROOT:
-        return sha1(tenant.encode() + b"\x1d" + root, usedforsecurity=False)
-    return _without_tools(tenant, root).copy()
+        return _point(sha1(tenant.encode() + b"\x1d" + root, usedforsecurity=False))
+    return _without_tools(tenant, root)
 
 
 @lru_cache(maxsize=256)
-def _without_tools(tenant: str, root: bytes) -> _Hash:
-    return sha1(tenant.encode() + b"\x1d" + root, usedforsecurity=False)
+def _without_tools(tenant: str, root: bytes) -> int:
+    return _point(sha1(tenant.encode() + b"\x1d" + root, usedforsecurity=False))
+
+
+def _after(point: int) -> _Hash:
+    """Return the hash state of a message behind a point."""
+    return sha1(point.to_bytes(8), usedforsecurity=False)
 
 
 def _encoded(message: Sequence[Atom]) -> bytes:

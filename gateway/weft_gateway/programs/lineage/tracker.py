@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
+from weft_gateway.programs.lineage.candidates import NEAR
 from weft_gateway.programs.lineage.canonical import TEXT, said_in
 from weft_gateway.programs.lineage.fingerprint import (
     MAX_PIECES,
     Fingerprint,
+    key,
     keys,
     line_keys,
     lines,
@@ -56,8 +58,12 @@ class Lineage:
     ) -> tuple[Verdict, Fingerprint]:
         prompt = Fingerprint(tenant, body)
         recent = prompt.recent()
-        wanted = [*reversed(prompt.points), *reversed(prompt.cuts), *reversed(recent)]
+        # A call continues from one of its last messages, nearly always.
+        last = prompt.points[-NEAR:]
+        wanted = [*reversed(last), *reversed(prompt.cuts), *reversed(recent)]
         known = await self._store.get_many(tenant, wanted, now_s)
+        if len(prompt.points) > NEAR and known.marks.keys().isdisjoint(last):
+            known = await self._store.get_many(tenant, [*reversed(prompt.points), *wanted], now_s)
         verdict = decide(prompt, known, recent, fresh, now_s)
         if prompt.turn and not verdict.state & State.PROVEN:
             older, ids, spoken = prompt.older(), asked_ids(body), prompt.spoken()
@@ -88,11 +94,13 @@ class Lineage:
         said = Mark(owner, thread, State.SAID, now_s)
         found = {*pieces(answers)}
         if found:
-            found -= prompt.own()
-            entries += [Entry(key, said) for key in keys(_spread(found))]
+            known = {*prompt.own().pieces}
+            found = {piece for piece in found if key(piece) not in known}
+            entries += [Entry(each, said) for each in keys(_spread(found))]
         if sum(map(len, found)) < FEW_BYTES and (code := {*lines(answers)}):
-            code -= prompt.own_lines()
-            entries += [Entry(key, said) for key in line_keys(_spread(code))]
+            known = {*prompt.own().lines}
+            new = [each for each in line_keys(_spread(code)) if each not in known]
+            entries += [Entry(each, said) for each in new]
         await self._store.put(call.tenant, entries, (), now_s)
 
     async def failed(self, call: Asked, now_s: float) -> None:

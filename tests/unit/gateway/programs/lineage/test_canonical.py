@@ -54,7 +54,7 @@ RESPONSES = {
 
 
 def atoms(body: dict[str, Any]) -> list[tuple[str, str]]:
-    return [atom for message in messages_of(body) for atom in message]
+    return [atom for _, message in messages_of(body) for atom in message]
 
 
 @pytest.mark.parametrize("body", [ANTHROPIC, RESPONSES], ids=["anthropic", "responses"])
