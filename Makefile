@@ -7,7 +7,7 @@ ARGS ?=
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast mutants first-hour install lint format type imports check lock generate docs bench clean
+.PHONY: help up test test-fast mutants first-hour install lint format type imports check lock generate docs bench gpu clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ docs: ## build the documentation site in .weft/site; fails on warnings
 bench: ## run a bench: make bench ARGS="overhead --session"; without ARGS: list the benches
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench $(or $(ARGS),--help)
+
+gpu: ## measure all that needs a GPU, in 15 minutes: make gpu ARGS="--data DATA"; some parts: make gpu ARGS="fit swap"
+	@exec $(BIN)/python -m weft_bench.gpu $(ARGS)
 
 clean: ## remove the environment and all generated files
 	rm -rf .venv .weft .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
