@@ -59,7 +59,11 @@ class Link:
 
 
 class Transfers(Protocol):
-    """The transfers of one engine."""
+    """The transfers of one engine. pending: whether some have not ended."""
+
+    @property
+    def pending(self) -> bool:
+        """See the class."""
 
     def begin(self, output: Any, now: float) -> Moves:
         """Begin the transfers of a step. output: vLLM's SchedulerOutput."""
@@ -71,6 +75,8 @@ class Transfers(Protocol):
 
 class NoTransfers:
     """An engine without a KV connector."""
+
+    pending = False
 
     def begin(self, output: Any, now: float) -> Moves:
         """See Transfers."""
@@ -89,6 +95,11 @@ class Swaps:
     inward: Link
     moved: Callable[[int], None]
     _loading: list[tuple[float, list[str]]] = field(default_factory=list)
+
+    @property
+    def pending(self) -> bool:
+        """See Transfers."""
+        return bool(self._loading)
 
     def begin(self, output: Any, now: float) -> Moves:
         """See Transfers."""
@@ -117,6 +128,11 @@ class Offloads:
     outward: Link
     _waiting: dict[int, Job] = field(default_factory=dict)
     _running: dict[int, Job] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> bool:
+        """See Transfers."""
+        return bool(self._waiting or self._running)
 
     def begin(self, output: Any, now: float) -> Moves:
         """See Transfers."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace as with_values
 from functools import lru_cache
 from typing import Any, Final
 
 from msgspec.structs import replace
 from weft_deploy.local.demo import corpus
 
+from weft_bench.workloads.cutting import ReadyCall
 from weft_bench.workloads.schema import Part, TraceCall
 from weft_bench.workloads.traces.coding import ids_of
 
@@ -22,6 +24,11 @@ from weft_bench.workloads.traces.coding import ids_of
 # calls.
 _ROLE_OF_KIND: Final = {"system": "system", "assistant": "assistant"}
 _WORDS: Final = 256
+# Tokens that the demo model's template adds: around instructions at the start, around another
+# message, and before the answer.
+_INSTRUCTIONS: Final = 6
+_MESSAGE: Final = 5
+_ANSWER: Final = 3
 
 
 def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
@@ -36,6 +43,30 @@ def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
 def as_chat(call: TraceCall) -> TraceCall:
     """Return the call with `messages_of` as its prompt."""
     return replace(call, messages=messages_of(call), parts=())
+
+
+def exact_chat(ready: ReadyCall, name: str) -> ReadyCall:
+    """Return a call of parts with messages, and with the parts that are the same prompt: they have
+    exactly the tokens that the demo model's chat template makes of the messages.
+
+    name: of the call. The prompt has three tokens more than before. A call without parts is
+    returned unchanged.
+    """
+    if not ready.call.parts:
+        return ready
+    told, prompt = [], []
+    for number, part in enumerate(ready.call.parts):
+        around = _MESSAGE if number or part.kind != "system" else _INSTRUCTIONS
+        words = max(1, part.tokens - around)
+        told.append(Part(part.name, words, part.kind))
+        prompt.append((part.name, words + around))
+    messages = messages_of(TraceCall(parts=tuple(told)))
+    # The gateway knows a message by its role.
+    roles = [str(message["role"]) for message in messages]
+    parts = [Part(*part, role) for part, role in zip(prompt, roles, strict=True)]
+    parts.append(Part(f"{name}/answer", _ANSWER, "assistant"))
+    call = replace(ready.call, messages=messages, parts=tuple(parts))
+    return with_values(ready, call=call, prompt_tokens=sum(part.tokens for part in parts))
 
 
 def body_of(call: TraceCall, messages: Sequence[Any], model: str, max_tokens: int) -> bytes:

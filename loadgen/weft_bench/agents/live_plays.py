@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
-from weft_bench.agents.contents import body_of, messages_of
+from weft_bench.agents.contents import body_of, exact_chat
 from weft_bench.agents.engines import STOCK, WEFT, Engines, Wanted, started
 from weft_bench.agents.figures import Call, figures
 from weft_bench.agents.fronts import SESSION_HEADERS, Front
@@ -163,8 +163,8 @@ async def _session(
     errors: list[str] = []
 
     async def ask(number: int) -> bool:
-        ready = session.calls[number]
-        body = body_of(ready.call, messages_of(ready.call), model, ready.max_tokens)
+        ready = exact_chat(session.calls[number], f"{session.id}/{number}")
+        body = body_of(ready.call, ready.call.messages, model, ready.max_tokens)
         stream = _Stream(now)
         sent_s = now()
         try:

@@ -14,7 +14,7 @@ STOCK: Final = "stock"
 STICKY: Final = "sticky until saturated"
 PAUSE: Final = "pause and resume"
 # Real rivals.
-PROGRAMS: Final = "vllm-router, programs"
-VLLM_STICKY: Final = "vllm-router, sticky"
+PROGRAMS: Final = "vllm-router programs"
+VLLM_STICKY: Final = "vllm-router sticky"
 SMG: Final = "smg"
 RIVALS: Final = (STOCK, STICKY, PAUSE, PROGRAMS, VLLM_STICKY, SMG)

@@ -122,7 +122,12 @@ def play(
         made = [replace(one, kv_blocks=_ENDLESS * one.kv_blocks) for one in made]
     setup = Setup(
         made,
-        EngineSettings(system.order, tags=system.tags, plugin=plugin or {}),
+        EngineSettings(
+            system.order,
+            tags=system.tags,
+            plugin=plugin or {},
+            host_blocks=round(host * made[0].kv_blocks),
+        ),
         system.balancer,
         seed=seed,
         bytes_per_token=BYTES_PER_TOKEN,

@@ -12,20 +12,15 @@ from typing import Final
 
 from msgspec import structs
 
-from weft_bench.agents.contents import messages_of
-from weft_bench.workloads.cutting import ReadyCall, ReadyProgram, fitting
-from weft_bench.workloads.schema import Part, TraceCall, TraceError
+from weft_bench.agents.contents import exact_chat
+from weft_bench.workloads.cutting import ReadyProgram, fitting
+from weft_bench.workloads.schema import TraceError
 from weft_bench.workloads.traces.files import read_trace
 
 SESSIONS: Final = "coding_sessions"
 _CONTEXT: Final = 131_072
 # Longer gaps are mostly those of persons.
 _LONGEST_GAP_S: Final = 10.0
-# Tokens that the template adds: around instructions at the start, around another message, and
-# before the answer.
-_INSTRUCTIONS: Final = 6
-_MESSAGE: Final = 5
-_ANSWER: Final = 3
 
 
 def sessions(data: Path, seed: int, count: int, calls: int) -> list[ReadyProgram]:
@@ -44,27 +39,9 @@ def sessions(data: Path, seed: int, count: int, calls: int) -> list[ReadyProgram
 
 
 def _as_chats(program: ReadyProgram) -> ReadyProgram:
-    calls = [_as_chat(one, f"{program.id}/{number}") for number, one in enumerate(program.calls)]
+    calls = []
+    for number, one in enumerate(program.calls):
+        ready = exact_chat(one, f"{program.id}/{number}")
+        gap_s = min(_LONGEST_GAP_S, one.call.gap_s)
+        calls.append(replace(ready, call=structs.replace(ready.call, gap_s=gap_s)))
     return replace(program, calls=tuple(calls))
-
-
-def _as_chat(ready: ReadyCall, name: str) -> ReadyCall:
-    """Return a call with messages, and with the parts that are the same prompt."""
-    told, prompt = [], []
-    for number, part in enumerate(ready.call.parts):
-        around = _MESSAGE if number or part.kind != "system" else _INSTRUCTIONS
-        words = max(1, part.tokens - around)
-        told.append(Part(part.name, words, part.kind))
-        prompt.append((part.name, words + around))
-    messages = messages_of(TraceCall(parts=tuple(told)))
-    # The gateway knows a message by its role.
-    roles = [str(message["role"]) for message in messages]
-    parts = [Part(*part, role) for part, role in zip(prompt, roles, strict=True)]
-    parts.append(Part(f"{name}/answer", _ANSWER, "assistant"))
-    call = structs.replace(
-        ready.call,
-        messages=messages,
-        parts=tuple(parts),
-        gap_s=min(_LONGEST_GAP_S, ready.call.gap_s),
-    )
-    return replace(ready, call=call, prompt_tokens=sum(part.tokens for part in parts))

@@ -45,7 +45,8 @@ class EngineSettings:
     """Settings of a simulated engine.
 
     policy: the order. options: those of the order. tags: evict by block tags. swap_gib: host memory
-    for preempted calls. prefix_cache: vLLM's own. plugin: further PluginSettings. naive: run one
+    for preempted calls. host_blocks: host memory for the KV blocks of prompts, through vLLM's
+    OffloadingConnector. prefix_cache: vLLM's own. plugin: further PluginSettings. naive: run one
     real scheduler step for each token; slow, with the same decisions. asynchronous: schedule each
     step while the previous one runs; as slow as naive.
     """
@@ -54,6 +55,7 @@ class EngineSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     tags: bool = True
     swap_gib: float = 0.0
+    host_blocks: int = 0
     prefix_cache: bool = True
     plugin: Mapping[str, Any] = field(default_factory=dict)
     naive: bool = False
@@ -70,7 +72,11 @@ def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimSchedule
         **settings.plugin,
     }
     config = _config(
-        shape, settings.prefix_cache, settings.asynchronous, json.dumps(weft, sort_keys=True)
+        shape,
+        settings.prefix_cache,
+        settings.asynchronous,
+        json.dumps(weft, sort_keys=True),
+        settings.host_blocks,
     )
     scheduler: SimScheduler = scheduler_of(SimScheduler, config, shape)
     scheduler.naive = settings.naive or settings.asynchronous
@@ -80,7 +86,9 @@ def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimSchedule
 
 
 @lru_cache(maxsize=64)
-def _config(shape: EngineShape, prefix_cache: bool, asynchronous: bool, weft_json: str) -> Any:
+def _config(
+    shape: EngineShape, prefix_cache: bool, asynchronous: bool, weft_json: str, host_blocks: int
+) -> Any:
     """Return vLLM's configuration.
 
     Building it takes far longer than building a scheduler, and a scheduler changes it only during a
@@ -96,6 +104,17 @@ def _config(shape: EngineShape, prefix_cache: bool, asynchronous: bool, weft_jso
             kv_connector_extra_config={
                 "swap_gib": weft["swap_gib"],
                 "tenant_share": weft.get("swap_share", 1.0),
+            },
+        )
+    elif host_blocks:
+        swap = KVTransferConfig(
+            kv_connector="OffloadingConnector",
+            kv_role="kv_both",
+            kv_connector_extra_config={
+                "cpu_bytes_to_use": host_blocks * shape.block_bytes,
+                # Decoding sequences leave vLLM's loop (see leap.py), so their blocks are stored
+                # with the next prompt.
+                "offload_prompt_only": True,
             },
         )
     return vllm_config(

@@ -40,7 +40,8 @@ class Parking(SchedulerHooks):
     naive: carry none. first_tokens: sequences that received their first token; the caller removes
     them. quiet: all sequences decoded in the last step, and none arrived, ended or was preempted.
     prefill_tokens, prefill_pairs, decode_sequences, context_tokens: the work of the last step, and
-    the computed tokens before it. preemptions: total count.
+    the computed tokens before it. preemptions: total count. transfers: vLLM's report on KV
+    transfers that ended, for the next step that ends.
     """
 
     naive = False
@@ -57,6 +58,7 @@ class Parking(SchedulerHooks):
         self.prefill_tokens = self.prefill_pairs = 0
         self.decode_sequences = 0
         self.preemptions = 0
+        self.transfers: Any = None
         self._parked: list[Request] = []
         # For each scheduled step: what vLLM scheduled, which sequences get a token, the context.
         self._planned: dict[int, tuple[dict[str, int], set[str], int]] = {}
@@ -107,8 +109,10 @@ class Parking(SchedulerHooks):
                 req_ids=names,
                 req_id_to_index={name: i for i, name in enumerate(names)},
                 sampled_token_ids=tokens,
+                kv_connector_output=self.transfers,
             ),
         )
+        self.transfers = None
         self.quiet = self.quiet and len(self.running) == before
         return outputs
 

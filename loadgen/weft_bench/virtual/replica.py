@@ -12,6 +12,7 @@ from typing import Any, Final
 from vllm import SamplingParams
 from vllm.v1.request import Request, RequestStatus
 from weft_engine.emulated.presets import EngineShape
+from weft_engine.emulated.transfers import Block, Link, NoTransfers, Offloads, Transfers
 from weft_engine.engine_link import Command
 from weft_engine.kv_command import KvCommand
 from weft_engine.wire import CallContext, CallReport
@@ -60,6 +61,10 @@ class TokenTimes:
 _EMPTY_STEPS: Final = 1000
 
 
+def _unmetered(blocks: int) -> None:
+    """Blocks were moved."""
+
+
 class SimulationError(RuntimeError):
     """The simulation cannot continue. The message says why."""
 
@@ -104,6 +109,10 @@ class Replica:
         self._params = SamplingParams(max_tokens=1, ignore_eos=True)
         self.scheduler = build_scheduler(shape, settings)
         self.scheduler.clock = lambda: self.now
+        self._transfers: Transfers = NoTransfers()
+        if settings.host_blocks:
+            block = Block(shape.cost.swapped_block_s, shape.block_bytes)
+            self._transfers = Offloads(Link(block, _unmetered), Link(block, _unmetered))
 
     def prompt(self, program: str, parts: Any) -> Prompt:
         """Return a prompt of these parts."""
@@ -160,11 +169,13 @@ class Replica:
             output = scheduler.schedule()
             self.started += [(new.req_id, begins) for new in output.scheduled_new_reqs]
             computes = bool(output.num_scheduled_tokens)
+            moves = self._transfers.begin(output, begins)
             if self._flight and not computes:
                 # All calls wait for the running step.
                 scheduler.update_from_output(output, self._answers)
                 break
-            self._empty = 0 if computes else self._empty + 1
+            begins = max(begins, moves.ready_at)
+            self._empty = 0 if computes or self._transfers.pending else self._empty + 1
             if self._empty > _EMPTY_STEPS:
                 raise SimulationError(f"{self.name} has calls waiting and does no work")
             lasts = self.shape.cost.step(
@@ -186,6 +197,7 @@ class Replica:
             self._land(len(self._leap))
             return Happened((), ())
         output, _ = self._flight.popleft()
+        scheduler.transfers = self._transfers.finished(now)
         scheduler.update_from_output(output, self._answers)
         self.tokens.passed(scheduler.requests, (now,))
         firsts, scheduler.first_tokens = scheduler.first_tokens, []
@@ -241,7 +253,7 @@ class Replica:
         """Return the end of each step of a leap; empty if the next step is an ordinary one."""
         scheduler = self.scheduler
         steps, quantum, due = scheduler.furthest(now)
-        if steps < 2:
+        if steps < 2 or self._transfers.pending:
             return []
         cost = self.shape.cost.step
         count = len(scheduler.running)

@@ -9,7 +9,7 @@ import pytest
 from support.sessions import sessions
 from typer.testing import CliRunner
 from weft_bench.agents.scene import Scene
-from weft_bench.agents.systems import ENDLESS, OURS, PAUSE, STICKY
+from weft_bench.agents.systems import ENDLESS, OURS, PAUSE, STICKY, STOCK
 from weft_bench.agents.virtual_plays import SYSTEMS, play
 from weft_bench.cli import bench
 
@@ -35,6 +35,12 @@ def test_an_endless_cache_is_not_slower(tmp_path):
     scene = Scene(kv_blocks=80, slots=8, gap_s=0.2, data=str(sessions(tmp_path, 40)))
     means = {name: play(scene, SYSTEMS[name], 4.0, 0)["mean"] for name in (OURS, ENDLESS, PAUSE)}
     assert means[ENDLESS] == min(means.values())
+
+
+def test_host_memory_keeps_contexts(tmp_path):
+    scene = Scene(kv_blocks=80, slots=8, gap_s=0.2, data=str(sessions(tmp_path, 40)))
+    rates = [play(scene, SYSTEMS[STOCK], 4.0, 0, host=host)["hit_rate"] for host in (0, 8)]
+    assert rates[1] > rates[0]
 
 
 def test_a_command_fills_a_file_over_several_runs(tmp_path):
