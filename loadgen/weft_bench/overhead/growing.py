@@ -32,8 +32,8 @@ _BASE: Final = 150_000
 # The conversations whose memory is measured, and their size.
 _OPEN: Final = 24
 _OPEN_BYTES: Final = 850_000
-# Conversations before them, which fill caches and the allocator's free memory.
-_OPEN_BEFORE: Final = 8
+# Conversations before them, which fill stores of a fixed size and the allocator's free memory.
+_OPEN_BEFORE: Final = 64
 Sample = dict[str, float]
 Samples = Mapping[tuple[str, int, str], Sequence[Sample]]
 
@@ -107,12 +107,12 @@ def _memory(
 ) -> dict[tuple[str, str], float]:
     """Return the bytes that a proxy holds for each program between its calls."""
     found = {}
-    for named in ("yes", "no") if _OPEN_BYTES in options.bodies else ():
-        for name, pid in pids.items():
-            before = 0
-            for number in range(_OPEN_BEFORE + _OPEN):
-                if number == _OPEN_BEFORE:
-                    before = _resident_bytes(pid)
+    for name, pid in pids.items() if _OPEN_BYTES in options.bodies else ():
+        for named, fill in (("no", _OPEN_BEFORE), ("yes", _OPEN_BEFORE // 8)):
+            for _ in range(fill):
+                _play(options, urls[name], 0, _OPEN_BYTES, 0, named, next(seeds))
+            before = _resident_bytes(pid)
+            for _ in range(_OPEN):
                 _play(options, urls[name], 0, _OPEN_BYTES, 0, named, next(seeds))
             found[named, name] = max(0.0, (_resident_bytes(pid) - before) / _OPEN)
     return found

@@ -78,14 +78,15 @@ class Text(NamedTuple):
 class Messages(Sequence[list[Atom]]):
     """Messages with text. Known ones are parsed when they are asked for."""
 
-    __slots__ = ("_items", "_places", "_range")
+    __slots__ = ("_before", "_behind", "_known", "_numbers", "_range")
 
-    def __init__(self, items: Sequence[list[Atom] | Known], count: int) -> None:
-        """count: of the messages, known ones too."""
-        self._items = items
-        # The item of each message, and its number among the known messages.
-        self._places: list[tuple[int, int]] = []
-        self._range = range(count)
+    def __init__(self, items: Sequence[list[Atom] | Known]) -> None:
+        """items: of which one may stand for known messages."""
+        at = next((at for at, item in enumerate(items) if isinstance(item, Known)), len(items))
+        self._before, self._behind = items[:at], items[at + 1 :]
+        self._known = items[at] if at < len(items) else None
+        self._numbers = self._known.points()[0] if isinstance(self._known, Known) else ()
+        self._range = range(at + len(self._numbers) + len(self._behind))
 
     def __len__(self) -> int:
         return len(self._range)
@@ -100,15 +101,17 @@ class Messages(Sequence[list[Atom]]):
             view = copy(self)
             view._range = self._range[index]
             return view
-        if not self._places:
-            for at, item in enumerate(self._items):
-                if isinstance(item, Known):
-                    self._places += [(at, index - item.first) for index in item.points()[0]]
-                else:
-                    self._places.append((at, 0))
-        at, number = self._places[self._range[index]]
-        item = self._items[at]
-        return reader_of(item.of.name)(item.message(number)) if isinstance(item, Known) else item
+        at, known = self._range[index], self._known
+        if at < len(self._before):
+            item = self._before[at]
+        else:
+            at -= len(self._before)
+            if at < len(self._numbers) and isinstance(known, Known):
+                message = known.message(self._numbers[at] - known.first)
+                return reader_of(known.of.name)(message)
+            item = self._behind[at - len(self._numbers)]
+        assert not isinstance(item, Known)
+        return item
 
 
 class Stale(Exception):
@@ -170,7 +173,7 @@ class Fingerprint:
             # What continues the text goes on from `state`, and a further message from here.
             state = _after(point)
         self._state = state
-        self._messages = Messages([each for _, each in messages], len(self.points))
+        self._messages = Messages([each for _, each in messages])
         self.turn = self.models.rfind(1) + 1
         self._own: Text | None = None
 
