@@ -142,7 +142,7 @@ def _parsed(
     """
     members, size = _members(raw), len(raw)
     if size <= most_bytes and (size <= _PLAIN_BYTES or _units(raw) <= _MOST_UNITS):
-        body = json_value(raw)
+        _, body = json_object(raw)
         if _is_moderate(body, most_items):
             return members, body
     return members, None
