@@ -10,9 +10,8 @@ from weft_gateway.transcripts import grid
 from weft_gateway.transcripts.reading import Reading, ends_there
 from weft_gateway.transcripts.transcript import Known, Transcript
 
-# Clients may change their last messages, such as the marks in them: a transcript is found without
-# its last messages, too, and one that continues near another's end replaces it.
-_NEAR = 4
+# A transcript is found by its last digest, and by some before: of branches and edited histories.
+_BACK = (1, 2, 4, 8, 16, 32)
 # Transcripts with one beginning that are compared with a body, the latest ones.
 _MOST_ALIKE = 8
 
@@ -66,12 +65,11 @@ class Transcripts:
         known, key = reading.known, transcript.key
         tenant = key.tenant
         if known is not None and (
-            known.of is transcript or (known.of.key == key and len(known.of) - known.count <= _NEAR)
+            known.of is transcript or (known.of.key == key and known.is_near)
         ):
             self._drop(tenant, known.of)
-        ends = transcript.ends
-        places = {grid.reach(end) - 1 for end in (ends[-1], ends[-1 - min(_NEAR, len(ends) - 1)])}
-        digests = tuple([reading.digests[place] for place in places if place >= 0])
+        last = grid.reach(transcript.ends[-1])
+        digests = tuple([reading.digests[last - back] for back in _BACK if back <= last])
         if not digests:
             return
         there = self._by_digest.setdefault(tenant, {})

@@ -15,6 +15,7 @@ from weft_gateway.model import ProgramKey
 # Bytes of a transcript beside its messages, and of each message in it.
 _OVERHEAD: Final = 2048
 _PER_MESSAGE: Final = 44
+_NEAR: Final = 4
 _TAGS: Final = range(1, 8)
 
 
@@ -132,6 +133,13 @@ class Known:
     def last(self) -> int:
         """Index after the last known message."""
         return self.of.first + self.count
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the body continues near the transcript's end. Clients may change their last
+        messages, such as the marks in them.
+        """
+        return len(self.of) - self.count <= _NEAR
 
     @property
     def reach(self) -> int:

@@ -271,7 +271,7 @@ class Fingerprint:
         """Return the fingerprints of the request's own text."""
         if self._own is None:
             known = self._known
-            if known is None:
+            if known is None or not known.is_near:
                 found = *pieces(self._messages, beginning=True), *pieces(self._messages)
                 self._own = Text(array("Q", map(key, found)), _lines_of(self._messages))
             else:
