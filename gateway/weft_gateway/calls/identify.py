@@ -72,13 +72,14 @@ class Identifier:
         """
         model = body.get("model")
         if isinstance(model, str) and model:
-            if not self._registry.knows(model):
+            served = self._registry.resolved(model)
+            if not self._registry.knows(served):
                 raise errors.model_not_found(model)
-            return self._registry.resolved(model)
-        served = self._registry.models()
-        if len(served) > 1:
+            return served
+        models = self._registry.models()
+        if len(models) > 1:
             raise ApiError(400, "missing_model", "You must provide a model.", param="model")
-        return next(iter(served), "")
+        return next(iter(models), "")
 
     def _resolve(self, call: Call, body: dict[str, Any]) -> Identity:
         return resolve(

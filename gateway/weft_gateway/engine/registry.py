@@ -76,7 +76,11 @@ class Replica:
         return Intake.HOMES if monotonic() < self.homes_until else Intake.NONE
 
     def view(self, in_flight: int) -> ReplicaView:
-        """Return this replica as seen by policies; the same object while nothing has changed."""
+        """Return this replica as seen by policies; the same object while nothing has changed.
+        in_flight: a negative count is invalid, and counts as 0.
+        """
+        if in_flight < 0:
+            in_flight = 0
         view, intake = self._view, _ALL if self.homes_until is None else self.intake
         if (
             view is None
@@ -238,7 +242,9 @@ class Registry:
         helps no client.
         """
         return tuple(
-            ReplicaView(r.name, r.served, r.circuit.alive, in_flight.get(r.name, 0), r.intake)
+            ReplicaView(
+                r.name, r.served, r.circuit.alive, max(0, in_flight.get(r.name, 0)), r.intake
+            )
             for r in self
         )
 
@@ -272,9 +278,11 @@ class Registry:
         return None if card is None else {**card, "id": model}
 
     def knows(self, model: str) -> bool:
-        """Whether a replica serves `model` or may serve it because its models are not yet known."""
-        known, model = False, self.resolved(model)
-        for replica in self:
+        """Whether a replica serves `model`, which is no alias, or may serve it because its models
+        are not yet known.
+        """
+        known = False
+        for replica in self._replicas.values():
             if model in replica.served or (not replica.served and replica.circuit.healthy):
                 return True
             known = known or bool(replica.served)
@@ -284,7 +292,7 @@ class Registry:
         """Return the end of a message about a model that no replica serves, with the nearest served
         one; "" if a replica may serve it.
         """
-        if self.knows(model):
+        if self.knows(self.resolved(model)):
             return ""
         shown = model[:256]
         return f"{shown!r} does not exist or is not served here{nearest(shown, self.listed())}"

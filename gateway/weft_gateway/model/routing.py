@@ -22,8 +22,8 @@ class Intake(StrEnum):
 
 @record
 class ReplicaView:
-    """A snapshot of one replica. in_flight: its open calls, as known to this gateway: its own calls
-    are exact, other gateways' are as of the last round trip to the table.
+    """A snapshot of one replica. in_flight: its open calls, at least 0, as known to this gateway:
+    its own calls are exact, other gateways' are as of the last round trip to the table.
     """
 
     name: str

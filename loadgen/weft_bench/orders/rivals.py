@@ -9,7 +9,6 @@ from typing import Final
 
 from weft_engine.orders import CallView, Order, OrderOptions
 from weft_gateway.model import ReplicaView, RouteRequest
-from weft_gateway.policies.route.filters import FILTERS
 from weft_gateway.policies.route.pickers import max_score
 from weft_gateway.policies.route.router import Router
 from weft_gateway.policies.route.scorers import least_used
@@ -49,7 +48,7 @@ def vtc(options: OrderOptions) -> Order:
 def power_of_two(threshold_tokens: int, alpha: float) -> Router:
     """Of two random replicas, the one with fewer open calls, as in Ray. The arguments have no
     effect."""
-    return Router("power_of_two", FILTERS, {"least_used": (least_used, 1.0)}, _better_of_two)
+    return Router("power_of_two", {"least_used": (least_used, 1.0)}, _better_of_two)
 
 
 def _better_of_two(totals: Mapping[str, float], ordinal: int, rng: Random) -> str:
@@ -68,7 +67,7 @@ def sticky_until_saturated(threshold_tokens: int, alpha: float) -> Router:
         return {r.name: float(r.name == last and r.in_flight <= alpha) for r in replicas}
 
     scorers = {"kept": (kept, 2.0), "least_used": (least_used, 1.0)}
-    return Router("sticky_until_saturated", FILTERS, scorers, max_score)
+    return Router("sticky_until_saturated", scorers, max_score)
 
 
 # Balancers of virtual time, beside those of the gateway.

@@ -60,7 +60,7 @@ def soonest(request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[s
     def key(replica: ReplicaView) -> tuple[float, ...]:
         cost = costs[replica.name]
         if _meets(cost, request.budget_s):
-            delay_s = max(0, replica.in_flight) * cost.busy_s
+            delay_s = replica.in_flight * cost.busy_s
             return 0, cached - cost.cached_tokens, delay_s, -cost.mean_s
         return 1, cost.finish_s
 

@@ -7,7 +7,6 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from weft_gateway.policies.route.by_cost import leaves_home, soonest, why, work
-from weft_gateway.policies.route.filters import FILTERS
 from weft_gateway.policies.route.pickers import in_turn, max_score
 from weft_gateway.policies.route.router import LAST, Router
 from weft_gateway.policies.route.scorers import home, last_replica, least_used, shared_prefix
@@ -31,7 +30,6 @@ _LEAST_USED: Final = {"least_used": (least_used, 1.0)}
 def _locality(threshold_tokens: int) -> Router:
     return Router(
         "least_used",
-        FILTERS,
         {
             "home": (home(threshold_tokens), _HOME_WEIGHT),
             LAST: (last_replica(threshold_tokens, _CALL_TOKENS), _SHARED_WEIGHT),
@@ -46,7 +44,6 @@ def _locality(threshold_tokens: int) -> Router:
 def _soonest(threshold_tokens: int) -> Router:
     return Router(
         "least_used",
-        FILTERS,
         {"home": (home(threshold_tokens), _HOME_WEIGHT), "soonest": (soonest, 1.0)},
         max_score,
         threshold_tokens,
@@ -57,9 +54,9 @@ def _soonest(threshold_tokens: int) -> Router:
 
 ROUTERS: Final[dict[str, Callable[[int, float], Router]]] = {
     "locality": lambda threshold, _: _locality(threshold),
-    "least_used": lambda *_: Router("least_used", FILTERS, _LEAST_USED, max_score),
-    "round_robin": lambda *_: Router("round_robin", FILTERS, {}, in_turn),
-    "work": lambda _, alpha: Router("work", FILTERS, {"work": (work(alpha), 1.0)}, max_score),
+    "least_used": lambda *_: Router("least_used", _LEAST_USED, max_score),
+    "round_robin": lambda *_: Router("round_robin", {}, in_turn),
+    "work": lambda _, alpha: Router("work", {"work": (work(alpha), 1.0)}, max_score),
     "soonest": lambda threshold, _: _soonest(threshold),
 }
 # Balancers that need `RouteRequest.costs`.

@@ -8,31 +8,28 @@ from random import Random
 from typing import Final
 
 from weft_gateway.model import Decision, Intake, ReplicaView, RouteRequest
-from weft_gateway.policies.route.filters import Filter, not_draining
+from weft_gateway.policies.route.filters import DRAINING, rejection
 from weft_gateway.policies.route.pickers import Picker
 from weft_gateway.policies.route.scorers import Scorer
 
 SHARED: Final = "shared_prefix"
 LAST: Final = "last_replica"
-DRAINING: Final = "draining"
 # The filter that removes a home at which the call would be late.
 LATE: Final = "late"
-_ALL: Final = Intake.ALL
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
     """Chooses a replica and explains the choice.
 
-    name: the reason for a call without a home. filters, scorers: by name, for the explanation; each
-    scorer with its weight. sticky_above_tokens: longer calls ask the process table to keep them on
+    name: the reason for a call without a home. scorers: by name, for the explanation, each with its
+    weight. sticky_above_tokens: longer calls ask the process table to keep them on
     their program's home (Algorithm 2, lines 5 to 10); None: never. shared: scorer of shared prompt
     prefixes, and its weight; used only if the request has that data. leaves: whether the program
     of a long call leaves its home. why: the reason for a choice by predicted costs.
     """
 
     name: str
-    filters: Mapping[str, Filter]
     scorers: Mapping[str, tuple[Scorer, float]]
     picker: Picker
     sticky_above_tokens: int | None = None
@@ -48,18 +45,13 @@ class Router:
         kept = []
         homes: frozenset[str] = frozenset()
         for replica in request.replicas:
-            for name, keeps in self.filters.items():
-                if not keeps(request, replica):
-                    rejected[replica.name] = name
-                    break
-            else:
-                # Not one of the filters: drains are rare, and a filter costs every call.
-                if replica.intake is _ALL or not_draining(request, replica):
-                    kept.append(replica)
-                    continue
-                rejected[replica.name] = DRAINING
-                if replica.intake is Intake.HOMES:
-                    homes |= {replica.name}
+            why = rejection(request, replica)
+            if not why:
+                kept.append(replica)
+                continue
+            rejected[replica.name] = why
+            if why is DRAINING and replica.intake is Intake.HOMES:
+                homes |= {replica.name}
         if not kept:
             return Decision("", False, frozenset(), "no replica is eligible", {}, rejected)
         above = self.sticky_above_tokens

@@ -11,7 +11,7 @@ Scorer = Callable[[RouteRequest, Sequence[ReplicaView]], Mapping[str, float]]
 
 def least_used(request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[str, float]:
     """LEAST_USED of Agentix Algorithm 2: 1 / (1 + calls in flight)."""
-    return {r.name: 1.0 / (1 + max(0, r.in_flight)) for r in replicas}
+    return {r.name: 1.0 / (1 + r.in_flight) for r in replicas}
 
 
 def home(threshold_tokens: int) -> Scorer:
@@ -75,9 +75,12 @@ def _worth(
     """Return the tokens that each replica saves over the least used one, minus the cost of its
     queue, as a share of the prompt. tokens: cached, by replica.
     """
-    calls = {r.name: max(0, r.in_flight) for r in replicas}
-    worth = {name: tokens.get(name, 0) - call_tokens * n for name, n in calls.items()}
-    fewest = min(calls.values())
-    least = min(one for name, one in worth.items() if calls[name] == fewest)
-    prompt = max(1, request.prompt_tokens)
-    return {name: min(1.0, max(0, one - least) / prompt) for name, one in worth.items()}
+    found = [(r.in_flight, tokens.get(r.name, 0), r.name) for r in replicas]
+    # Of the least used replicas, the one with the fewest cached tokens.
+    fewest, least, _ = min(found)
+    prompt = request.prompt_tokens or 1
+    worth = {}
+    for calls, cached, name in found:
+        one = cached - least - call_tokens * (calls - fewest)
+        worth[name] = 0.0 if one <= 0 else 1.0 if one >= prompt else one / prompt
+    return worth

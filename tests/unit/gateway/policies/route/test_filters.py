@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 from weft_gateway.model import Intake, Program, ProgramKey, ReplicaView, RouteRequest
-from weft_gateway.policies.route.filters import (
-    healthy,
-    not_avoided,
-    not_draining,
-    serves_model,
-)
+from weft_gateway.policies.route.filters import rejection
 
 
 def replica(models=("m",), up=True):
@@ -21,8 +16,8 @@ def request(model="m", avoid=()):
 
 
 def test_only_healthy_replicas_stay():
-    assert healthy(request(), replica())
-    assert not healthy(request(), replica(up=False))
+    assert rejection(request(), replica()) == ""
+    assert rejection(request(), replica(up=False)) == "healthy"
 
 
 @pytest.mark.parametrize(
@@ -35,12 +30,12 @@ def test_only_healthy_replicas_stay():
     ],
 )
 def test_replica_of_another_model_is_rejected(model, models, keeps):
-    assert serves_model(request(model), replica(models)) is keeps
+    assert rejection(request(model), replica(models)) == ("" if keeps else "model")
 
 
 def test_replica_that_failed_this_call_is_rejected():
-    assert not_avoided(request(avoid=["r1"]), replica())
-    assert not not_avoided(request(avoid=["r0"]), replica())
+    assert rejection(request(avoid=["r1"]), replica()) == ""
+    assert rejection(request(avoid=["r0"]), replica()) == "not_avoided"
 
 
 @pytest.mark.parametrize(
@@ -56,4 +51,5 @@ def test_replica_that_failed_this_call_is_rejected():
 def test_draining_replica_takes_calls_of_its_programs(intake, home, keeps):
     view = ReplicaView("r0", frozenset(), True, 0, intake)
     program = Program(ProgramKey("t", "p"), 0.0, home=home)
-    assert not_draining(RouteRequest("m", 1, program, (view,), frozenset()), view) is keeps
+    why = rejection(RouteRequest("m", 1, program, (view,), frozenset()), view)
+    assert why == ("" if keeps else "draining")
