@@ -157,15 +157,14 @@ def raw_members(raw: bytes) -> dict[str, msgspec.Raw]:
     return members
 
 
-class _Name:
+class _Name(str):
     """The name of a member, as a key that equals no other key: a dictionary then holds all members
     of an object, including those with the same name.
     """
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 class _Namer:
@@ -202,9 +201,9 @@ def _members(raw: bytes) -> dict[str, msgspec.Raw]:
         raise ApiError(400, "invalid_body", "The body must be a JSON object.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
-    members = {name.text: piece for name, piece in found.items()}
+    members = {str(name): piece for name, piece in found.items()}
     if len(members) < len(found):
-        names = [name.text for name in found]
+        names = [str(name) for name in found]
         twice = next(name for name in names if names.count(name) > 1)[:256]
         raise ApiError(
             400, "duplicate_member", f"The body has the member {twice!r} twice.", param=twice

@@ -95,7 +95,8 @@ class PromptCounter:
 
     def learn(self, call: Call, prompt_tokens: int) -> None:
         """Learn from the engine's token count of the call's prompt."""
-        self._tokens.learn_text(call.model, _raw_prompt_bytes(call), prompt_tokens)
+        if size := _raw_prompt_bytes(call):
+            self._tokens.learn_text(call.model, size, prompt_tokens)
         counted = counted_alone(call)
         if counted is not None:
             self._tokens.learn(counted, prompt_tokens)

@@ -94,7 +94,7 @@ def build_engine_request(
     """
     given = body
     text = raw if reading is None else reading.fresh
-    if media.has_prompt(body) and media.may_name(text):
+    if media.may_name(text) and media.has_prompt(body):
         body = media.own_names(body, salt)
         if body is not given and reading is not None:
             name, reading = reading.name, None

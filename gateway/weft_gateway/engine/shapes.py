@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -141,23 +140,29 @@ def _sizes(message: str) -> tuple[int, int]:
     return int(length[1]) if length else 0, int(limit[1]) if limit else 0
 
 
+# The names of chats and completions, and those of responses and messages.
+_OF_CHATS: Final = (
+    "prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details",
+)  # fmt: skip
+_OF_MESSAGES: Final = (
+    "input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details",
+)  # fmt: skip
+
+
 def usage_of(usage: object) -> Usage | None:
     """Return the tokens of a `usage` object of any API, None if it has no prompt. Values that are
     no counts are 0.
     """
     if not isinstance(usage, dict):
         return None
-    # Chats and completions have the first names, responses and messages the second ones.
-    side, other = "prompt", "completion"
-    if "prompt_tokens" not in usage:
-        side, other = "input", "output"
-    prompt, output = _count(usage, f"{side}_tokens"), _count(usage, f"{other}_tokens")
+    names = _OF_CHATS if "prompt_tokens" in usage else _OF_MESSAGES
+    prompt, output = _count(usage, names[0]), _count(usage, names[1])
     cached = reasoning = 0
-    if details := usage.get(f"{side}_tokens_details"):
+    if details := usage.get(names[2]):
         cached = _count(details, "cached_tokens")
-    if details := usage.get(f"{other}_tokens_details"):
+    if details := usage.get(names[3]):
         reasoning = _count(details, "reasoning_tokens")
-    if side == "input":
+    if names is _OF_MESSAGES:
         # Only Messages count the tokens of the cache beside those of the input.
         read = _count(usage, "cache_read_input_tokens")
         prompt += read + _count(usage, "cache_creation_input_tokens")
@@ -165,8 +170,8 @@ def usage_of(usage: object) -> Usage | None:
     return Usage(prompt, cached, output, reasoning) if prompt else None
 
 
-_USAGE: Final = re.compile(rb'"usage"\s*:\s*(?=\{)')
-_decode: Final = json.JSONDecoder().raw_decode
+# An object with objects of plain values in it.
+_USAGE: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
 
 def last_usage(text: bytes) -> Usage | None:
@@ -178,10 +183,9 @@ def last_usage(text: bytes) -> Usage | None:
         found = _USAGE.match(text, at)
         if found:
             try:
-                usage, _ = _decode(text[found.end() :].decode("utf-8", "replace"))
-            except (ValueError, RecursionError):
+                return usage_of(orjson.loads(found[1]))
+            except orjson.JSONDecodeError:
                 return None
-            return usage_of(usage)
         at = text.rfind(b'"usage"', 0, at)
     return None
 

@@ -128,7 +128,7 @@ def closed(
         max(program.critical_path_s, critical_path_at_open_s + closing.service_s),
         program.waiting_s + closing.waiting_s,
         program.home,
-        tuple([t for t in program.threads if t.call != closing.call]),
+        _without(program.threads, closing.call),
         program.last_arrival_s,
         max(program.last_completion_s, closing.now_s),
         program.calls,
@@ -154,8 +154,14 @@ def _taken_back(program: Program, call: str) -> Program:
     goal, calls = program.goal, program.calls - 1
     if goal is not NO_GOAL and not calls:
         goal = replace(goal, begun_s=0.0, begun_calls=0)
-    threads = tuple([thread for thread in program.threads if thread.call != call])
-    return replace(program, threads=threads, calls=calls, goal=goal)
+    return replace(program, threads=_without(program.threads, call), calls=calls, goal=goal)
+
+
+def _without(threads: tuple[Thread, ...], call: str) -> tuple[Thread, ...]:
+    """Return the threads of the other calls."""
+    if len(threads) == 1 and threads[0].call == call:
+        return ()
+    return tuple([thread for thread in threads if thread.call != call])
 
 
 def with_attribute(
