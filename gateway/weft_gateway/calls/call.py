@@ -83,7 +83,7 @@ class Failed:
 # Takes bytes of a stream and returns the bytes for the client.
 Tap = Callable[[bytes], bytes]
 Hook = Callable[["Call"], Awaitable[None] | None]
-HeadHook = Callable[["Call"], Tap | None]
+StreamHook = Callable[["Call"], Tap | None]
 
 
 @dataclass(slots=True)
@@ -94,7 +94,8 @@ class Hooks:
     held: list[Hook] = field(default_factory=list)
     opened: list[Hook] = field(default_factory=list)
     sending: list[Hook] = field(default_factory=list)
-    head: list[HeadHook] = field(default_factory=list)
+    head: list[Hook] = field(default_factory=list)
+    streams: list[StreamHook] = field(default_factory=list)
     closed: list[Hook] = field(default_factory=list)
     ended: list[Hook] = field(default_factory=list)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
 
-from weft_gateway.calls.call import PREFILL, Call, HeadHook, Hook, Hooks, Tap
+from weft_gateway.calls.call import PREFILL, Call, Hook, Hooks, StreamHook, Tap
 from weft_gateway.engine.endpoints import Endpoint
 
 log = logging.getLogger(__name__)
@@ -38,10 +38,11 @@ class CallObserver:
     def sending(self, call: Call) -> None:
         """The request for the engine is ready."""
 
-    def head(self, call: Call) -> Tap | None:
-        """The answer has begun. A returned tap gets the chunks of a stream before the
-        client does.
-        """
+    def head(self, call: Call) -> None:
+        """The answer has begun."""
+
+    def streams(self, call: Call) -> Tap | None:
+        """A stream has begun. A returned tap gets its chunks before the client does."""
 
     def closed(self, call: Call) -> Awaitable[None] | None:
         """The outcome is known. The hook finishes before the process table is written, and so
@@ -105,8 +106,8 @@ async def _go_on(pending: Awaitable[None], hooks: Sequence[Hook], call: Call) ->
         await rest
 
 
-def taps(hooks: Iterable[HeadHook], call: Call) -> list[Tap]:
-    """Notify observers that the answer has begun. Returns the taps for its chunks."""
+def taps(hooks: Iterable[StreamHook], call: Call) -> list[Tap]:
+    """Notify observers that a stream has begun. Returns the taps for its chunks."""
     found = []
     for hook in hooks:
         try:

@@ -14,7 +14,7 @@ from weft_gateway.calls.call import Call, Tap
 from weft_gateway.calls.client import Disconnect
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
-from weft_gateway.calls.observers import taps
+from weft_gateway.calls.observers import notify, taps
 from weft_gateway.calls.placement import Placement
 from weft_gateway.calls.relay import Step, StreamRelay
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
@@ -123,9 +123,10 @@ class CallPath:
         return await self.lifecycle.open(call, self.placement.place(call, avoid))
 
     def _head(self, call: Call) -> list[Tap]:
-        """Record the arrival of the answer's first bytes, and return the taps."""
+        """Record the arrival of the answer's first bytes, and return the taps of a stream."""
         call.first_byte_s = perf_counter() - call.begun
-        return taps(call.hooks.head, call)
+        notify(call.hooks.head, call)
+        return taps(call.hooks.streams, call) if call.is_stream else []
 
     def _whole(self, call: Call, exchange: Exchange, body: bytes) -> bytes:
         """Take a non-streamed answer. Returns its body for the client."""

@@ -56,10 +56,10 @@ class AdmissionObserver(CallObserver):
         sent = gate.enter(claim, call.shared_tokens)
         return None if sent is None else self._wait(call, claim, sent, monotonic())
 
-    def head(self, call: Call) -> None:
+    def streams(self, call: Call) -> None:
         """Time the first byte of a stream."""
         claim = call.claim
-        if claim is not None and call.is_stream and claim.single:
+        if claim is not None and claim.single:
             self._gate_of[claim].rules.answers(claim, monotonic())
 
     def closed(self, call: Call) -> None:

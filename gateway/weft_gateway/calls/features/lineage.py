@@ -54,9 +54,9 @@ class LineageObserver(CallObserver):
             return self._join_in_turn(call)
         return self._join(call)
 
-    def head(self, call: Call) -> None:
+    def streams(self, call: Call) -> None:
         """Record a stream, to read it after its end."""
-        if call.asked is not None and call.is_stream:
+        if call.asked is not None:
             call.record(MAX_ANSWER_BYTES)
 
     def closed(self, call: Call) -> Awaitable[None] | None:

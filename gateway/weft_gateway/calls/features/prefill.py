@@ -89,9 +89,9 @@ class AutoPrefill(CallObserver):
         """Only chats have prefills."""
         return endpoint.name == "chat"
 
-    def head(self, call: Call) -> None:
+    def streams(self, call: Call) -> None:
         """Record a stream, to read it after its end."""
-        if call.is_stream and call.body.get("tools"):
+        if call.body.get("tools"):
             call.record(MAX_ANSWER_BYTES)
 
     def ended(self, call: Call) -> None:

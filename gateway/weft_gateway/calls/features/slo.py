@@ -74,9 +74,9 @@ class SloObserver(CallObserver):
         if self.budgets.opened(call):
             self.tally.count(goal.slo, call.key.tenant, "unended")
 
-    def head(self, call: Call) -> None:
+    def streams(self, call: Call) -> None:
         """Record a stream that may end a turn."""
-        if call.is_stream and _ends_turns(call):
+        if _ends_turns(call):
             call.record(MAX_ANSWER_BYTES)
 
     def closed(self, call: Call) -> None:

@@ -51,10 +51,8 @@ class StoredAnswers(CallObserver):
             with suppress(ApiError):
                 call.items = input_of(call.raw)
 
-    def head(self, call: Call) -> Tap | None:
+    def streams(self, call: Call) -> Tap:
         """Read the answer's id from the first event of a stream, and the answer from the last."""
-        if not call.is_stream:
-            return None
         begun = False
 
         def tap(data: bytes) -> bytes:

@@ -23,9 +23,9 @@ class ToolDispatchObserver(CallObserver):
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
 
-    def head(self, call: Call) -> Tap | None:
+    def streams(self, call: Call) -> Tap | None:
         """Return the tap of a stream whose tool calls are requested."""
-        if not (call.is_stream and (call.tool_dispatch or call.key in self._listeners)):
+        if not (call.tool_dispatch or call.key in self._listeners):
             return None
         # Without tools, any text and any name could be a call.
         names = tool_names(call.body) or None

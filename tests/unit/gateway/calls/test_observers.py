@@ -38,7 +38,7 @@ class Fails(CallObserver):
     def closed(self, call: Call) -> None:
         raise RuntimeError("closed")
 
-    def head(self, call: Call) -> Tap | None:
+    def streams(self, call: Call) -> Tap | None:
         raise RuntimeError("head")
 
 
@@ -69,5 +69,5 @@ def test_gateway_calls_are_observed_only_on_request() -> None:
 def test_observer_that_fails_at_the_head_adds_no_tap(caplog: pytest.LogCaptureFixture) -> None:
     observers = Observers()
     observers.add(Fails())
-    assert taps(observers.of(CHAT).head, CALL) == []
+    assert taps(observers.of(CHAT).streams, CALL) == []
     assert "failed" in caplog.text
