@@ -15,7 +15,7 @@ def test_opening_creates_the_program_and_closing_adds_the_usage(make_table):
         o = opening(thread="t", now=10.5)
         opened = await table.open_call(o)
         assert (opened.created, opened.replica) == (True, "r0")
-        assert opened.in_flight == {"r0": 1}
+        assert table.in_flight() == {"r0": 1}
         assert [(t.call, t.thread, t.replica, t.arrival_s) for t in opened.program.threads] == [
             (o.call, "t", "r0", 10.5)
         ]

@@ -90,7 +90,7 @@ class Twin:
             )  # fmt: skip
             ours, theirs = await table.open_call(o), await self.table.open_call(o)
             assert (ours.replica, ours.created) == (theirs.replica, theirs.created)
-            assert ours.in_flight == theirs.in_flight
+            assert table.in_flight() == self.table.in_flight()
             same(ours.program, theirs.program)
             self.open_calls.append(o)
             cost = o.costs.get(ours.replica, 0)

@@ -154,15 +154,13 @@ class Opening:
 
 @record
 class Opened:
-    """The answer to an opening: the program with this call open, the call's replica, whether the
-    program is new, and the calls in flight per replica over all gateways. local: the table's store
-    is away, so the answer reflects this gateway only.
+    """The answer to an opening: the program with this call open, the call's replica, and whether
+    the program is new. local: the table's store is away, so the answer reflects this gateway only.
     """
 
     program: Program
     replica: str
     created: bool
-    in_flight: Mapping[str, int] = field(default_factory=dict)
     local: bool = False
 
 

@@ -96,7 +96,7 @@ class MemoryTable:
         in_flight[replica] = in_flight.get(replica, 0) + 1
         if cost:
             self._work[replica] = self._work.get(replica, 0) + cost
-        return Opened(program, replica, before is None, in_flight.copy())
+        return Opened(program, replica, before is None)
 
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""

@@ -93,7 +93,7 @@ class RedisTable:
         self._saw(program)
         if over:
             await self._end_idle(over)
-        return Opened(program, replica, created, in_flight)
+        return Opened(program, replica, created)
 
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""
