@@ -63,14 +63,14 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
         known = sum([request.num_computed_tokens for request in new]) if new else 0
         return int(known + sum(output.scheduled_cached_reqs.num_computed_tokens))
 
-    def attention_pairs_of(self, output: SchedulerOutput, prefill: Mapping[str, int]) -> int:
-        """Return the pairs of `attention_pairs` of a step. prefill: the result of `prefill_of`."""
-        if not prefill:
-            return 0
-        new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
-        before = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-        before.update([(request.req_id, request.num_computed_tokens) for request in new])
-        return sum([attention_pairs(prefill[name], before[name]) for name in prefill])
+    def attention_pairs_of(self, prefill: Mapping[str, int]) -> int:
+        """Return the pairs of `attention_pairs` of the step that was scheduled last. prefill: the
+        result of `prefill_of`."""
+        computed = self.requests
+        return sum(
+            attention_pairs(tokens, int(computed[name].num_computed_tokens) - tokens)
+            for name, tokens in prefill.items()
+        )
 
     def limits(self) -> dict[str, int]:
         """Return the engine's limits: sequences and tokens of a step, and KV blocks."""

@@ -113,7 +113,8 @@ class WeftScheduler(SchedulerHooks):
         started = self.started(output)
         for sequence in started:
             self._start(sequence, output.num_scheduled_tokens.get(sequence, 0), now)
-        self._steps.begin(output, self.prefill_of(output, {*prefilling, *started}), self.clock())
+        prefill = self.prefill_of(output, {*prefilling, *started})
+        self._steps.begin(output, prefill, self.attention_pairs_of(prefill), self.clock())
         return output
 
     def update_from_output(
@@ -121,12 +122,11 @@ class WeftScheduler(SchedulerHooks):
     ) -> Any:
         """A step has run: charge it, and report the calls that finished in it."""
         now = self.clock()
-        duration_s, prefill = self._steps.end(scheduler_output, now)
+        duration_s, prefill, pairs = self._steps.end(scheduler_output, now)
         tokens = scheduler_output.num_scheduled_tokens
         self.calls.serve(tokens, duration_s, now, prefill)
         self._short.ran(duration_s)
         context = self.earlier_tokens(scheduler_output)
-        pairs = self.attention_pairs_of(scheduler_output, prefill)
         self._meter.note(prefill, len(tokens), context, pairs, duration_s)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self._report_finished(now)

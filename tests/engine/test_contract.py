@@ -61,7 +61,7 @@ PATHS = {
 }
 # Records that only a running engine makes; other tests of this folder cover them.
 RECORDS = {
-    "scheduled_new_reqs", "scheduled_cached_reqs", "resumed_req_ids", "req_id", "req_ids", "blocks",
+    "scheduled_new_reqs", "scheduled_cached_reqs", "resumed_req_ids", "req_id", "blocks",
     "extra_args", "num_cached_tokens", "num_external_cached_tokens", "kv_cache_spec", "layer_names",
     "page_size_bytes", "sub_connectors", "_kv_cache_config", "RUNNING", "fake_free_list_head",
     "shape", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",

@@ -45,7 +45,7 @@ def test_context_and_pairs_count_the_tokens_before_the_computed_ones(engine):
         if output.num_scheduled_tokens:
             names = {*known, *e.scheduler.started(output)}
             prefill = e.scheduler.prefill_of(output, names)
-            pairs = e.scheduler.attention_pairs_of(output, prefill)
+            pairs = e.scheduler.attention_pairs_of(prefill)
             found.append((e.scheduler.earlier_tokens(output), pairs))
         return output
 
