@@ -200,11 +200,6 @@ class CallTable:
         place, _, entry = call.rank
         self._set_rank(call, (place, self.order.rank(call.view(now)), entry))
 
-    def max_hold_s(self, sequence: str, keep_s: float, now: float) -> float:
-        """Seconds for which a sequence's call may be deferred from now on."""
-        call = self._of.get(sequence)
-        return 0.0 if call is None else self.order.max_hold_s(call.view(now), keep_s)
-
     # -- questions ---------------------------------------------------------------------------
 
     def of(self, sequence: str) -> CallState | None:

@@ -118,6 +118,8 @@ class AdmissionHooks(PrefillHooks):
         self._one_plain_group = (
             len(groups) == 1 and type(groups[0].kv_cache_spec) is FullAttentionSpec
         )
+        # Hashes per block.
+        self._hashes = max(1, int(self.block_size) // int(self.hash_block_size))
 
     @property
     def max_num_active_reqs(self) -> int:
@@ -223,6 +225,12 @@ class AdmissionHooks(PrefillHooks):
     def context_blocks(self, sequence: str) -> int:
         """Return the blocks of a request's context, cached or not."""
         return self.blocks_without_hits(self.requests[sequence])
+
+    def context_hashes(self, sequence: str) -> Sequence[bytes]:
+        """Return the hashes of the full blocks of a request's context, each of which covers the
+        blocks before it."""
+        found: Sequence[bytes] = self.requests[sequence].block_hashes
+        return found[self._hashes - 1 :: self._hashes] if self._hashes > 1 else found
 
     def may_fit(self, sequence: str) -> bool:
         """Whether the free blocks may suffice for a waiting request. False is certain."""

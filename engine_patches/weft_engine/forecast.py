@@ -72,11 +72,19 @@ class ServiceForecast:
         A level is a factor of two of the index, so that small differences do not make two programs
         take turns. attained_s: its service so far, setup_s: its set-up cost, seconds.
         """
-        age, setup = _bin(attained_s), _bin(setup_s)
-        level = self._levels.get((age, setup))
+        return self.level_of(self.kind(attained_s, setup_s))
+
+    def kind(self, attained_s: float, setup_s: float = 0.0) -> tuple[int, int]:
+        """Return the kind of a program. All programs of one kind have one level."""
+        return _bin(attained_s), _bin(setup_s)
+
+    def level_of(self, kind: tuple[int, int]) -> int:
+        """Return the level of the programs of a kind, the lowest first."""
+        age, setup = kind
+        level = self._levels.get(kind)
         if level is None:
             index = gittins(self._hazards[age:], _WIDTHS[age:], _BOUNDS[setup])
-            level = self._levels[age, setup] = -math.floor(math.log2(index))
+            level = self._levels[kind] = -math.floor(math.log2(index))
         return level
 
     def hazards(self) -> list[float]:

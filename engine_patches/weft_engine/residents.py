@@ -1,45 +1,55 @@
 """Admission of programs to the cache: the medium-term scheduler of one engine. Pure.
 
 Residents keep their contexts between calls: their blocks are the last to be reused, and their calls
-come first, after short calls of new programs (see short_calls). A call of another program waits if
-the contexts of such calls would exceed the memory that residents leave, unless the engine is idle.
+come first, after short calls of new programs (see short_calls). A call of another program waits for
+a place, and a further call of a resident or one without a program until what it adds to the
+contexts that are kept or in use fits. These waits are bounded by what they save: see `_HOLD` and
+`_TURNS`.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
+from weft_engine.call_state import CallState
 from weft_engine.call_table import FIRST, CallTable
+from weft_engine.context_tree import HELD, KEPT
 from weft_engine.loads import ReloadCost
 from weft_engine.short_calls import ShortCalls
 from weft_engine.step_cost import PrefillPace
 from weft_engine.wire import CallContext
-from weft_engine.working_sets import WorkingSets
+from weft_engine.working_sets import Thread, WorkingSets
 
-# The fraction of the cache that residents fill. The rest serves other calls, and what residents
-# grow beyond their predicted sets.
+logger = logging.getLogger("vllm.weft")
+
+# The fraction of the cache that the predicted sets of residents fill. The rest serves other calls,
+# and what residents grow beyond their predicted sets.
 _SHARE: Final = 0.9
 # How much longer than the usual gap a resident may be without a call.
 _MARGIN: Final = 1.5
-# A call is deferred for at most `beta` times this many prefills of the whole cache.
-_HOLD: Final = 8
-# Calls with at most this fraction of the cache are never deferred: chats, titles, classifiers.
-_SMALL: Final = 1 / 64
+# A call is deferred for this many times as long as it takes to compute its context and those that
+# it would evict.
+_HOLD: Final = 2
+# Then its program takes a place, or the call runs without one if its context is too long. Such
+# turns cost at most one of this number of seconds of the engine's time.
+_TURNS: Final = 16
+# Calls with at most this fraction of the cache are never deferred.
+_TINY: Final = 1 / 512
+# The longest prompt of a short call, as a fraction of the cache.
+_SHORT: Final = 1 / 64
 # Waiting sequences that one refresh considers.
 _CONSIDERED: Final = 64
 # Of these, the number beyond the free slots.
 _BEYOND_SLOTS: Final = 8
 # The most calls that are deferred while other waiting calls were not considered yet.
 _MOST_DEFERRED: Final = 256
-# Of the considered sequences, the number whose contexts are looked up if they seem too large.
-_LOOKED_UP: Final = 8
 # The level of programs that are no residents: behind all residents, the oldest first.
 _GUEST: Final = 2**30
-_SMOOTHING: Final = 0.1
 
 
 class Memory(Protocol):
@@ -57,8 +67,8 @@ class Memory(Protocol):
     def context_blocks(self, sequence: str) -> int:
         """The blocks of a sequence's context, cached or not."""
 
-    def blocks_to_take(self, sequence: str) -> int:
-        """The free blocks that admitting a waiting sequence takes."""
+    def context_hashes(self, sequence: str) -> Sequence[bytes]:
+        """The hashes of the full blocks of a sequence's context."""
 
 
 class Residents:
@@ -89,16 +99,18 @@ class Residents:
         self._reside = reside
         self._short = short
         self._blocks = blocks
-        self._sets = WorkingSets(int(_SHARE * blocks))
+        self._sets = WorkingSets(int(_SHARE * blocks), blocks)
         self._pace = pace
         self._reload = ReloadCost()
-        # The contexts of sequences of programs that were no residents when they started.
-        self._guests: dict[str, int] = {}
-        # The programs of the sequences that count as calls in the sets.
-        self._counted: dict[str, str] = {}
+        # The threads of all sequences, and the sequences that run.
+        self._threads: dict[str, Thread] = {}
+        self._running: set[str] = set()
         self._deferred: set[str] = set()
-        # The share of a context that is not shared with other programs, on average.
-        self._own = 1.0
+        # The sequence whose turn it is, and when the next turn may begin.
+        self._turn = ""
+        self._next_turn = 0.0
+        # Whether a context was reported that can never stay.
+        self._large = False
         self._changed = True
         for sequence in memory.waiting_names():
             self.queued(sequence)
@@ -131,23 +143,27 @@ class Residents:
         call = self._calls.of(sequence)
         if sequence in self._short:
             self._short.queued(sequence)
-        if call is None or self._guests.pop(sequence, None) is not None:
-            return
-        if call.preemptions:
+        if sequence in self._running:
+            self._stop(sequence)
+        if call is None or sequence in self._threads:
             return
         context = call.context
-        if context.program != context.call:
-            self._counted[sequence] = context.program
-            blocks = self._blocks_of(sequence)
-            self._sets.arrive(
+        blocks, chain = self._context_of(sequence)
+        if context.program == context.call:
+            self._threads[sequence] = self._sets.single(blocks, chain)
+        else:
+            self._threads[sequence] = self._sets.arrive(
                 context.program,
                 blocks,
                 now,
                 context.arrival_s,
                 context.tenant,
                 context.weight,
-                context.service_s,
+                context.critical_path_s,
+                chain,
             )
+            if blocks > self._sets.blocks:
+                self._report_large(call, blocks)
         if self._is_short(sequence, context):
             self._short.queued(sequence)
         self._calls.put_at(sequence, self._level(sequence))
@@ -156,8 +172,12 @@ class Residents:
         """A waiting sequence was admitted."""
         self._short.started(sequence)
         self._deferred.discard(sequence)
-        if self._program(sequence) not in self._sets.residents:
-            self._guests[sequence] = self._blocks_of(sequence)
+        if sequence == self._turn:
+            self._turn = ""
+        thread = self._threads.get(sequence)
+        if thread is not None and sequence not in self._running:
+            self._sets.tree.hold(thread.context, HELD)
+            self._running.add(sequence)
         if self.admitting is not None:
             self.admitting -= 1
             # Refresh before the next step.
@@ -165,33 +185,32 @@ class Residents:
 
     def returned(self, sequence: str, computed: int, loaded: int, load_s: float) -> None:
         """A sequence runs for the first time. Arguments as for ReloadCost."""
-        if self._sets.calls_of(self._counted.get(sequence, "")) > 1:
+        if self._sets.calls_of(self._program(sequence)) > 1:
             self._reload.note(computed, loaded, load_s, self._pace.token_s)
 
     def freed(self) -> None:
         """Blocks or slots may have become free."""
         self._changed = True
 
-    def left(self, sequence: str, blocks: int, now: float) -> None:
-        """A sequence has finished. blocks: those that only it used; 0 if unknown. Call this while
-        the call table and the engine know the sequence."""
+    def left(self, sequence: str, now: float) -> None:
+        """A sequence has finished. Call this while the call table and the engine know it."""
         self._changed = True
-        self._guests.pop(sequence, None)
         self._short.left(sequence)
         self._deferred.discard(sequence)
-        if blocks:
-            share = min(1.0, blocks / self._memory.context_blocks(sequence))
-            self._own += _SMOOTHING * (share - self._own)
-        program = self._counted.pop(sequence, None)
-        if program is not None:
+        if sequence == self._turn:
+            self._turn = ""
+        if sequence in self._running:
+            self._stop(sequence)
+        thread = self._threads.pop(sequence, None)
+        if thread is not None:
             call = self._calls.of(sequence)
-            service_s = 0.0 if call is None else call.context.service_s + call.service_s
-            self._sets.leave(program, blocks or self._blocks_of(sequence), now, service_s)
+            service_s = 0.0 if call is None else call.context.critical_path_s + call.service_s
+            blocks, chain = self._context_of(sequence)
+            self._sets.leave(thread, blocks, now, service_s, chain)
 
     def ended(self, program: str) -> None:
         """A program will not call again."""
         self._sets.end(program)
-        self._counted = {one: its for one, its in self._counted.items() if its != program}
         self._changed = True
 
     def reset(self, now: float = 0.0) -> None:
@@ -215,7 +234,7 @@ class Residents:
             self._sets.expire(now - keep_s)
         self._sets.block_s = self._reload.share * self._least_s / self._blocks
         came, gone = self._sets.choose()
-        for programs, resident in ((came, True), (gone, False)):
+        for programs, resident in ((gone, False), (came, True)):
             for program in sorted(programs):
                 self._reside(program, resident)
         idle = self._sets.next_idle() if keep_s > 0 else None
@@ -227,6 +246,12 @@ class Residents:
         names = set(waiting)
         strays = self._deferred - names
         found = [f"{sorted(strays)[:5]} are deferred and do not wait"] * bool(strays)
+        for sequence, thread in self._threads.items():
+            kept = bool(thread.context.holders[KEPT])
+            if thread.context.holders[HELD] != kept + (sequence in self._running):
+                found.append(f"the context of {sequence} is counted as in use, or is not")
+        if self._running - self._threads.keys():
+            found.append("sequences run without a context")
         return found + self._short.violations(names) + self._sets.violations()
 
     @property
@@ -237,19 +262,36 @@ class Residents:
     def _most_s(self) -> float:
         return max(1.0, self._calls.order.resident_factor) * self._least_s
 
-    def _blocks_of(self, sequence: str) -> int:
-        return math.ceil(self._own * self._memory.context_blocks(sequence))
+    def _context_of(self, sequence: str) -> tuple[int, Sequence[bytes]]:
+        return self._memory.context_blocks(sequence), self._memory.context_hashes(sequence)
+
+    def _report_large(self, call: CallState, blocks: int) -> None:
+        tokens = [count * self._tokens // self._blocks for count in (blocks, self._sets.blocks)]
+        why = "never kept: its context has {} tokens, and at most {} stay between calls".format(
+            *tokens
+        )
+        call.add_hints([f"memory={why}"])
+        if not self._large:
+            self._large = True
+            logger.warning("a call is %s; it waits only for a limited time", why)
+
+    def _stop(self, sequence: str) -> None:
+        self._running.remove(sequence)
+        self._sets.tree.release(self._threads[sequence].context, HELD)
 
     def _is_short(self, sequence: str, context: CallContext) -> bool:
         """Whether this is the first call of its program, with a small prompt."""
         blocks = self._memory.context_blocks(sequence)
-        most = min(_SMALL * self._tokens, self._short.most_tokens)
+        most = min(_SHORT * self._tokens, self._short.most_tokens)
         first = not context.service_s and self._sets.calls_of(context.program) <= 1
         return first and blocks * self._tokens <= most * self._blocks
 
     def _program(self, sequence: str) -> str:
         call = self._calls.of(sequence)
         return sequence if call is None else call.context.program
+
+    def _in_program(self, call: CallState) -> bool:
+        return self._sets.calls_of(call.context.program) > 0
 
     def _level(self, sequence: str) -> int:
         if sequence in self._short and sequence in self._short.leading():
@@ -259,23 +301,25 @@ class Residents:
             return self._sets.level(program)
         return _GUEST
 
-    def _held_by_guests(self) -> int:
-        residents = self._sets.residents
-        return sum(
-            blocks
-            for sequence, blocks in self._guests.items()
-            if self._program(sequence) not in residents
+    def _takes_place(self, call: CallState) -> bool:
+        """A call has waited long enough. Whether its program becomes a resident."""
+        contended = self._calls.shares.contended or self._reload.cheap
+        return (
+            self._in_program(call) and not contended and self._sets.take_place(call.context.program)
         )
 
-    def _max_hold_s(self, sequence: str, now: float) -> float:
-        call = self._calls.of(sequence)
+    def _max_hold_s(self, call: CallState, cost_s: float, child: bool, now: float) -> float:
+        """Return for how long a call may be deferred from now on. cost_s: to compute its context
+        and those that it would evict. child: it is a further call of a resident."""
         if self._reload.cheap:
             return 0.0
-        hold_s = self._calls.max_hold_s(sequence, _HOLD * self._least_s, now)
-        if call is not None and self._calls.shares.contended:
+        hold_s = _HOLD * cost_s - call.memory_wait_s
+        if self._calls.shares.contended:
             # Residents delay calls of other tenants no longer than their contexts are worth.
-            hold_s = min(hold_s, self._least_s - (now - call.view(now).queued_s))
-        return hold_s
+            return min(hold_s, self._least_s - (now - call.view(now).queued_s))
+        if child:
+            return hold_s
+        return max(hold_s, math.inf if self._turn else self._next_turn - now)
 
     def _defer(self, now: float) -> None:
         before, self._deferred = self._deferred, set()
@@ -289,28 +333,47 @@ class Residents:
         residents = self._sets.residents
         for sequence in waiting:
             self._calls.put_at(sequence, self._level(sequence))
-        left = self._blocks - self.kept_blocks - self._held_by_guests()
-        running, admitted, looked_up = self._memory.running_count(), 0, 0
+        left = self._blocks - self._sets.tree.used[HELD] - self._sets.reserved
+        running, admitted, hungry = self._memory.running_count(), 0, False
         ahead: set[str] = set()
         for sequence in self._in_turn(waiting):
-            if self._program(sequence) not in residents:
-                blocks = self._blocks_of(sequence)
-                if blocks > left and looked_up < _LOOKED_UP:
-                    # Much of it may be shared with calls that run.
-                    looked_up += 1
-                    blocks = min(blocks, self._memory.blocks_to_take(sequence))
-                hold_s = 0.0
-                if blocks > max(left, _SMALL * self._blocks) and running + admitted > 0:
-                    hold_s = self._max_hold_s(sequence, now)
+            call, thread = self._calls.of(sequence), self._threads.get(sequence)
+            resident = self._program(sequence) in residents
+            if call is None or thread is None or (resident and thread.wanted):
+                admitted += 1
+                continue
+            adds = self._sets.tree.adds([thread.context], HELD)
+            if sequence in self._short:
+                admitted += 1
+                left -= adds
+                continue
+            # A program without a place would lose its context again.
+            room = left if resident or not self._in_program(call) else 0
+            tight = adds > max(room, _TINY * self._blocks) and sequence != self._turn
+            # Residents that are between two calls need their contexts soon.
+            if tight and (running + admitted > 0 or (residents and adds > left)):
+                cost_s = (adds + adds - max(0, min(adds, left))) * self._least_s / self._blocks
+                hold_s = self._max_hold_s(call, cost_s, resident, now)
                 if hold_s > 0:
                     self._deferred.add(sequence)
                     tokens = self._memory.context_blocks(sequence) * self._tokens // self._blocks
                     self._calls.hold(sequence, True, now, tokens, len(residents) + len(ahead))
                     ahead.add(self._program(sequence))
                     self.due = min(self.due, max(now + hold_s, math.nextafter(now, math.inf)))
+                    if resident:
+                        # What its program waits for comes before the calls of others.
+                        left, hungry = 0, True
                     continue
-                left -= blocks
+                if not resident:
+                    self._next_turn = now + _TURNS * cost_s
+                    if self._takes_place(call):
+                        self._changed = True
+                        self.due = math.nextafter(now, math.inf)
+                    else:
+                        self._turn = sequence
+            left -= adds
             admitted += 1
+        self._sets.reopen(hungry)
         self.admitting = admitted if self._deferred else None
         if not admitted and 0 < len(self._deferred) < _MOST_DEFERRED:
             names = self._memory.waiting_names()
@@ -324,13 +387,13 @@ class Residents:
         weight first, so that none gets the memory of others by the deadlines that it states.
         """
         ordered = sorted(waiting, key=self._calls.rank)
-        shares, residents = self._calls.shares, self._sets.residents
+        shares = self._calls.shares
         if not shares.contended:
             return ordered
         held: dict[str, float] = defaultdict(float)
-        for sequence, blocks in self._guests.items():
+        for sequence in self._running:
             tenant = shares.tenant_of(sequence)
-            held[tenant] += blocks / shares.weight(tenant)
+            held[tenant] += self._guest_blocks(sequence) / shares.weight(tenant)
         queues: dict[str, deque[str]] = defaultdict(deque)
         for sequence in ordered:
             queues[shares.tenant_of(sequence)].append(sequence)
@@ -339,8 +402,13 @@ class Residents:
         while queues:
             tenant = min(queues, key=lambda name: (held[name], charge[name], name))
             found.append(sequence := queues[tenant].popleft())
-            if self._program(sequence) not in residents:
-                held[tenant] += self._blocks_of(sequence) / shares.weight(tenant)
+            held[tenant] += self._guest_blocks(sequence) / shares.weight(tenant)
             if not queues[tenant]:
                 del queues[tenant]
         return found
+
+    def _guest_blocks(self, sequence: str) -> int:
+        """Return the blocks of a context, 0 if its program is a resident."""
+        thread = self._threads.get(sequence)
+        guest = thread is not None and self._program(sequence) not in self._sets.residents
+        return thread.context.blocks if thread is not None and guest else 0

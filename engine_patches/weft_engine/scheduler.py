@@ -162,11 +162,7 @@ class WeftScheduler(SchedulerHooks):
         call = self.calls.of(request.request_id)
         if self._residents is not None:
             if request.is_finished():
-                # A call without a program will not be followed by another one.
-                returns = call is not None and call.context.program != request.request_id
-                keeps = returns and self._residents.keep_s
-                blocks = self.blocks_held_alone(request) if keeps else 0
-                self._residents.left(request.request_id, blocks, self.clock())
+                self._residents.left(request.request_id, self.clock())
             else:
                 self._residents.freed()
         if self._swap is not None:
@@ -278,10 +274,16 @@ class WeftScheduler(SchedulerHooks):
         now, before = self.clock(), self.calls.order
         self.options = self.options.changed(command.options)
         order = build_order(command.policy or before.name, self.options)
-        if self._residents is not None:
-            self._residents.dissolve()
+        residents = self._residents
+        # What it has learned stays true, unless everything begins anew.
+        kept = residents is not None and order.residents and not command.reset_cache
+        if residents is not None and not kept:
+            residents.dissolve()
         self.calls.switch(order, now)
-        self._residents = self._decisions.residents = self._new_residents()
+        if residents is not None and kept:
+            residents.freed()
+        else:
+            self._residents = self._decisions.residents = self._new_residents()
 
     def _new_residents(self) -> Residents | None:
         if self._eviction is None or not self.calls.order.residents:

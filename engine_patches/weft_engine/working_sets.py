@@ -4,15 +4,20 @@ If the working sets of all programs exceed memory, each call finds its context e
 order calls run (thrashing; Denning, 1968). Then some programs have to wait as a whole. Residents
 are programs whose sets fit together. They keep their places; free places go to the programs of the
 lowest level, the oldest first. The calls of the others use the memory that is left.
+
+A program's set is the union of its threads' contexts, and blocks that residents share count once.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter, OrderedDict, deque
-from dataclasses import dataclass
-from heapq import nsmallest
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import merge, nsmallest
 from typing import Final
 
+from weft_engine.context_tree import HELD, KEPT, Context, ContextTree
 from weft_engine.forecast import ServiceForecast
 
 # Ended programs from which growth is learned, and gaps between calls.
@@ -24,61 +29,113 @@ _RETURNING: Final = 0.5
 # The share of the predicted growth that is reserved: programs that end soon and programs that have
 # just begun do not need all of it at one time.
 _GROWTH: Final = 0.5
+# A context that has at least this share of its blocks in common with a program's next call is the
+# one that this call continues, after an edit.
+_EDITED: Final = 0.5
+# Threads of a program without a call that are remembered.
+_MOST_IDLE: Final = 32
 # Programs that are tried after the first one that does not fit.
 _TRIED: Final = 16
 # Above this number, this many programs without a call are forgotten.
 _MOST_PROGRAMS: Final = 4096
 _FORGOTTEN: Final = 512
+# Rounding of blocks per weight.
+_ROUNDING: Final = 1e-9
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class Thread:
+    """A context of a program that grows from call to call. calls: its calls in the engine. made:
+    its calls so far. idle_since: when its last call ended. further: it began beside others. wanted:
+    it is in the program's set. A further thread is not while its first call waits or runs, and in
+    its first gap only if such threads usually call again. before: the blocks with hashes of the
+    context that its call in the engine continues, 0 if it is an edit or a further call does so
+    too."""
+
+    program: str
+    context: Context
+    further: bool
+    wanted: bool
+    calls: int = 0
+    made: int = 0
+    idle_since: float = 0.0
+    before: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class WorkingSet:
-    """The memory of one program, in blocks. first: the context of its first call. largest: its
-    largest context so far. calls: its calls in the engine. idle_since: when its last call ended.
-    made: its calls so far. reserved: its predicted size while it is resident, otherwise 0.
-    away: its gap outlasted the limit, or its first gap has begun and few
-    programs return, so it is no candidate until its next call. service_s: attained so far."""
+    """The memory of one program, in blocks. first: the context of its first call. longest: its
+    longest context now. peak: so far. calls: its calls in the engine. idle_since: when its last
+    call ended. made: its calls so far. growth: what is reserved for it beyond its set while it is
+    resident. service_s: attained so far. filed: its place among the candidates outside."""
 
+    name: str
     arrival_s: float
     tenant: str
     weight: float
     first: int
-    largest: int
+    longest: int
+    peak: int
     calls: int = 0
     idle_since: float = 0.0
     made: int = 0
-    reserved: int = 0
-    away: bool = False
+    growth: int = 0
     service_s: float = 0.0
+    threads: list[Thread] = field(default_factory=list)
+    filed: tuple[str, tuple[int, int]] | None = None
+
+    @property
+    def contexts(self) -> list[Context]:
+        """Those of its set. Without any, the program is no candidate."""
+        return [thread.context for thread in self.threads if thread.wanted]
 
 
 class WorkingSets:
-    """The programs of one engine.
+    """The programs of one engine. tree: its contexts.
 
-    blocks: for residents. residents: their names. left: what their predicted sets leave of
-    `blocks`, at least 0. block_s: seconds in which a block is computed or loaded again.
+    blocks: for the predicted sets of residents. most: for their sets. residents: their names. left:
+    what the predicted sets leave of `blocks`, below 0 after growth. reserved: for the growth of
+    residents. block_s: seconds in which a block is computed or loaded again. closed: whether free
+    places stay free for now.
     """
 
-    def __init__(self, blocks: int) -> None:
+    def __init__(self, blocks: int, most: int = 0) -> None:
         self.blocks = blocks
+        self.most = max(blocks, most)
         self.block_s = 0.0
+        self.closed = False
         self.forecast = ServiceForecast()
+        self.tree = ContextTree()
         self.residents: set[str] = set()
-        self.left = blocks
+        self.reserved = 0
         self._sets: dict[str, WorkingSet] = {}
         self._growth: deque[int] = deque(maxlen=_LEARNED)
+        # By how much the contexts of all residents have grown.
+        self._grown = 0
         self._gaps: deque[float] = deque(maxlen=_GAPS)
-        # Whether programs called again after their first gaps.
+        # Whether programs, and their further threads, called again after their first gaps.
         self._returned: deque[bool] = deque(maxlen=_GAPS)
-        # Programs in a gap within the limit, the longest one first.
-        self._idle: OrderedDict[str, WorkingSet] = OrderedDict()
+        self._further: deque[bool] = deque(maxlen=_GAPS)
+        # Threads in a gap within the limit, the longest one first.
+        self._idle: OrderedDict[Thread, None] = OrderedDict()
         self._tenants: Counter[str] = Counter()
         # Changes of the residents that `choose` has not reported yet.
         self._came: set[str] = set()
         self._gone: set[str] = set()
-        # Candidates that are not residents.
-        self._outside = 0
+        # Candidates that are no residents, by tenant and kind, the oldest first.
+        self._outside: dict[tuple[str, tuple[int, int]], list[tuple[float, str]]] = {}
         self._changed = False
+        # The memory that was left when the first candidates outside did not fit.
+        self._tried = 0
+
+    @property
+    def left(self) -> int:
+        """See WorkingSets."""
+        return self.blocks - self.tree.used[KEPT] - self.reserved
+
+    @property
+    def _exceeded(self) -> bool:
+        return self.tree.used[KEPT] > self.most
 
     def arrive(
         self,
@@ -89,55 +146,80 @@ class WorkingSets:
         tenant: str = "",
         weight: float = 1.0,
         service_s: float = 0.0,
-    ) -> None:
-        """A call of a program has arrived. blocks: of its context. arrival_s: of the program.
-        service_s: what its ended calls have received."""
+        chain: Sequence[bytes] | None = None,
+    ) -> Thread:
+        """A call of a program has arrived. Returns the thread that it continues or begins. blocks:
+        of its context. arrival_s: of the program. service_s: what its ended calls have received.
+        chain: the hashes of its full blocks; None if unknown, then all its calls are one thread."""
         known = self._sets.get(program)
         if known is None:
-            known = WorkingSet(arrival_s, tenant, weight, blocks, blocks)
+            known = WorkingSet(program, arrival_s, tenant, weight, blocks, blocks, blocks)
             self._sets[program] = known
             self._tenants[tenant] += 1
-            self._add(program, known)
         elif known.calls <= 0:
             self._gaps.append(now - known.idle_since)
             if known.made == 1:
                 self._returned.append(True)
-            self._idle.pop(program, None)
-            if known.away:
-                known.away = False
-                self._add(program, known)
+        thread = self._thread(known, blocks, chain, now)
         known.calls += 1
         known.made += 1
+        thread.calls += 1
+        thread.made += 1
         self._attain(known, service_s)
-        self._grow(known, blocks)
+        self._settle(known)
+        return thread
 
-    def leave(self, program: str, blocks: int, now: float, service_s: float = 0.0) -> None:
-        """A call of a program has ended with a context of this many blocks. service_s: what the
-        program has received by now."""
-        known = self._sets.get(program)
-        if known is None:
+    def single(self, blocks: int, chain: Sequence[bytes]) -> Thread:
+        """Return the thread of a call that belongs to no program. Arguments as for `arrive`."""
+        return Thread("", self.tree.add(chain, blocks), False, False, calls=1)
+
+    def leave(
+        self,
+        thread: Thread,
+        blocks: int,
+        now: float,
+        service_s: float = 0.0,
+        chain: Sequence[bytes] | None = None,
+    ) -> None:
+        """A thread's call has ended with a context of this many blocks. service_s: what the program
+        has received by now. chain: as for `arrive`."""
+        known = self._sets.get(thread.program)
+        thread.calls -= 1
+        if known is None or thread not in known.threads:
+            if thread.calls <= 0:
+                self.tree.drop(thread.context)
             return
         self._attain(known, service_s)
         known.calls -= 1
-        known.idle_since = now
-        self._grow(known, blocks)
-        if known.calls <= 0:
-            self._idle[program] = known
-            if known.made == 1 and not self._programs_return():
-                self._leave_place(program, known)
+        known.idle_since = thread.idle_since = now
+        if chain is not None:
+            self.tree.move(thread.context, chain, blocks)
+        elif blocks > known.longest:
+            self.tree.move(thread.context, (), blocks)
+        if thread.calls <= 0:
+            self._idle[thread] = None
+            once = thread.further and thread.made == 1
+            self._want(thread, not once or _most(self._further, False))
+            idle = [one for one in known.threads if not one.calls]
+            if len(idle) > _MOST_IDLE:
+                self._drop_thread(known, min(idle, key=lambda one: one.idle_since))
+        self._settle(known, True)
+        if known.calls <= 0 and known.made == 1 and not _most(self._returned, True):
+            self._leave_place(known)
         if len(self._sets) > _MOST_PROGRAMS:
             self._forget()
 
     def end(self, program: str) -> None:
         """A program will not call again."""
-        known = self._sets.pop(program, None)
+        known = self._sets.get(program)
         if known is not None:
-            self._tenants -= Counter([known.tenant])
             self.forecast.end(known.service_s)
-            self._judge(program, known)
-            self._remove(program, known)
-            if not known.away:
-                self._growth.append(known.largest - known.first)
+            if known.calls <= 0 and known.made == 1 and known.threads:
+                self._returned.append(False)
+            if known.threads:
+                self._leave_place(known)
+            del self._sets[program]
+            self._tenants -= Counter([known.tenant])
 
     def calls_of(self, program: str) -> int:
         """Return how many calls a program has made; 0 if it is unknown."""
@@ -148,21 +230,28 @@ class WorkingSets:
         """Return the level of a program, the lowest first (see ServiceForecast). The context of a
         program that is no resident has to be computed again."""
         known = self._sets.get(program)
-        if known is None:
-            return self.forecast.level(0.0)
-        setup_s = 0.0 if program in self.residents else known.largest * self.block_s
-        return self.forecast.level(known.service_s, setup_s)
+        return self.forecast.level_of((0, 0) if known is None else self._kind(known))
+
+    def growth_of(self, program: str) -> int:
+        """Return the blocks that a program's set will probably grow by, 0 for an unknown one."""
+        known = self._sets.get(program)
+        return 0 if known is None else self._predicted(known)
 
     def expire(self, before: float) -> None:
-        """Programs without a call since before this instant are no candidates until they call
-        again."""
+        """Threads without a call since before this instant leave their programs' sets. Programs
+        without threads are no candidates until they call again."""
         while self._idle:
-            program, known = next(iter(self._idle.items()))
-            if known.idle_since > before:
+            thread = next(iter(self._idle))
+            if thread.idle_since > before:
                 return
-            self._judge(program, known)
-            if not known.away:
-                self._leave_place(program, known)
+            known = self._sets[thread.program]
+            if len(known.threads) > 1:
+                self._drop_thread(known, thread)
+                self._settle(known)
+                continue
+            if known.made == 1:
+                self._returned.append(False)
+            self._leave_place(known)
 
     def usual_gap_s(self) -> float | None:
         """Return how long nine of ten recent gaps between two calls of a program lasted at most,
@@ -172,95 +261,159 @@ class WorkingSets:
         return sorted(self._gaps)[len(self._gaps) * 9 // 10]
 
     def next_idle(self) -> float | None:
-        """Return since when the program that has waited longest is without a call; None if all
-        programs have calls or are away longer than the limit."""
-        return next(iter(self._idle.values())).idle_since if self._idle else None
+        """Return since when the thread that has waited longest is without a call; None if all
+        have calls or are away longer than the limit."""
+        return next(iter(self._idle)).idle_since if self._idle else None
 
     def choose(self) -> tuple[set[str], set[str]]:
         """Choose the residents again. Returns the programs that became residents, and those that
-        are residents no more.
+        are residents no more, which come first if a program is in both.
 
-        Tenants take turns, the one with the fewest resident blocks per weight first. Inside a
-        tenant residents come first, then programs of the lowest level, the oldest first; one that
-        does not fit is skipped.
+        While residents have grown beyond their memory, the one of the highest level loses its
+        place, the youngest first. Free places go to the tenant with the fewest resident blocks per
+        weight, which may take them from the one with the most; inside a tenant to programs of the
+        lowest level, the oldest first; one that does not fit is skipped.
         """
-        came, gone = self._came, self._gone
-        self._came, self._gone = set(), set()
-        if not self._changed:
-            return came - gone, gone - came
-        self._changed = False
-        before = (self.residents | gone) - came
-        queues: dict[str, list[tuple[bool, int, float, str]]] = {}
-        for name, known in self._sets.items():
-            if not known.away:
-                place = (name not in self.residents, self.level(name), known.arrival_s, name)
-                queues.setdefault(known.tenant, []).append(place)
-        for queue in queues.values():
-            queue.sort(reverse=True)
-        held = dict.fromkeys(queues, 0.0)
-        chosen: dict[str, int] = {}
-        left, misfits = self.blocks, 0
-        while queues and misfits < _TRIED:
-            tenant = min(queues, key=lambda name: (held[name], name))
-            *_, name = queues[tenant].pop()
-            if not queues[tenant]:
-                del queues[tenant]
-            known = self._sets[name]
-            wanted = self._predicted(known)
-            if wanted > left:
-                misfits += 1
-                continue
-            left -= wanted
-            held[tenant] += wanted / known.weight
-            chosen[name] = wanted
-        for name, known in self._sets.items():
-            known.reserved = chosen.get(name, 0)
-        self.residents, self.left = set(chosen), left
-        self._outside = sum(not known.away for known in self._sets.values()) - len(chosen)
-        return self.residents - before, before - self.residents
+        if self._changed:
+            while self._exceeded and self.residents:
+                self._lose(self._worst(self.residents))
+            if not self.closed:
+                self._fill()
+                self._tried = self.left
+            self._changed = False
+        came, gone, self._came, self._gone = self._came, self._gone, set(), set()
+        return came, gone
+
+    def take_place(self, program: str) -> bool:
+        """Make a candidate a resident in place of those of the highest levels, the youngest first.
+        Returns False if its set does not fit at all."""
+        known = self._sets.get(program)
+        if known is None or known.longest + self._predicted(known) > self.blocks:
+            return False
+        while self._needed(known) > self.left and self.residents:
+            self._lose(self._worst(self.residents))
+        self._admit(known)
+        return True
+
+    def reopen(self, closed: bool) -> None:
+        """Give free places to programs again, or stop."""
+        self._changed |= self.closed and not closed
+        self.closed = closed
 
     def violations(self) -> list[str]:
         """Return inconsistencies in words."""
-        found = [
-            f"{name} has {known.calls} calls"
-            for name, known in self._sets.items()
-            if known.calls < 0
-        ]
-        reserved = sum(known.reserved for known in self._sets.values())
-        if not self._changed and self.left != self.blocks - reserved:
-            found.append(f"{self.left} blocks are left of {self.blocks}, {reserved} are reserved")
+        found = self.tree.violations()
+        reserved = outside = 0
+        for name, known in self._sets.items():
+            resident = name in self.residents
+            if known.calls < 0 or known.calls != sum(thread.calls for thread in known.threads):
+                found.append(f"{name} has {known.calls} calls")
+            if bool(known.contexts) != (resident or known.filed is not None):
+                found.append(f"{name} is no candidate and has a place, or the other way round")
+            if resident and known.filed is not None:
+                found.append(f"{name} is a resident and outside")
+            reserved += known.growth
+            outside += known.filed is not None
+            if any(bool(c.holders[KEPT]) is not resident for c in known.contexts):
+                found.append(f"the contexts of {name} are not kept as a resident's")
+        if reserved != self.reserved:
+            found.append(f"{reserved} blocks are reserved, and {self.reserved} are counted")
+        if outside != sum(map(len, self._outside.values())):
+            found.append("candidates outside are missing or remain")
+        if not self._changed and self._exceeded:
+            found.append(f"residents have {self.tree.used[KEPT]} of {self.most} blocks")
+        residents = [self._sets[name] for name in self.residents]
+        if self._grown != sum(one.peak - one.first for one in residents):
+            found.append("the growth of residents is miscounted")
         return found
 
     def clear(self) -> None:
         """The cache was emptied: forget programs without a call, and choose all residents anew."""
         for name in [name for name, known in self._sets.items() if known.calls <= 0]:
             self.end(name)
-        self.residents, self._came, self._gone, self._changed = set(), set(), set(), True
+        for name in list(self.residents):
+            self._lose(self._sets[name])
+        self._came, self._gone, self._changed = set(), set(), True
 
-    def _add(self, program: str, known: WorkingSet) -> None:
-        """A candidate has come. It takes no other's place, except that of another tenant."""
-        wanted = self._predicted(known)
-        if self._outside or wanted > self.left:
-            self._changed |= len(self._tenants) > 1
-        if self._changed or wanted > self.left:
-            self._outside += 1
-            return
-        self.left -= wanted
-        known.reserved = wanted
-        self.residents.add(program)
-        self._came.add(program)
+    # -- threads -----------------------------------------------------------------------------
 
-    def _remove(self, program: str, known: WorkingSet) -> None:
-        """A candidate has gone."""
-        if program not in self.residents:
-            self._outside -= not known.away
+    def _thread(
+        self, known: WorkingSet, blocks: int, chain: Sequence[bytes] | None, now: float
+    ) -> Thread:
+        thread = self._continued(known, chain)
+        if thread is None:
+            self._part(known, chain or (), now)
+            context = self.tree.add(chain or (), blocks)
+            thread = Thread(known.name, context, bool(known.threads), False)
+            known.threads.append(thread)
+            return thread
+        if thread.further and thread.made == 1:
+            self._further.append(True)
+        self._idle.pop(thread, None)
+        if chain is not None:
+            depth = thread.context.depth
+            thread.before = depth if self.tree.shared(thread.context, chain) == depth else 0
+            self.tree.move(thread.context, chain, blocks)
+        elif blocks > known.longest:
+            self.tree.move(thread.context, (), blocks)
+        self._want(thread, True)
+        return thread
+
+    def _part(self, known: WorkingSet, chain: Sequence[bytes], now: float) -> None:
+        """If a call in the engine continues the context that this one continues too, both are
+        further threads, and their parent's thread has no call."""
+        for thread in known.threads:
+            before = thread.before
+            if thread.calls and before and self.tree.shared(thread.context, chain) >= before:
+                context = self.tree.add(chain[:before], before)
+                parent = Thread(known.name, context, thread.further, False, made=thread.made - 1)
+                parent.idle_since = now
+                known.threads.append(parent)
+                self._idle[parent] = None
+                self._want(parent, True)
+                thread.further, thread.made, thread.before = True, 1, 0
+                self._want(thread, False)
+                return
+
+    def _continued(self, known: WorkingSet, chain: Sequence[bytes] | None) -> Thread | None:
+        """Return the thread that a call continues: the one whose context it has most of, if that is
+        most of the context. None if it begins one."""
+        if chain is None:
+            return known.threads[0] if known.threads else None
+        best, most = None, -1.0
+        for thread in known.threads:
+            if thread.calls:
+                continue
+            common = self.tree.shared(thread.context, chain)
+            if common >= _EDITED * thread.context.depth and common > most:
+                best, most = thread, common
+        return best
+
+    def _want(self, thread: Thread, wanted: bool) -> None:
+        if thread.wanted is wanted:
             return
-        self.residents.remove(program)
-        self._gone.add(program)
-        self.left += known.reserved
-        known.reserved = 0
-        # Its place is for another candidate.
-        self._changed |= self._outside > 0
+        thread.wanted = wanted
+        if thread.program in self.residents:
+            self._keep(thread.context, wanted)
+            self._freed()
+
+    def _drop_thread(self, known: WorkingSet, thread: Thread) -> None:
+        if thread.further and thread.made == 1 and not thread.calls:
+            self._further.append(False)
+        self._idle.pop(thread, None)
+        self._want(thread, False)
+        known.threads.remove(thread)
+        if not thread.calls:
+            # Otherwise it leaves with its last call.
+            self.tree.drop(thread.context)
+
+    def _leave_place(self, known: WorkingSet) -> None:
+        """A program has ended or is away."""
+        self._growth.append(known.peak - known.first)
+        for thread in list(known.threads):
+            self._drop_thread(known, thread)
+        known.calls = 0
+        self._settle(known)
 
     def _forget(self) -> None:
         """End the programs that have been away longest: many, because one takes as long to find."""
@@ -268,36 +421,156 @@ class WorkingSets:
         for name in nsmallest(_FORGOTTEN, idle, key=lambda name: self._sets[name].idle_since):
             self.end(name)
 
-    def _programs_return(self) -> bool:
-        known = len(self._returned)
-        return known < _FEWEST_GAPS or sum(self._returned) >= _RETURNING * known
+    # -- places ------------------------------------------------------------------------------
 
-    def _leave_place(self, program: str, known: WorkingSet) -> None:
-        self._growth.append(known.largest - known.first)
-        self._remove(program, known)
-        known.away = True
+    def _settle(self, known: WorkingSet, ended: bool = False) -> None:
+        """The set of a program may have changed. ended: by the end of a call."""
+        if not known.contexts:
+            for thread in known.threads[:1]:
+                self._want(thread, True)
+        lengths = [context.blocks for context in known.contexts]
+        known.longest = max(lengths, default=0)
+        grown = max(0, known.longest - known.peak) if ended else 0
+        known.peak += grown
+        self._unfile(known)
+        if known.name in self.residents:
+            self._grown += grown
+            if not lengths:
+                self._lose(known, refile=False)
+                return
+            before, known.growth = known.growth, self._predicted(known)
+            self.reserved += known.growth - before
+            self._freed()
+        elif lengths:
+            # It takes no other's place, except that of another tenant.
+            if not (self._changed or self.closed) and self._needed(known) <= self.left:
+                self._admit(known)
+            else:
+                self._changed |= len(self._tenants) > 1
+                self._file(known)
 
-    def _judge(self, program: str, known: WorkingSet) -> None:
-        """Its gap within the limit is over, without a call."""
-        if self._idle.pop(program, None) is not None and known.made == 1:
-            self._returned.append(False)
+    def _freed(self) -> None:
+        """Memory of residents has changed."""
+        self._changed |= self._exceeded or (bool(self._outside) and self.left > self._tried)
 
-    def _grow(self, known: WorkingSet, blocks: int) -> None:
-        if blocks <= known.largest:
-            return
-        known.largest = blocks
-        more = blocks - known.reserved
-        if known.reserved and more > 0:
-            self.left -= more
-            known.reserved = blocks
-            # Residents lose their places, the ones of the highest level first.
-            self._changed |= self.left < 0
+    def _keep(self, context: Context, kept: bool) -> None:
+        change = self.tree.hold if kept else self.tree.release
+        change(context, KEPT)
+        change(context, HELD)
+
+    def _needed(self, known: WorkingSet) -> int:
+        return self.tree.adds(known.contexts, KEPT) + self._predicted(known)
 
     def _predicted(self, known: WorkingSet) -> int:
+        # Long programs end late, so those that run are counted too.
         growth = sum(self._growth) / len(self._growth) if self._growth else 0.0
-        more = max(0.0, known.first + growth - known.largest)
-        return known.largest + int(_GROWTH * more)
+        growth = max(growth, self._grown / len(self.residents) if self.residents else 0.0)
+        return int(_GROWTH * max(0.0, known.first + growth - known.longest))
+
+    def _admit(self, known: WorkingSet) -> None:
+        self._unfile(known)
+        for context in known.contexts:
+            self._keep(context, True)
+        known.growth = self._predicted(known)
+        self.reserved += known.growth
+        self._grown += known.peak - known.first
+        self.residents.add(known.name)
+        self._came.add(known.name)
+
+    def _lose(self, known: WorkingSet, refile: bool = True) -> None:
+        for context in known.contexts:
+            self._keep(context, False)
+        self.reserved -= known.growth
+        self._grown -= known.peak - known.first
+        known.growth = 0
+        self.residents.remove(known.name)
+        if known.name in self._came:
+            self._came.remove(known.name)
+        else:
+            self._gone.add(known.name)
+        if refile:
+            self._file(known)
+        self._freed()
+
+    def _fill(self) -> None:
+        queues = {tenant: self._candidates(tenant) for tenant in {key[0] for key in self._outside}}
+        misfits = 0
+        while queues and misfits < _TRIED:
+            tenant = min(queues, key=lambda name: (self._blocks_of(name), name))
+            known = next(queues[tenant], None)
+            if known is None:
+                del queues[tenant]
+                continue
+            wanted = self._needed(known)
+            while wanted > self.left and self._yields(tenant, wanted / known.weight):
+                pass
+            if wanted > self.left:
+                misfits += 1
+            else:
+                self._admit(known)
+
+    def _yields(self, tenant: str, wanted: float) -> bool:
+        """Take a place of the tenant that has the most blocks per weight for another one, if that
+        tenant still has no more afterwards. Returns whether a place was taken."""
+        if len(self._tenants) < 2:
+            return False
+        of = {name: self._blocks_of(name) for name in self._tenants}
+        rich = max(of, key=lambda name: (of[name], name))
+        mine = [name for name in self.residents if self._sets[name].tenant == rich]
+        if rich == tenant or not mine:
+            return False
+        worst = self._worst(mine)
+        size = (worst.longest + worst.growth) / worst.weight
+        if of[rich] - size + _ROUNDING < of[tenant] + wanted:
+            return False
+        self._lose(worst)
+        return True
+
+    def _blocks_of(self, tenant: str) -> float:
+        """Return the resident blocks of a tenant per weight; shared ones count for each program."""
+        if len(self._tenants) < 2:
+            return 0.0
+        mine = [self._sets[name] for name in self.residents]
+        return sum((one.longest + one.growth) / one.weight for one in mine if one.tenant == tenant)
+
+    def _worst(self, names: set[str] | list[str]) -> WorkingSet:
+        sets = [self._sets[name] for name in names]
+        return max(sets, key=lambda one: (self.level(one.name), one.arrival_s, one.name))
+
+    def _candidates(self, tenant: str) -> Iterator[WorkingSet]:
+        """Yield the candidates outside, of the lowest level and the oldest first."""
+        levels: dict[int, list[list[tuple[float, str]]]] = {}
+        for (of, kind), filed in self._outside.items():
+            if of == tenant:
+                levels.setdefault(self.forecast.level_of(kind), []).append(list(filed))
+        for level in sorted(levels):
+            for _, name in merge(*levels[level]):
+                yield self._sets[name]
+
+    def _kind(self, known: WorkingSet) -> tuple[int, int]:
+        setup_s = 0.0 if known.name in self.residents else known.longest * self.block_s
+        return self.forecast.kind(known.service_s, setup_s)
+
+    def _file(self, known: WorkingSet) -> None:
+        known.filed = known.tenant, self._kind(known)
+        insort(self._outside.setdefault(known.filed, []), (known.arrival_s, known.name))
+
+    def _unfile(self, known: WorkingSet) -> None:
+        if known.filed is None:
+            return
+        filed = self._outside[known.filed]
+        del filed[bisect_left(filed, (known.arrival_s, known.name))]
+        if not filed:
+            del self._outside[known.filed]
+        known.filed = None
 
     def _attain(self, known: WorkingSet, service_s: float) -> None:
         self.forecast.serve(known.service_s, service_s)
         known.service_s = max(known.service_s, service_s)
+
+
+def _most(returned: deque[bool], otherwise: bool) -> bool:
+    """Whether most of these called again. otherwise: the answer while few are known."""
+    if len(returned) < _FEWEST_GAPS:
+        return otherwise
+    return sum(returned) >= _RETURNING * len(returned)

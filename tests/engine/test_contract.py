@@ -201,6 +201,7 @@ def test_the_list_is_that_of_the_adapter():
     python = {name for kind in vars(builtins).values() for name in dir(kind)}
     ours |= {
         "_decode_tokens",
+        "_hashes",
         "prompt_budget",
         "spent",
         "left",

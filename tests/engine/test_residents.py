@@ -23,6 +23,7 @@ def text(who: int, length: int) -> list[int]:
 def played(e: Any, programs: int, calls: int, gap: int) -> float:
     """Programs that grow by 48 tokens per call and call again `gap` steps after an answer. Returns
     the hit rate of all calls but the first ones."""
+    e.token_s = 0.05
     asked, due, seen = [0] * programs, dict.fromkeys(range(programs), 0), 0
     step = 0
     while due or e.busy:
@@ -122,8 +123,10 @@ def test_any_course_of_events_ends_with_all_calls_and_nothing_held(engine, seed)
 
 
 def busy_with_a_resident(engine: Any, **shape: Any) -> Any:
-    """An engine on which a call of two blocks runs, and a program of 40 blocks is between calls."""
+    """An engine on which a call of two blocks runs, and a program of 40 blocks is between calls. A
+    context of 30 blocks takes 24 s."""
     e = engine(policy="resident", options=PATIENT, **shape)
+    e.token_s = 0.05
     e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
     e.add("a/0", program="a", prompt=text(1, 640))
     while len(e.reports) < 1:

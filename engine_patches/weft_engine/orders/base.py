@@ -80,9 +80,3 @@ class Order:
             return math.inf
         service = self.attained(view) + view.call_service_s
         return self.beta * service - (self.waited(view) + view.call_waiting_s)
-
-    def max_hold_s(self, view: CallView, keep_s: float) -> float:
-        """Seconds for which a call may still be deferred: the anti-starvation rule with keep_s as
-        the least service."""
-        service = max(self.attained(view) + view.call_service_s, keep_s)
-        return self.beta * service - (self.waited(view) + view.call_waiting_s)

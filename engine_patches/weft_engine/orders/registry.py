@@ -87,9 +87,6 @@ def resident(options: OrderOptions) -> Order:
     return Order(
         "resident",
         rank=attrgetter("program_arrival_s"),
-        beta=options.beta,
-        attained=_PROGRAM_SERVICE,
-        waited=_PROGRAM_WAITING,
         residents=True,
         resident_factor=options.resident_factor,
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from weft_engine.working_sets import WorkingSets
+from weft_engine.working_sets import Thread, WorkingSets
 
 # The fraction of the cache that residents fill. The rest is for guests, and for what residents grow
 # beyond their predicted sets.
@@ -60,7 +60,7 @@ class Claim:
     program: "" for a single call. arrival_s: of the program, Unix time. tokens: of the call's
     context, without those that other programs share. weight: of the tenant. single: it is the only
     call of its program so far. until: when it is sent in any case. ahead: the programs before it
-    when it was first held. counted: it counts as a call of its program. guest: it was sent, and its
+    when it was first held. thread: that of its program, if it has one. guest: it was sent, and its
     program is no resident. sent_s: when it was sent. timed: its prefill was measured.
     """
 
@@ -73,7 +73,7 @@ class Claim:
     single: bool = False
     until: float = math.inf
     ahead: int = 0
-    counted: bool = False
+    thread: Thread | None = None
     guest: bool = False
     sent_s: float = 0.0
     timed: bool = False
@@ -147,11 +147,10 @@ class Admission:
                 del self._shared[next(iter(self._shared))]
         claim.tokens = self._own(program, claim.tokens)
         if program:
-            claim.counted = True
             ended_s = self._ended_s.pop(program, None)
             if ended_s is not None:
                 self._gaps.append(now - ended_s)
-            self._sets.arrive(
+            claim.thread = self._sets.arrive(
                 program, claim.tokens, now, claim.arrival_s, claim.tenant, claim.weight
             )
         self._choose()
@@ -184,8 +183,9 @@ class Admission:
             self._rest(claim.program or claim.call, own)
             if claim.guest:
                 self._guest_tokens -= claim.tokens
-        if claim.counted:
-            self._sets.leave(claim.program, own, now)
+        if claim.thread is not None:
+            self._sets.leave(claim.thread, own, now)
+        if self._sets.calls_of(claim.program):
             self._ended_s[claim.program] = now
             if len(self._ended_s) > _MOST_PROGRAMS:
                 del self._ended_s[next(iter(self._ended_s))]
@@ -195,10 +195,6 @@ class Admission:
         self._sets.end(program)
         self._shared.pop(program, None)
         self._ended_s.pop(program, None)
-        for claims in (self._sent, self.held):
-            for claim in claims.values():
-                if claim.program == program:
-                    claim.counted = False
 
     def admit(self, now: float) -> list[Claim]:
         """Return the held calls that are sent now, the oldest program's first. Call this after each

@@ -40,6 +40,7 @@ _LIES: Final[Mapping[str, float]] = {
     "a quarter of the deadline": 0.25,
 }
 _LIAR: Final = "tenant-0"
+_MINUTE_S: Final = 60.0
 
 
 def measure(study: Study, cell: Cell) -> Values:
@@ -96,6 +97,39 @@ def of_tokens(scene: Scene, system: System, seed: int) -> Values:
         "between_p50": percentile(between, 0.50),
         "between_p99": percentile(between, 0.99),
         "first_token": end - begin,
+    }
+
+
+def of_kinds(scene: Scene, system: System, seed: int) -> Values:
+    """Return the figures of each kind of program: a program's name up to its number.
+
+    For the kind "chat": `chat`, `chat_p95`: time from arrival to the last answer, seconds;
+    `chat_first_p95`: of its calls until the first token; `chat_wait_p95`, `chat_wait_max`: of its
+    calls until an engine computes for them. The same without a kind for all programs, and
+    `hit_rate`. first_minute: calls that ended in the first 60 s.
+    """
+    found = play(scene, system, seed)
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for program in found.programs:
+        kinds[program.id.rpartition("-")[0].replace("-", "_") + "_"].add(program.id)
+        kinds[""].add(program.id)
+    values: dict[str, float] = {}
+    for kind, names in kinds.items():
+        responses = [program.response_s for program in found.programs if program.id in names]
+        calls = [call for call in found.calls if call.program in names]
+        waits = [call.start_s - call.arrival_s for call in calls]
+        values |= {
+            kind.rstrip("_") or "latency": mean(responses),
+            f"{kind}p95": percentile(responses, 0.95),
+            f"{kind}first_p95": percentile([c.first_token_s - c.arrival_s for c in calls], 0.95),
+            f"{kind}wait_p95": percentile(waits, 0.95),
+            f"{kind}wait_max": max(waits),
+        }
+    prompts = sum(call.prompt_tokens for call in found.calls)
+    return {
+        **values,
+        "hit_rate": sum(call.cached_tokens for call in found.calls) / prompts,
+        "first_minute": sum(call.end_s < _MINUTE_S for call in found.calls),
     }
 
 
@@ -248,6 +282,7 @@ def jain(values: Sequence[float]) -> float:
 MEASURES: Final[Mapping[str, Callable[[Scene, System, int], Values]]] = {
     "programs": of_programs,
     "tokens": of_tokens,
+    "kinds": of_kinds,
     "requests": of_requests,
     "deadlines": of_deadlines,
     "stages": of_stages,

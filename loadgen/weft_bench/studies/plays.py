@@ -58,6 +58,8 @@ def play(scene: Scene, system: System, seed: int, watched: bool = False) -> Simu
     """
     found = programs(scene, seed, scene.programs)
     arrivals = _arrivals(scene, seed, len(found))
+    if not (scene.rate or scene.load):
+        arrivals = [program.arrival_s or 0.0 for program in found]
     return _play(found, arrivals, _engines(scene), system, seed, watched=watched)
 
 

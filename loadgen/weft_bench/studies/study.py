@@ -51,13 +51,14 @@ class System(Struct, frozen=True, forbid_unknown_fields=True):
 class Scene(Struct, frozen=True, forbid_unknown_fields=True):
     """Programs and engines.
 
-    workload: a name of `weft bench workload`. rate: programs a
-    second, 0 to start all at once. load: in place of a rate, relative to what the engines complete
-    in a burst; only programs in the middle of the arrivals count. shift: factors on the rate in
-    equal parts of the time, comma-separated. preset: engines in turn, or a pool of `plays.POOLS`.
-    slots, kv_blocks, step_tokens: 0 for the preset's. cache: whether engines have a prefix cache.
-    scale: deadlines as a factor on the time alone, 0 to search the least that suffices. tenants:
-    programs have one of this number of tenants in turn. lie: what the first tenant states wrongly.
+    workload: a name of `weft bench workload`. rate: programs a second, 0 for the workload's own
+    arrivals, or all at once if it has none. load: in place of a rate, relative to what the engines
+    complete in a burst; only programs in the middle of the arrivals count. shift: factors on the
+    rate in equal parts of the time, comma-separated. preset: engines in turn, or a pool of
+    `plays.POOLS`. slots, kv_blocks, step_tokens: 0 for the preset's. cache: whether engines have a
+    prefix cache. scale: deadlines as a factor on the time alone, 0 to search the least that
+    suffices. tenants: programs have one of this number of tenants in turn. lie: what the first
+    tenant states wrongly.
     """
 
     workload: str
@@ -117,7 +118,7 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     title: str
     source: str
-    measure: Literal["programs", "tokens", "requests", "deadlines", "stages", "tenants"]
+    measure: Literal["programs", "kinds", "tokens", "requests", "deadlines", "stages", "tenants"]
     systems: Mapping[str, System]
     cases: Mapping[str, Mapping[str, Any]]
     tables: Sequence[Table]

@@ -175,7 +175,9 @@ class Replica:
                 scheduler.update_from_output(output, self._answers)
                 break
             begins = max(begins, moves.ready_at)
-            self._empty = 0 if computes or self._transfers.pending else self._empty + 1
+            # Calls that wait for memory, or for what is loaded, will run.
+            waits = not computes and (self._transfers.pending or scheduler.state()["held_back"])
+            self._empty = 0 if computes or waits else self._empty + 1
             if self._empty > _EMPTY_STEPS:
                 raise SimulationError(f"{self.name} has calls waiting and does no work")
             lasts = self.shape.cost.step(

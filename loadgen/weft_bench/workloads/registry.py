@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from weft_bench.workloads import agentix, answers, sutradhara, text2sql
+from weft_bench.workloads import agentix, answers, crowds, sutradhara, text2sql
 from weft_bench.workloads.synthetic import program
 from weft_bench.workloads.workload import Workload
 
 _ALL: Final = (
     *agentix.WORKLOADS,
+    *crowds.WORKLOADS,
     *sutradhara.WORKLOADS,
     *text2sql.WORKLOADS,
     *answers.WORKLOADS,

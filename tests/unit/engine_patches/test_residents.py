@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import count
 
+import pytest
 from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.residents import Residents
@@ -24,8 +26,7 @@ class Engine:
         self.waiting: list[str] = []
         self.running: list[str] = []
         self.sizes: dict[str, int] = {}
-        # Blocks of a context that running calls use.
-        self.in_use: dict[str, int] = {}
+        self.hashes: dict[str, list[bytes]] = {}
         self.resident: set[str] = set()
         self.now = 0.0
         self.numbers = count()
@@ -51,8 +52,8 @@ class Engine:
     def context_blocks(self, sequence: str) -> int:
         return self.sizes[sequence]
 
-    def blocks_to_take(self, sequence: str) -> int:
-        return self.sizes[sequence] - self.in_use.get(sequence, 0)
+    def context_hashes(self, sequence: str) -> list[bytes]:
+        return self.hashes[sequence]
 
     def come(
         self,
@@ -60,16 +61,26 @@ class Engine:
         size: int,
         arrival: float,
         call: str = "",
-        service_s: float = 0.0,
+        path_s: float = 0.0,
         tenant: str = "",
+        head: tuple[str, int] = ("", 0),
+        own: str = "",
     ) -> str:
+        """A call arrives. head: the name and length of what its context begins with. own: the name
+        of the rest, for each program another one."""
         name = call or f"{program}/{next(self.numbers)}"
         self.sizes[name] = size
+        begun, length = head
+        whose = [begun] * length + [f"{begun}{length}{own or program}"] * (size - length)
+        self.hashes[name] = [
+            sha256(f"{who}/{number}".encode()).digest() for number, who in enumerate(whose)
+        ]
         context = CallContext(
             name,
             program,
             arrival_s=arrival,
-            service_s=service_s,
+            service_s=path_s,
+            critical_path_s=path_s,
             tenant=tenant,
         )
         self.calls.arrive(name, context, self.now)
@@ -98,7 +109,7 @@ class Engine:
 
     def end(self, name: str) -> None:
         self.running.remove(name)
-        self.residents.left(name, 0, self.now)
+        self.residents.left(name, self.now)
         self.calls.leave(name, self.now)
         del self.sizes[name]
 
@@ -167,14 +178,23 @@ def test_small_calls_pass_a_large_one_that_waits():
     assert engine.residents.deferred == 1
 
 
-def test_an_idle_engine_admits_a_call_that_does_not_fit():
+def test_an_idle_engine_admits_a_call_that_does_not_fit_unless_a_resident_will_return():
     engine = Engine()
     first = engine.come("a", 70, 0.0)
     engine.admit()
-    engine.come("b", 60, 1.0)
-    assert engine.admit() == []
+    engine.come("b", 95, 1.0)
     engine.end(first)
+    assert engine.admit() == []
+    engine.residents.ended("a")
     assert engine.admit() == ["b/1"]
+
+
+def test_a_context_that_can_never_stay_is_reported():
+    engine = Engine()
+    large = engine.come("a", 95, 0.0)
+    assert engine.admit() == [large]
+    (hint,) = engine.calls.of(large).hints
+    assert hint.startswith("memory=never kept: its context has 1520 tokens, and at most 1440 stay")
 
 
 def test_a_resident_s_next_call_comes_before_older_calls_of_other_programs():
@@ -188,18 +208,36 @@ def test_a_resident_s_next_call_comes_before_older_calls_of_other_programs():
     assert engine.admit()[0] == "a/3"
 
 
-def test_no_call_is_deferred_for_ever():
-    """Ten times the time of eight prefills of 16 s."""
+def test_a_call_is_deferred_for_twice_what_it_would_compute_and_evict():
+    """60 blocks to compute, and 30 of others: 0.16 s each."""
     engine = Engine()
     engine.come("a", 70, 0.0)
     engine.admit()
     engine.come("b", 60, 1.0)
-    engine.now = 1279.0
+    assert engine.admit() == []
+    assert engine.residents.due == pytest.approx(2 * 90 * 0.16)
+    engine.now = 28.0
     engine.residents.freed()
     assert engine.admit() == []
-    assert engine.residents.due <= 1281.0
-    engine.now = 1281.0
+    engine.now = 29.0
     assert engine.admit() == ["b/1"]
+
+
+def test_turns_cost_a_sixteenth_of_the_time():
+    engine = Engine()
+    engine.come("a", 70, 0.0)
+    engine.admit()
+    for name in "bc":
+        engine.come(name, 60, 1.0)
+    engine.admit()
+    engine.now = 29.0
+    assert engine.admit() == ["b/1"]
+    engine.end("b/1")
+    admitted = []
+    while not admitted:
+        engine.now = engine.residents.due
+        admitted = engine.admit()
+    assert (admitted, engine.now) == (["c/2"], pytest.approx(29.0 + 16 * 90 * 0.16))
 
 
 def test_a_resident_without_a_call_loses_its_place_after_the_limit():
@@ -209,7 +247,7 @@ def test_a_resident_without_a_call_loses_its_place_after_the_limit():
     other = engine.come("b", 20, 1.0)
     engine.admit()
     engine.end(first)
-    engine.come("c", 50, 2.0)
+    engine.come("c", 60, 2.0)
     assert engine.admit() == []
     assert engine.residents.due == 32.0
     engine.now = 32.0
@@ -249,50 +287,48 @@ def test_an_emptied_cache_has_its_residents_chosen_anew():
     assert engine.resident == {"a"}
 
 
-def test_shared_parts_of_contexts_do_not_count():
-    """Nine tenths of each context are also used by other calls."""
+def test_a_prefix_that_programs_share_counts_once():
     engine = Engine()
-    for number in range(60):
-        name = engine.come(f"p{number}", 40, float(number))
-        engine.admit()
-        engine.running.remove(name)
-        engine.residents.left(name, 4, engine.now)
-        engine.calls.leave(name, engine.now)
-        engine.residents.ended(f"p{number}")
     for number in range(10):
-        engine.come(f"q{number}", 40, 100.0 + number)
+        engine.come(f"q{number}", 40, 100.0 + number, head=("system", 35))
     assert len(engine.admit()) == 10
     assert len(engine.resident) == 10
+    assert engine.residents.kept_blocks == 35 + 10 * 5
 
 
 def test_blocks_that_running_calls_use_do_not_count():
     engine = Engine()
-    engine.come("a", 80, 0.0)
+    engine.come("a", 80, 0.0, head=("system", 75))
     engine.admit()
-    engine.in_use[engine.come("b", 80, 1.0)] = 70
-    assert engine.admit() == ["b/1"]
+    engine.come("b", 95, 1.0, call="b", head=("system", 75))
+    assert engine.admit() == ["b"]
+    assert engine.resident == {"a"}
 
 
-def test_a_resident_s_running_call_does_not_count_as_a_guest_too():
+def test_children_are_admitted_as_far_as_what_they_add_fits():
+    """A parent of 20 blocks makes calls of 35 that begin with its context. Another program keeps
+    its place, and a third does not get one while children wait, although it would fit."""
     engine = Engine()
-    first = engine.come("a", 60, 0.0)
-    guest = engine.come("b", 40, 1.0)
-    assert engine.admit() == [first, guest]
-    engine.end(first)
-    engine.residents.ended("a")
-    engine.come("c", 50, 2.0)
-    engine.come("d", 20, 3.0, call="d")
-    assert engine.admit() == ["c/2"]
-    assert engine.resident == {"b", "c"}
-    # 90 of 100 blocks are reserved, for the call that began as a guest too.
-    assert engine.residents.deferred == 1
+    engine.end(engine.admit_only(engine.come("p", 20, 0.0, head=("parent", 20))))
+    other = engine.admit_only(engine.come("other", 30, 1.0))
+    children = [
+        engine.come("p", 35, 0.0, call=f"p/{number}", head=("parent", 20), own=f"child{number}")
+        for number in range(4)
+    ]
+    assert engine.admit() == children[:3]
+    engine.come("third", 10, 2.0)
+    engine.end(other)
+    assert engine.admit() == []
+    assert engine.resident == {"p", "other"}
+    engine.end(children[0])
+    assert engine.admit() == [children[3], "third/2"]
 
 
 def test_short_programs_get_free_places_first_once_service_is_known_to_be_heavy_tailed():
     engine = Engine()
     first = engine.come("a", 80, 0.0)
     engine.admit()
-    engine.come("long", 50, 1.0, service_s=100.0)
+    engine.come("long", 50, 1.0, path_s=100.0)
     engine.come("short", 50, 2.0)
     engine.end(first)
     engine.residents.ended("a")
@@ -303,7 +339,7 @@ def test_a_short_single_call_never_waits_for_memory():
     engine = Engine()
     engine.come("a", 90, 0.0)
     engine.admit()
-    assert engine.come("guest", 10, 1.0) in engine.admit()
+    assert engine.come("guest", 10, 1.0, call="guest") in engine.admit()
     engine.come("large", 2, 2.0, call="large")
     assert engine.admit() == []
     assert engine.admit_only(engine.come("small", 1, 3.0, call="small"))
@@ -344,7 +380,7 @@ def test_calls_behind_many_deferred_ones_are_considered_next():
     engine.admit()
     for number in range(30):
         engine.come(f"b{number}", 60, 1.0 + number)
-    engine.come("small", 1, 99.0, call="small", service_s=1.0)
+    engine.come("small", 1, 99.0, call="small", path_s=1.0)
     for _ in range(3):
         admitted = engine.admit()
         assert admitted or engine.residents.due <= engine.now + 1e-9

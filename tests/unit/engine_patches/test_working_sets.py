@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_engine.working_sets import WorkingSets
+from weft_engine.context_tree import KEPT
+from weft_engine.working_sets import Thread, WorkingSets
 
 
-def sets(blocks: int, *programs: tuple[str, int]) -> WorkingSets:
+class Sets(WorkingSets):
+    """Programs whose calls are one thread each."""
+
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.threads = {}
+
+    def arrive(self, program, *args, **options):
+        self.threads[program] = super().arrive(program, *args, **options)
+
+    def leave(self, program, *args):
+        super().leave(self.threads[program], *args)
+
+
+def sets(blocks: int, *programs: tuple[str, int]) -> Sets:
     """Programs with one call each that has ended, in order of arrival."""
-    found = WorkingSets(blocks)
+    found = Sets(blocks)
     for number, (name, size) in enumerate(programs):
         found.arrive(name, size, 0.0, float(number))
         found.leave(name, size, 0.0)
@@ -51,7 +68,7 @@ def test_a_program_that_grows_beyond_its_prediction_takes_the_place_of_a_younger
 
 
 def test_tenants_take_turns_by_their_weights():
-    found = WorkingSets(80)
+    found = Sets(80)
     for number in range(8):
         found.arrive(f"many-{number}", 10, 0.0, float(number), "many")
         found.arrive(f"few-{number}", 10, 0.0, 100.0 + number, "few", 3.0)
@@ -78,7 +95,7 @@ def test_a_program_without_calls_loses_its_place_and_returns_with_its_age():
 
 
 def test_programs_with_calls_do_not_lose_their_place():
-    found = WorkingSets(50)
+    found = Sets(50)
     found.arrive("a", 10, 0.0, 0.0)
     found.choose()
     found.expire(1e9)
@@ -87,7 +104,7 @@ def test_programs_with_calls_do_not_lose_their_place():
 
 
 def test_programs_of_one_call_keep_no_place_once_it_is_known_that_few_return():
-    found = WorkingSets(50)
+    found = Sets(50)
     for number in range(8):
         found.arrive(f"once-{number}", 5, 0.0, float(number))
         found.leave(f"once-{number}", 5, 0.0)
@@ -108,7 +125,7 @@ def test_programs_of_one_call_keep_no_place_once_it_is_known_that_few_return():
 
 
 def test_the_usual_gap_covers_nine_of_ten():
-    found = WorkingSets(50)
+    found = Sets(50)
     now = 0.0
     for number in range(20):
         assert (found.usual_gap_s() is None) == (number <= 8)
@@ -119,7 +136,7 @@ def test_the_usual_gap_covers_nine_of_ten():
 
 
 def test_the_record_is_bounded():
-    found = WorkingSets(10)
+    found = Sets(10)
     for number in range(5000):
         found.arrive(f"p{number}", 1, float(number), float(number))
         found.leave(f"p{number}", 1, float(number))
@@ -145,7 +162,7 @@ def test_a_program_that_comes_or_goes_changes_the_choice_at_once():
 
 
 def test_programs_of_another_tenant_get_their_share_of_the_places():
-    found = WorkingSets(40)
+    found = Sets(40)
     for number in range(4):
         found.arrive(f"many-{number}", 10, 0.0, float(number), "many")
     found.choose()
@@ -155,7 +172,7 @@ def test_programs_of_another_tenant_get_their_share_of_the_places():
 
 
 def test_free_places_go_to_the_lowest_level_and_the_oldest_of_it():
-    found = WorkingSets(50)
+    found = Sets(50)
     found.arrive("a", 40, 0.0, 0.0)
     found.arrive("long", 40, 1.0, 1.0, service_s=100.0)
     found.arrive("short", 40, 2.0, 2.0)
@@ -165,7 +182,7 @@ def test_free_places_go_to_the_lowest_level_and_the_oldest_of_it():
 
 
 def test_a_context_to_compute_again_raises_the_level():
-    found = WorkingSets(50)
+    found = Sets(50)
     found.arrive("in", 40, 0.0, 0.0, service_s=2.0)
     found.arrive("out", 40, 1.0, 1.0, service_s=2.0)
     found.block_s = 0.5
@@ -183,11 +200,14 @@ EVENTS = st.lists(
 @given(EVENTS)
 def test_residents_are_known_candidates_that_fit_whatever_happens(events):
     """Each program's largest context counts, so residents never fill more than their memory."""
-    found, sizes, calls, now = WorkingSets(100), {}, {}, 0.0
+    found, sizes, calls, now = Sets(100), {}, {}, 0.0
     for kind, number, size in events:
         now += 1.0
         name = f"p{number}"
         if kind == "a":
+            if name in found._sets and not found._sets[name].threads:
+                # It was away, and its former context does not count any more.
+                del sizes[name]
             found.arrive(name, size, now, float(number), f"t{number % 2}")
             calls[name] = calls.get(name, 0) + 1
             sizes[name] = max(size, sizes.get(name, 0))
@@ -203,15 +223,14 @@ def test_residents_are_known_candidates_that_fit_whatever_happens(events):
             found.expire(now - size)
         before = found.residents
         came, gone = found.choose()
-        assert found.residents == (before | came) - gone
+        assert found.residents == (before - gone) | came
         assert found.residents <= sizes.keys()
-        assert sum(sizes[name] for name in found.residents) <= 100 - found.left
-        assert found.left >= 0
+        assert sum(sizes[name] for name in found.residents) <= min(100, 100 - found.left)
         assert found.violations() == []
 
 
 def test_a_program_of_any_tenant_takes_a_free_place_if_all_fit():
-    found = WorkingSets(100)
+    found = Sets(100)
     for number, tenant in enumerate(("one", "two", "three")):
         found.arrive(f"p{number}", 30, 0.0, 9.0 - number, tenant)
         assert not found._changed
@@ -223,7 +242,7 @@ def test_a_program_of_any_tenant_takes_a_free_place_if_all_fit():
 
 
 def test_programs_beyond_the_limit_are_forgotten_except_those_with_calls():
-    found = WorkingSets(10**9)
+    found = Sets(10**9)
     for number in range(4200):
         found.arrive(f"p{number}", 10, float(number), float(number))
         if number % 2:
@@ -234,3 +253,57 @@ def test_programs_beyond_the_limit_are_forgotten_except_those_with_calls():
     assert 3500 < len(found._sets) <= 4096
     assert found._sets.keys() >= {f"p{number}" for number in range(0, 4200, 2)}
     assert "p1" not in found._sets
+
+
+def chain(*parts: tuple[str, int]) -> list[bytes]:
+    """The hashes of the blocks of these parts: names and numbers of blocks."""
+    found = [b""]
+    for name, length in parts:
+        for number in range(length):
+            found.append(sha256(found[-1] + f"{name}/{number}".encode()).digest())
+    return found[1:]
+
+
+def call(found: WorkingSets, program: str, *parts: tuple[str, int], now: float = 0.0) -> Thread:
+    hashes = chain(*parts)
+    return found.arrive(program, len(hashes), now, 0.0, chain=hashes)
+
+
+def test_a_set_shrinks_when_its_context_is_edited():
+    found = WorkingSets(100)
+    thread = call(found, "a", ("system", 10), ("history", 50))
+    found.leave(thread, 60, 1.0, chain=chain(("system", 10), ("history", 50)))
+    assert found.left == 40
+    call(found, "a", ("system", 10), ("history", 25), ("new", 5))
+    # What its context had grown to is expected again, and half of it is reserved.
+    assert found.tree.used[KEPT] == 40
+    assert found.reserved == 10
+    assert found.violations() == []
+
+
+def test_further_threads_are_in_no_set_until_they_are_known_to_return():
+    found = WorkingSets(1000)
+    for number in range(10):
+        program = f"p{number}"
+        parent = call(found, program, (program, 20))
+        found.leave(parent, 20, 0.0, chain=chain((program, 20)))
+        threads = [call(found, program, (program, 20), (str(n), 10)) for n in range(2)]
+        assert found.tree.used[KEPT] == 20
+        for n, thread in enumerate(threads):
+            found.leave(thread, 30, 1.0, chain=chain((program, 20), (str(n), 10)))
+        # Of two further threads of each program, both call again.
+        assert found.tree.used[KEPT] == (20 if number < 4 else 40)
+        for n, thread in enumerate(threads):
+            assert call(found, program, (program, 20), (str(n), 12)) is thread
+        assert found.tree.used[KEPT] == 44
+        assert found.violations() == []
+        found.end(program)
+        assert found.tree.used[KEPT] == 0
+
+
+def test_a_place_is_taken_from_the_youngest_of_the_highest_level():
+    found = sets(100, ("a", 40), ("b", 40), ("c", 30))
+    assert found.residents == {"a", "b"}
+    assert found.take_place("c")
+    assert found.choose() == ({"c"}, {"b"})
+    assert not sets(100, ("a", 40), ("b", 101)).take_place("b")

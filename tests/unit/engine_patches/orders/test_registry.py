@@ -68,24 +68,6 @@ def test_program_fifo_ranks_by_the_arrival_of_the_program():
     assert rank(CallView(program_arrival_s=10.0)) < rank(CallView(program_arrival_s=11.0))
 
 
-@given(
-    st.builds(
-        CallView,
-        program_service_s=st.floats(0, 1e6),
-        program_waiting_s=st.floats(0, 1e6),
-        call_service_s=st.floats(0, 1e4),
-        call_waiting_s=st.floats(0, 1e4),
-    ),
-    st.floats(0.01, 100),
-)
-def test_under_resident_no_call_is_deferred_beyond_beta_times_its_service(view, keep_s):
-    left = build_order("resident", {"beta": 10.0}).max_hold_s(view, keep_s)
-    bound = 10.0 * max(view.program_service_s + view.call_service_s, keep_s)
-    assert left <= bound
-    if view.program_waiting_s + view.call_waiting_s >= bound:
-        assert left <= 0
-
-
 def test_resident_refuses_a_negative_factor():
     with pytest.raises(ValueError, match="resident_factor"):
         build_order("resident", {"resident_factor": -0.1})
