@@ -67,8 +67,9 @@ class Router:
             scorers = {**scorers, SHARED: self.shared}
         for scorer, (scored, weight) in scorers.items():
             scores[scorer] = given = scored(request, kept)
-            for name in totals:
-                totals[name] += weight * given[name]
+            for name, score in given.items():
+                if score:
+                    totals[name] += weight * score
         chosen = self.picker(totals, request.ordinal, rng)
         eligible = frozenset(totals)
         at_home = sticky and request.program is not None and request.program.home == chosen
