@@ -1,7 +1,7 @@
 """Turns for work that blocks the event loop for milliseconds: one piece at a time, fair over
 tenants.
 
-Reading a large body and splitting a long conversation block the loop for up to 20 ms. If many such
+Reading a large body and splitting a long conversation block the loop for up to 40 ms. If many such
 requests arrive at once, each piece waits for its turn. Between two pieces the loop stays free for
 the duration of the last piece, so that small calls of others continue.
 """

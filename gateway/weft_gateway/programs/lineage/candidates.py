@@ -9,7 +9,7 @@ from weft_gateway.programs.lineage.fingerprint import Fingerprint
 from weft_gateway.programs.lineage.marks import Known, Mark, State
 
 # The last messages of a call, whose marks are looked up before all others.
-NEAR: Final = 64
+NEAR: Final = 16
 
 
 class Candidate(NamedTuple):
