@@ -2,8 +2,8 @@
 
 Both have the same costs, slots, KV blocks, programs and arrivals. Both schedule asynchronously. On
 the emulated engine, a call also takes the time of HTTP, tokenizer and gateway. The command measures
-it on the idle engine. In virtual time, calls have random delays with this mean, and chats a time
-for each token of their prompt. Each scene is played several times with other delays. The
+it on the idle engine. In virtual time, calls have random delays with this mean, which for chats
+grows with the tokens of the prompt. Each scene is played several times with other delays. The
 differences between these plays are the noise: two plays on one engine differ as much.
 """
 

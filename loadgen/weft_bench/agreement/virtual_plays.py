@@ -16,7 +16,7 @@ def play(
 ) -> Played:
     """Play a scene once. Raises SimulationError for a call that the engine cannot hold.
 
-    number: of the play; each has other delays with the mean `delay.call_s`.
+    number: of the play; each has other delays with the mean `delay`.
     """
     settings = EngineSettings(order, swap_gib=swap_gib, asynchronous=True)
     setup = Setup([shape], settings, seed=number, delay_s=delay.call_s, delay_token_s=delay.token_s)

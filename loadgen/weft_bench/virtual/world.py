@@ -62,7 +62,7 @@ class Setup:
     router, and draws the delays. bytes_per_token: the ratio that estimated the lengths of programs
     of messages. overlap: what the programs' orchestrators do beside their calls. delay_s: mean time
     that a call takes to reach the gateway; each call has a random one, of at most twice the mean.
-    delay_token_s: more of it for each token of the prompt, not random.
+    delay_token_s: more of the mean for each token of the prompt.
     deadlines: of programs that have one, seconds from their first call. alpha, refuse: as in
     `Front`. clients: of the programs. watched: record when each token of a call arrives. loop: what
     follows the programs with an arrival. gated: calls pass `PauseAndResume`, which chooses their
@@ -197,8 +197,8 @@ class _World:
     def _send(self, at: float, program: Program, number: int) -> None:
         """A client sends a call."""
         setup, ready = self._setup, program.ready.calls[number]
-        delay_s = 2 * setup.delay_s * self._delays.random()
-        delay_s += setup.delay_token_s * ready.prompt_tokens
+        mean_s = setup.delay_s + setup.delay_token_s * ready.prompt_tokens
+        delay_s = 2 * mean_s * self._delays.random()
         self._push(at + on_tick(delay_s), _COMES, program.ready.id, number)
 
     def _come(self, program: Program, number: int) -> None:

@@ -34,6 +34,10 @@ def test_a_case_has_its_own_goal():
     assert missed(agreement(0.05, **pairs), SAME) == ["warm, fcfs: emulated over virtual is 1.075"]
 
 
+def test_a_difference_within_the_noise_misses_no_goal():
+    assert missed(agreement(fcfs=pair([4.5], [[3.0, 5.0]])), SAME) == []
+
+
 def test_orders_that_rank_differently_miss_the_goal():
     found = agreement(fcfs=pair([4.0], [[4.1, 4.1]]), plas=pair([4.1], [[4.0, 4.0]]))
     assert missed(found, SAME) == ["warm: fcfs and plas rank differently"]
