@@ -27,7 +27,7 @@ from weft_bench.agents.scene import Scene
 from weft_bench.agents.shapes import SHAPES
 from weft_bench.agents.store import Play, Store
 from weft_bench.agents.systems import OURS, STOCK
-from weft_bench.cli.agents import EMULATED, GPU, AgentsOptions
+from weft_bench.cli.agents import EMULATED, GPU, SIZES, AgentsOptions
 from weft_bench.report.figures import machine, origin, refuse
 from weft_bench.report.rows import print_table
 from weft_bench.stack.local import StackError
@@ -247,7 +247,7 @@ def command_of(options: AgentsOptions) -> str:
     unlike = {"data", "json_file", "page", "chart", "install", "parallel", "more"}
     for one in fields(options):
         value = getattr(options, one.name)
-        if one.name in unlike or value == one.default:
+        if one.name in unlike or value == SIZES[options.engines].get(one.name, one.default):
             continue
         words.append(f"--{one.name.replace('_', '-')}")
         if isinstance(value, tuple):

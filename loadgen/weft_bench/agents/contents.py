@@ -40,11 +40,6 @@ def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
     return call.messages or tuple(map(_message, call.parts))
 
 
-def as_chat(call: TraceCall) -> TraceCall:
-    """Return the call with `messages_of` as its prompt."""
-    return replace(call, messages=messages_of(call), parts=())
-
-
 def exact_chat(ready: ReadyCall, name: str) -> ReadyCall:
     """Return a call of parts with messages, and with the parts that are the same prompt: they have
     exactly the tokens that the demo model's chat template makes of the messages.

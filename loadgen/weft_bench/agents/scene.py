@@ -43,7 +43,7 @@ class Scene:
     workload: str = "coding_sessions"
     preset: str = "8b-h100"
     replicas: int = 1
-    calls: int = 32
+    calls: int = 24
     gap_s: float = 10.0
     per_place: float = 2.0
     chats_s: float = 0.0

@@ -1,34 +1,33 @@
-"""`weft bench workload --aiperf-out`: writes for aiperf, or reads its programs' times."""
+"""`weft bench workload`: writes for aiperf, or reads its programs' times."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace as with_values
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
-from weft_bench.agents.contents import as_chat
+from weft_bench.agents.contents import exact_chat
 from weft_bench.aiperf.exchange import program_times, rows
+from weft_bench.aiperf.weka import traces
 from weft_bench.cli.studies import WorkloadOptions
 from weft_bench.report import rows as report
 from weft_bench.report.figures import refuse, status
 from weft_bench.report.rows import Column
 from weft_bench.workloads.arrivals import arrivals
-from weft_bench.workloads.cutting import ReadyProgram, fit
+from weft_bench.workloads.cutting import ReadyProgram, fitting
 from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.schema import TraceProgram
 from weft_bench.workloads.streams import stream
-from weft_bench.workloads.traces.files import read_trace
+from weft_bench.workloads.traces.files import read_records, read_trace
 
 _PROGRAMS: Final = 100
 # For text, in current vocabularies.
 _BYTES_PER_TOKEN: Final = 4.0
-# For generated words of random characters, in the demo model's vocabulary. Larger vocabularies need
-# fewer tokens.
-_BYTES_PER_GENERATED_TOKEN: Final = 1.4
 _COLUMNS: Final = (
     Column("programs", "programs", "programs"),
     Column("errors", "programs", "errors"),
@@ -37,6 +36,8 @@ _COLUMNS: Final = (
     Column("completion_p50", "s", "p50, s"),
     Column("completion_p95", "s", "p95, s"),
     Column("completion_p99", "s", "p99, s"),
+    Column("interactivity", "1/s", "interactivity, tokens/s"),
+    Column("slow_tail", "1/s", "slow tail, tokens/s"),
 )
 
 
@@ -45,6 +46,9 @@ def run(options: WorkloadOptions) -> int:
     try:
         if options.aiperf_out:
             _write(options)
+            return 0
+        if options.weka_out:
+            _write_weka(options)
             return 0
         lines = Path(options.aiperf_results).read_text().splitlines()
         found = program_times(map(json.loads, lines))
@@ -73,16 +77,29 @@ def _write(options: WorkloadOptions) -> None:
     print(f"{options.aiperf_out}: {len(ready)} programs, {len(written)} calls")
 
 
+def _write_weka(options: WorkloadOptions) -> None:
+    """Write one file a session. Raises ValueError without one, OSError if the folder exists."""
+    records = read_records(Path(options.name), options.seed)
+    found = list(
+        islice(traces(records, options.context, options.calls), options.programs or _PROGRAMS)
+    )
+    if not found:
+        raise ValueError(
+            f"{options.name} has no recorded coding session of {options.context} tokens"
+        )
+    folder = Path(options.weka_out)
+    folder.mkdir(parents=True)
+    for number, trace in enumerate(found):
+        (folder / f"trace-{number:04}.json").write_text(json.dumps(trace))
+    print(f"{folder}: {len(found)} sessions")
+
+
 def _fitting(options: WorkloadOptions) -> Iterator[ReadyProgram]:
     """Yield the programs as chats, cut to the number of calls and the context."""
-    for program in _programs(options):
-        calls = program.calls[: options.calls or None]
-        generated = not any(call.messages for call in calls)
-        ratio = _BYTES_PER_GENERATED_TOKEN if generated else _BYTES_PER_TOKEN
-        chat = replace(program, calls=tuple(map(as_chat, calls)))
-        ready = fit(chat, options.context, ratio)
-        if ready is not None:
-            yield ready
+    cut = (replace(one, calls=one.calls[: options.calls or None]) for one in _programs(options))
+    for ready in fitting(cut, options.context, _BYTES_PER_TOKEN):
+        calls = [exact_chat(one, f"{ready.id}/{n}") for n, one in enumerate(ready.calls)]
+        yield with_values(ready, calls=tuple(calls))
 
 
 def _programs(options: WorkloadOptions) -> Iterator[TraceProgram]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from weft_bench.agents.contents import messages_of
-from weft_bench.stats import distribution
+from weft_bench.stats import distribution, percentile
 from weft_bench.workloads.cutting import ReadyProgram
 
 _MS: Final = 1000.0
@@ -47,27 +47,45 @@ def program_times(records: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return statistics of program completion times, in seconds, from aiperf's records.
 
     records: the lines of `profile_export.jsonl`. A program takes from its first request to the end
-    of its last answer, with the delays between them. Programs with an error only count as errors.
+    of its last answer, with the delays between them and with its sub-agents. Programs with an error
+    only count as errors. interactivity: tokens of an answer a second, from sending to the last
+    token, the median of the requests; slow_tail: 1 over the P90 of the inverse, which aiperf 0.13
+    does not compute. Without records that have metrics, both are left out.
     """
     begun: dict[str, int] = {}
     ended: dict[str, int] = {}
     failed: set[str] = set()
     calls = 0
+    pace: list[float] = []
     for record in records:
         about = record["metadata"]
         if about["benchmark_phase"] != _PROFILING:
             continue
-        # A session that is played twice has one correlation id for each play.
-        name = about["x_correlation_id"]
+        # A session that is played twice has one correlation id for each play. Sub-agents have that
+        # of their session beside their own.
+        name = about.get("root_correlation_id") or about["x_correlation_id"]
         calls += 1
         begun[name] = min(begun.get(name, about["request_start_ns"]), about["request_start_ns"])
         ended[name] = max(ended.get(name, 0), about["request_end_ns"])
         if record.get("error"):
             failed.add(name)
+            continue
+        metrics = record.get("metrics") or {}
+        if "request_latency" in metrics and metrics.get("output_sequence_length"):
+            seconds = metrics["request_latency"]["value"] / _MS
+            pace.append(seconds / metrics["output_sequence_length"]["value"])
     good = [(ended[name] - begun[name]) / _NS for name in begun if name not in failed]
     return {
         "programs": len(good),
         "errors": len(failed),
         "calls": calls,
         **distribution("completion", good),
+        **(
+            {
+                "interactivity": 1 / percentile(pace, 0.5),
+                "slow_tail": 1 / percentile(pace, 0.9),
+            }
+            if pace
+            else {}
+        ),
     }

@@ -29,7 +29,7 @@ REAL: Final = "real"
 GPU: Final = "gpu"
 ENGINES: Final = (VIRTUAL, EMULATED, GPU, REAL)
 # Without these options. Plays in real time are shorter than those in virtual time.
-_SIZES: Final[dict[str, dict[str, Any]]] = {
+SIZES: Final[dict[str, dict[str, Any]]] = {
     VIRTUAL: {},
     EMULATED: {
         "presets": ("8b-h100",), "times": (1.0, 2.0, 4.0), "host": (0.0,), "seeds": 2, "calls": 12,
@@ -37,7 +37,7 @@ _SIZES: Final[dict[str, dict[str, Any]]] = {
     },
     GPU: {
         "times": (2.0,), "host": (0.0,), "seeds": 1, "calls": 8, "per_place": 1.0, "parallel": 1,
-        "slots": 256, "kv_blocks": 12_000, "minutes": 3.0, "presets": ("gpu",),
+        "slots": 256, "kv_blocks": 12_000, "minutes": 2.5, "presets": ("gpu",),
     },
     REAL: {"replicas": 2, "kv_blocks": 500, "slots": 4},
 }  # fmt: skip
@@ -61,7 +61,7 @@ def _numbers(text: str, option: str, *, zero: bool = False) -> tuple[float, ...]
 
 
 def _check(context: typer.Context, options: AgentsOptions) -> AgentsOptions:
-    sizes = _SIZES[options.engines]
+    sizes = SIZES[options.engines]
     if options.rows:
         sizes = {**_OF_ROWS, **sizes}
         _exclude(
@@ -133,7 +133,7 @@ class AgentsOptions:
     ] = "coding_sessions"
     calls: Annotated[
         int, Option(min=0, help="first calls of a session, 0: all; emulated: 12; gpu: 8")
-    ] = 32
+    ] = 24
     gap: Annotated[float, Option(min=0, help="longest gap before a call, seconds; 0: any")] = 10.0
     per_place: Annotated[
         float,

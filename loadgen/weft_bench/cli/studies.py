@@ -112,8 +112,10 @@ class FitOptions:
 
 
 def _workload(context: typer.Context, options: WorkloadOptions) -> WorkloadOptions:
-    if bool(options.name) != bool(options.out or options.aiperf_out):
-        raise typer.BadParameter("--name requires --out or --aiperf-out, and they require it")
+    outs = [one for one in (options.out, options.aiperf_out, options.weka_out) if one]
+    if bool(options.name) != bool(outs) or len(outs) > 1:
+        what = "--name requires one of --out, --aiperf-out and --weka-out, and they require it"
+        raise typer.BadParameter(what)
     if options.aiperf_results and options.name:
         raise typer.BadParameter("use --aiperf-results alone")
     return options
@@ -144,6 +146,13 @@ class WorkloadOptions:
     markdown: Annotated[bool, Option(help="print one Markdown row per workload")] = False
     aiperf_out: Annotated[
         str, Option(callback=writable, help="write the workload here, as a mooncake_trace")
+    ] = ""
+    weka_out: Annotated[
+        str,
+        Option(
+            help="write recorded coding sessions into this new folder, as files of a weka_trace, "
+            "which aiperf's scenario inferencex-agentx-mvp plays"
+        ),
     ] = ""
     calls: Annotated[int, Option(min=0, help="aiperf: first calls of a program; 0: all")] = 0
     context: Annotated[int, Option(min=64, help="aiperf: cut programs at about these tokens")] = (

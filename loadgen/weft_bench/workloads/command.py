@@ -103,7 +103,7 @@ def run(options: WorkloadOptions) -> int:
     """Write, describe, or list; or what `aiperf.command` does. Returns the exit status: 2 for
     invalid input.
     """
-    if options.aiperf_out or options.aiperf_results:
+    if options.aiperf_out or options.weka_out or options.aiperf_results:
         return aiperf(options)
     try:
         if options.name:

@@ -51,7 +51,7 @@ def test_a_running_gateway_excludes_the_options_of_new_engines(
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ([], {"times": (0.5, 1.0, 2.0, 4.0, 8.0), "seeds": 6, "calls": 32, "parallel": 0}),
+        ([], {"times": (0.5, 1.0, 2.0, 4.0, 8.0), "seeds": 6, "calls": 24, "parallel": 0}),
         (
             ["--engines", "emulated", "--times", "8,2", "--host", "0,4"],
             {"times": (2.0, 8.0), "seeds": 2, "calls": 12, "parallel": 1, "host": (0.0, 4.0)},

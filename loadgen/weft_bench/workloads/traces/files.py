@@ -197,6 +197,18 @@ def read_trace(path: Path, seed: int) -> tuple[str, Iterator[TraceProgram]]:
     raise TraceError(f"{file}: unknown trace format; known are {KNOWN}")
 
 
+def read_records(path: Path, seed: int) -> Iterator[Record]:
+    """Yield the records of recorded coding sessions in an order that the seed shuffles. Raises
+    TraceError for another file.
+    """
+    file = find(path)
+    trace = _Trace(file, seed, _lines(file), json.loads)
+    sessions = next(one for one in FORMATS if one.name == "coding_sessions")
+    if not trace.lines or not sessions.fields <= next(trace.records()).keys():
+        raise TraceError(f"{file} has no recorded coding sessions")
+    return trace.sample()
+
+
 def find(path: Path) -> Path:
     """Return the trace file of a path. Raises TraceError."""
     if path.is_dir():

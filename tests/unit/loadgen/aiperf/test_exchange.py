@@ -68,6 +68,21 @@ def record(session: str, start_s: float, end_s: float, **more: Any) -> dict[str,
     return {"metadata": about | more.pop("metadata", {}), "metrics": {}, **more}
 
 
+def test_sub_agents_belong_to_their_session_and_the_slow_tail_is_that_of_requests():
+    def timed(session: str, start_s: float, end_s: float, tokens: int) -> dict[str, Any]:
+        found = record(session, start_s, end_s, metadata={"root_correlation_id": "a"})
+        latency = {"value": 1000 * (end_s - start_s), "unit": "ms"}
+        found["metrics"] = {
+            "request_latency": latency, "output_sequence_length": {"value": tokens}
+        }  # fmt: skip
+        return found
+
+    found = program_times([timed("a", 0, 1, 10), timed("b", 2, 4, 10), timed("a", 5, 8, 10)])
+    assert (found["programs"], found["calls"], found["completion_mean"]) == (1, 3, 8)
+    assert found["interactivity"] == pytest.approx(5.0)
+    assert found["slow_tail"] == pytest.approx(1 / 0.28)
+
+
 def test_a_program_takes_from_its_first_request_to_its_last_answer():
     # aiperf writes records in the order in which they end.
     records = [
