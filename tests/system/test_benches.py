@@ -33,6 +33,23 @@ def test_overhead_measures_the_gateway_and_writes_figures(more, tmp_path):
             assert figures[f"{kind}/{width}/weft/errors"]["value"] == 0
 
 
+@pytest.mark.parametrize("more", [[], ["--growing"]])
+def test_overhead_measures_bodies_by_size_beside_a_floor(more, tmp_path):
+    file = tmp_path / "bodies.json"
+    done = subprocess.run(
+        [*WEFT, "bench", "overhead", "--peers", "none", "--bodies", "2k,30k", "--plugin",
+         "--requests", "10", "--rounds", "1", "--json", str(file), *more],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    figures = {f["name"]: f for f in json.loads(file.read_text())["figures"]}
+    for named in ("yes", "no"):
+        for size in (2000, 30_000):
+            for proxy in ("weft", "floor"):
+                assert figures[f"{named}/{size}/{proxy}/cpu"]["value"] > 0
+                assert figures[f"{named}/{size}/{proxy}/errors"]["value"] == 0
+
+
 def test_an_unknown_peer_is_refused():
     done = subprocess.run(
         [*WEFT, "bench", "overhead", "--peers", "nobody"], capture_output=True, text=True,

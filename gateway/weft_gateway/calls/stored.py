@@ -77,15 +77,16 @@ def input_of(raw: bytes) -> bytes:
         return b'{"type":"message","role":"user","content":%b}' % value
     if value != b"null" and not value.startswith(b"["):
         raise errors.invalid_member(("input",), "must be a string or a list of items")
-    return _inner(value)
+    return inner(value)
 
 
 def output_of(response: bytes) -> bytes:
     """Return the items of a response's output."""
-    return _inner(bytes(response_of(response).output).strip())
+    return inner(bytes(response_of(response).output).strip())
 
 
-def _inner(value: bytes) -> bytes:
+def inner(value: bytes) -> bytes:
+    """Return the items of a list, b"" for anything else."""
     return value[1:-1].strip() if value.startswith(b"[") else b""
 
 

@@ -108,6 +108,23 @@ async def test_members_of_weft_are_taken_out_of_long_bodies(engine: Any, weft: A
             assert not {"session_id", "priority"} & sent.keys()
 
 
+async def test_a_stored_answer_continues_a_long_body(engine: Any, weft: Any) -> None:
+    async def stored(wire: Any, request: Any) -> None:
+        await wire.plain({"id": f"resp_{len(stub.requests):032x}", "output": []})
+
+    async with engine(script=stored) as stub, weft(stub) as gateway:
+        for number in range(2):
+            turns = [*texts(8), *map(str, range(number))]
+            path, body = responses(turns)
+            body["store"] = True
+            first = await gateway.client.post(path, json=body, headers=MINE)
+            more = {"input": "And?", "previous_response_id": first.json()["id"], "model": "tiny"}
+            await gateway.client.post(path, json=more, headers=MINE)
+            *before, last = stub.requests[-1].json["input"]
+            assert before == body["input"]
+            assert last["content"] == "And?"
+
+
 async def test_an_alias_of_a_model_is_replaced_in_long_bodies(engine: Any, weft: Any) -> None:
     async with engine(script=answer) as stub, weft(stub, model_aliases="own=tiny") as gateway:
         for number in range(3):

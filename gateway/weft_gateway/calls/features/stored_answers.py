@@ -10,6 +10,7 @@ from typing import Final
 from weft_gateway.calls.call import Call, Tap
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.stored import (
+    inner,
     input_of,
     item_id,
     items_of,
@@ -46,7 +47,12 @@ class StoredAnswers(CallObserver):
 
     def sending(self, call: Call) -> None:
         """Take the call's own input from the body, which the call then drops."""
-        if call.kept and not (call.continued or call.items):
+        if not call.kept or call.continued or call.items:
+            return
+        reading = call.reading
+        if reading is not None and reading.name == "input":
+            call.items = inner(bytes(reading.messages))
+        else:
             # For an invalid input, the engine has the more precise error.
             with suppress(ApiError):
                 call.items = input_of(call.raw)
