@@ -31,12 +31,11 @@ _MOST_PASSED_OVER: Final = 32
 class PromptBudget:
     """The prompt tokens of one step.
 
-    tokens: of all prompts. seconds: that all prompts take, infinite for any number. others_s: that
-    the prompts of calls take which are not in `short`. tenants: the limits of tenants, None while
-    none contend.
+    tokens: of all prompts. seconds: that all prompts take, infinite for any number. others_s: by
+    how much the prompts of calls which are not in `short` lengthen the step. hidden_s: seconds of
+    prompts that do not lengthen it. tenants: the limits of tenants, None while none contend.
 
-    used_s: seconds of the prompts of calls that are not short. limited: whether such a prompt got
-    fewer tokens because of `others_s`.
+    limited: whether the prompt of a call that is not short got fewer tokens because of `others_s`.
     """
 
     def __init__(
@@ -44,15 +43,23 @@ class PromptBudget:
         tokens: int,
         seconds: float,
         others_s: float,
+        hidden_s: float,
         costs: StepCosts,
         short: ShortCalls,
         tenants: PrefillLimits | None,
     ) -> None:
-        self.used_s = 0.0
         self.limited = False
-        self._tokens, self._left_s, self._others_s = tokens, seconds, others_s
+        self._tokens, self._left_s, self._others_s = tokens, seconds, others_s + hidden_s
+        self._hidden_s = hidden_s
+        # Seconds of the prompts of calls that are not short.
+        self._used_s = 0.0
         self._costs, self._short, self._tenants = costs, short, tenants
         self._passed_over = 0
+
+    @property
+    def delay_s(self) -> float:
+        """By how much the prompts of calls that are not short lengthen the step."""
+        return max(0.0, self._used_s - self._hidden_s)
 
     @property
     def spent(self) -> bool:
@@ -75,7 +82,7 @@ class PromptBudget:
         if fitting >= _LEAST:
             return int(fitting)
         # A step without any tokens would be the last one: time passes with steps only.
-        return 0 if self.used_s else min(tokens, _LEAST)
+        return 0 if self._used_s else min(tokens, _LEAST)
 
     def take(self, sequence: str, running: bool, tokens: int, of: int, context: int) -> None:
         """A sequence computes `tokens` of the `of` prompt tokens that it lacks, after `context`
@@ -87,7 +94,7 @@ class PromptBudget:
         self._left_s -= seconds
         if sequence not in self._short:
             self._others_s -= seconds
-            self.used_s += seconds
+            self._used_s += seconds
 
     def passes_over(self, sequence: str, tokens: int) -> bool:
         """Whether this step skips a waiting sequence of this many tokens, so that later ones are
@@ -121,4 +128,6 @@ class PromptBudgets:
         rest_s = costs.step(0, step.decoding, self._meter.context) if beside else 0.0
         seconds = rest_s / SLOWER or inf
         others_s = short.delay_s if rest_s else inf
-        return PromptBudget(step.budget, seconds, others_s, costs, short, tenants)
+        # The arithmetic of a small batch takes no longer than reading the weights.
+        hidden_s = max(0.0, costs.weights_s - step.decoding * costs.decode_sequence_s)
+        return PromptBudget(step.budget, seconds, others_s, hidden_s, costs, short, tenants)

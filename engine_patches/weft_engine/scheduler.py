@@ -108,7 +108,7 @@ class WeftScheduler(SchedulerHooks):
         with self.admitting(None if self._residents is None else self._residents.admitting):
             output = super().schedule(*args, **kwargs)
         if self.prompt_budget is not None:
-            self._short.delayed(self.prompt_budget.used_s, self.prompt_budget.limited)
+            self._short.delayed(self.prompt_budget.delay_s, self.prompt_budget.limited)
         self._loads.note(self._residents, now)
         started = self.started(output)
         for sequence in started:

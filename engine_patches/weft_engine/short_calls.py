@@ -103,7 +103,7 @@ class ShortCalls:
     def delayed(self, seconds: float, limited: bool) -> None:
         """The prompts of other calls take these seconds in the next step. limited: they could take
         more."""
-        if self._running:
+        if self.delay_s < inf:
             self._delay_s = max(0.0, self._delay_s - seconds)
         self._limiting = limited
 

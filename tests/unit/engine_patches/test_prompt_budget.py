@@ -88,11 +88,24 @@ def test_prompts_of_others_delay_short_calls_by_a_tenth_of_a_second_and_then_lit
     assert tokens == pytest.approx(REST_S / SLOWER / 1e-3, abs=1)
     for _ in range(3):
         budget.take("agent", True, tokens, 100_000, 0)
-        engine.short.delayed(budget.used_s, budget.limited)
+        engine.short.delayed(budget.delay_s, budget.limited)
         budget = engine.next(decoding=2)
-    # Other short calls are not limited by this.
+    # Another short call is not limited by this.
     assert left(budget, sequence="chat") > left(budget)
     assert left(budget) < tokens / 2
+
+
+def test_prompts_that_the_weights_hide_delay_no_short_call():
+    engine = Engine()
+    engine.meter.fit.costs = StepCosts(0.001, 0.01, TOKEN_S, TOKEN_S, 0.0)
+    engine.short.queued("chat")
+    engine.short.started("chat")
+    for _ in range(100):
+        budget = engine.next(decoding=10)
+        assert left(budget) >= 90
+        budget.take("agent", True, 90, 100_000, 0)
+        assert budget.delay_s == pytest.approx(0.0)
+        engine.short.delayed(budget.delay_s, budget.limited)
 
 
 @pytest.mark.parametrize("state", ["gone", "waiting", "running"])
@@ -109,7 +122,7 @@ def test_every_step_computes_a_part_of_a_prompt(state):
         tokens = left(budget)
         assert tokens > 0
         budget.take("agent", True, tokens, 100_000, 0)
-        engine.short.delayed(budget.used_s, budget.limited)
+        engine.short.delayed(budget.delay_s, budget.limited)
 
 
 def test_a_waiting_call_without_tokens_is_passed_over_a_limited_number_of_times():
