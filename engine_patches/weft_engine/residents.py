@@ -50,6 +50,8 @@ _BEYOND_SLOTS: Final = 8
 _MOST_DEFERRED: Final = 256
 # The level of programs that are no residents: behind all residents, the oldest first.
 _GUEST: Final = 2**30
+# The level of further calls of residents that have waited for memory for long enough.
+_LATE: Final = -_GUEST
 
 
 class Memory(Protocol):
@@ -109,6 +111,8 @@ class Residents:
         # The sequence whose turn it is, and when the next turn may begin.
         self._turn = ""
         self._next_turn = 0.0
+        # Further calls of residents that have waited long enough.
+        self._late: set[str] = set()
         # Whether a context was reported that can never stay.
         self._large = False
         self._changed = True
@@ -172,6 +176,7 @@ class Residents:
         """A waiting sequence was admitted."""
         self._short.started(sequence)
         self._deferred.discard(sequence)
+        self._late.discard(sequence)
         if sequence == self._turn:
             self._turn = ""
         thread = self._threads.get(sequence)
@@ -197,6 +202,7 @@ class Residents:
         self._changed = True
         self._short.left(sequence)
         self._deferred.discard(sequence)
+        self._late.discard(sequence)
         if sequence == self._turn:
             self._turn = ""
         if sequence in self._running:
@@ -298,7 +304,7 @@ class Residents:
             return FIRST
         program = self._program(sequence)
         if program in self._sets.residents:
-            return self._sets.level(program)
+            return _LATE if sequence in self._late else self._sets.level(program)
         return _GUEST
 
     def _takes_place(self, call: CallState) -> bool:
@@ -364,7 +370,10 @@ class Residents:
                         # What its program waits for comes before the calls of others.
                         left, hungry = 0, True
                     continue
-                if not resident:
+                if resident:
+                    self._late.add(sequence)
+                    self._calls.put_at(sequence, _LATE)
+                else:
                     self._next_turn = now + _TURNS * cost_s
                     if self._takes_place(call):
                         self._changed = True

@@ -324,6 +324,20 @@ def test_children_are_admitted_as_far_as_what_they_add_fits():
     assert engine.admit() == [children[3], "third/2"]
 
 
+def test_a_child_that_has_waited_long_enough_comes_first():
+    """It would compute 15 blocks and evict 10."""
+    engine = Engine()
+    engine.end(engine.admit_only(engine.come("p", 20, 0.0, head=("parent", 20))))
+    engine.end(engine.admit_only(engine.come("older", 30, -1.0)))
+    for number in range(4):
+        engine.come("p", 35, 0.0, call=f"p/{number}", head=("parent", 20), own=f"child{number}")
+    assert engine.admit() == ["p/0", "p/1", "p/2"]
+    assert engine.residents.due == pytest.approx(2 * 25 * 0.16)
+    engine.now = 9.0
+    engine.come("older", 31, -1.0)
+    assert engine.admit() == ["p/3", "older/2"]
+
+
 def test_short_programs_get_free_places_first_once_service_is_known_to_be_heavy_tailed():
     engine = Engine()
     first = engine.come("a", 80, 0.0)
