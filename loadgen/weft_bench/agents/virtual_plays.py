@@ -21,8 +21,9 @@ SPREAD_S: Final = 0.5
 # An endless cache has this many times the engine's.
 _ENDLESS: Final = 32
 # Calls in flight at a replica, over the sessions that fit it, above which sticky programs leave it.
-# Calibrated on seeds 900 and 901 of `8b-h100` at twice and four times what fits.
-_SATURATED: Final = 1.5
+# On two engines of `8b-h100` with twice what fits (seeds 900 and 901), thresholds from a quarter to
+# infinity changed the mean by at most 2%; this one had the least.
+_SATURATED: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
