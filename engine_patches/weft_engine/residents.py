@@ -79,8 +79,7 @@ class Residents:
     short: the short calls.
 
     admitting: how many waiting sequences may be admitted until the next refresh; None for any
-    number. due: when a refresh has something to do; infinite if nothing waits for time. deferred:
-    the number of deferred sequences.
+    number.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Residents:
         short: ShortCalls,
     ) -> None:
         self.admitting: int | None = None
-        self.due = math.inf
+        self._due = math.inf
         self._memory = memory
         self._calls = call_table
         self._tokens = tokens
@@ -135,6 +134,11 @@ class Residents:
     def kept_blocks(self) -> int:
         """The predicted working sets of the residents, in blocks."""
         return self._sets.blocks - self._sets.left
+
+    @property
+    def due(self) -> float:
+        """When a refresh has something to do; infinite if nothing waits for time."""
+        return -math.inf if self._changed else self._due
 
     @property
     def deferred(self) -> int:
@@ -232,7 +236,7 @@ class Residents:
 
     def refresh(self, now: float) -> None:
         """Choose the residents again, and defer calls that would take their memory."""
-        if not (self._changed or now >= self.due):
+        if now < self.due:
             return
         self._changed = False
         keep_s = self.keep_s
@@ -244,7 +248,7 @@ class Residents:
             for program in sorted(programs):
                 self._reside(program, resident)
         idle = self._sets.next_idle() if keep_s > 0 else None
-        self.due = math.inf if idle is None else max(idle + keep_s, math.nextafter(now, math.inf))
+        self._due = math.inf if idle is None else max(idle + keep_s, math.nextafter(now, math.inf))
         self._defer(now)
 
     def violations(self, waiting: Iterable[str]) -> list[str]:
@@ -365,7 +369,7 @@ class Residents:
                     tokens = self._memory.context_blocks(sequence) * self._tokens // self._blocks
                     self._calls.hold(sequence, True, now, tokens, len(residents) + len(ahead))
                     ahead.add(self._program(sequence))
-                    self.due = min(self.due, max(now + hold_s, math.nextafter(now, math.inf)))
+                    self._due = min(self._due, max(now + hold_s, math.nextafter(now, math.inf)))
                     if resident:
                         # What its program waits for comes before the calls of others.
                         left, hungry = 0, True
@@ -377,7 +381,7 @@ class Residents:
                     self._next_turn = now + _TURNS * cost_s
                     if self._takes_place(call):
                         self._changed = True
-                        self.due = math.nextafter(now, math.inf)
+                        self._due = math.nextafter(now, math.inf)
                     else:
                         self._turn = sequence
             left -= adds
@@ -388,7 +392,7 @@ class Residents:
             names = self._memory.waiting_names()
             if any(name not in self._deferred for name in names):
                 # Calls further back may fit. They are next once the queue is sorted.
-                self.due = math.nextafter(now, math.inf)
+                self._due = math.nextafter(now, math.inf)
 
     def _in_turn(self, waiting: list[str]) -> list[str]:
         """Return waiting sequences in the order in which they get the memory that residents leave:
