@@ -6,7 +6,8 @@ Prompt tokens lengthen a step for every sequence in it. The budget of a step is 
 - while answers run, and for some seconds after a short call: the rest of the step's duration must
   be at least the share `SLOWER` of the time of its prompts. A prompt pays this rest for each of its
   parts, so beside answers it takes at most this share longer;
-- for calls that are not short while short calls run: their delay (see `short_calls`);
+- for calls that are not short: half of it while short calls wait, because vLLM serves running calls
+  first; while short calls run, their delay (see `short_calls`);
 - while tenants contend: the share of each tenant (see `prefill_limits`).
 """
 
@@ -32,8 +33,9 @@ class PromptBudget:
     """The prompt tokens of one step.
 
     tokens: of all prompts. seconds: that all prompts take, infinite for any number. others_s: by
-    how much the prompts of calls which are not in `short` lengthen the step. hidden_s: seconds of
-    prompts that do not lengthen it. tenants: the limits of tenants, None while none contend.
+    how much the prompts of calls which are not in `short` lengthen the step. others: the tokens of
+    these. hidden_s: seconds of prompts that do not lengthen it. tenants: the limits of tenants,
+    None while none contend.
 
     limited: whether the prompt of a call that is not short got fewer tokens because of `others_s`.
     """
@@ -43,6 +45,7 @@ class PromptBudget:
         tokens: int,
         seconds: float,
         others_s: float,
+        others: int,
         hidden_s: float,
         costs: StepCosts,
         short: ShortCalls,
@@ -50,7 +53,7 @@ class PromptBudget:
     ) -> None:
         self.limited = False
         self._tokens, self._left_s, self._others_s = tokens, seconds, others_s + hidden_s
-        self._hidden_s = hidden_s
+        self._others, self._hidden_s = others, hidden_s
         # Seconds of the prompts of calls that are not short.
         self._used_s = 0.0
         self._costs, self._short, self._tenants = costs, short, tenants
@@ -74,7 +77,7 @@ class PromptBudget:
         tokens = min(tokens, self._tokens)
         seconds, short = self._left_s, sequence in self._short
         if not short:
-            seconds = min(seconds, self._others_s)
+            tokens, seconds = min(tokens, self._others), min(seconds, self._others_s)
         fitting = self._costs.prefill_tokens(seconds, context)
         if tokens <= fitting:
             return max(0, tokens)
@@ -93,6 +96,7 @@ class PromptBudget:
         self._tokens -= tokens
         self._left_s -= seconds
         if sequence not in self._short:
+            self._others -= tokens
             self._others_s -= seconds
             self._used_s += seconds
 
@@ -127,7 +131,9 @@ class PromptBudgets:
             costs = StepCosts(self._cost.base_s, 0.0, self._cost.token_s, 0.0, 0.0)
         rest_s = costs.step(0, step.decoding, self._meter.context) if beside else 0.0
         seconds = rest_s / SLOWER or inf
-        others_s = short.delay_s if rest_s else inf
+        others_s, others = (short.delay_s if rest_s else inf), step.budget
+        if beside and short.leading():
+            others_s, others = min(others_s, seconds / 2), others // 2
         # The arithmetic of a small batch takes no longer than reading the weights.
         hidden_s = max(0.0, costs.weights_s - step.decoding * costs.decode_sequence_s)
-        return PromptBudget(step.budget, seconds, others_s, hidden_s, costs, short, tenants)
+        return PromptBudget(step.budget, seconds, others_s, others, hidden_s, costs, short, tenants)

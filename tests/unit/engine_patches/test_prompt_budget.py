@@ -69,6 +69,19 @@ def test_prompts_share_one_budget():
     assert left(budget, sequence="third") == 0
 
 
+@pytest.mark.parametrize("token_s", [TOKEN_S, 1e-9])
+def test_prompts_that_run_leave_half_of_the_step_to_a_short_call_that_waits(token_s):
+    engine = Engine(token_s)
+    alone = left(engine.next(decoding=16))
+    engine.short.queued("chat")
+    budget = engine.next(decoding=16)
+    assert left(budget) == pytest.approx(alone / 2, rel=0.01)
+    budget.take("agent", True, left(budget), 100_000, 0)
+    assert not budget.spent
+    assert left(budget) == 0
+    assert left(budget, sequence="chat") == pytest.approx(alone / 2, rel=0.01)
+
+
 def test_a_step_is_limited_while_a_short_call_may_come():
     engine = Engine()
     engine.short.queued("chat")
