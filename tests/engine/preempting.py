@@ -50,7 +50,7 @@ class Preemption(WeftScheduler):
                 self.preempt(victim, self.clock())
                 self.forced += 1
         output = super().schedule(*args, **kwargs)
-        self.limited += self.prefill_limits is not None
+        self.limited += self.prompt_budget is not None
         return output
 
 
