@@ -19,7 +19,7 @@ class Constants:
     """Bodies with more messages and message parts are forwarded without analysis."""
     transcript_bytes: int = 67_108_864
     """What is kept of the messages of open programs, so that a call's cost is that of its new ones;
-    about 44 bytes for each message. 0: nothing."""
+    about 52 bytes for each message. 0: nothing."""
     body_bytes: int = 0
     """All request bodies and WebSocket messages above 64 KiB that the gateway holds; 0: 64 times
     the setting `max_body_bytes`. One API key has a quarter."""

@@ -24,6 +24,7 @@ from weft_gateway.engine import media
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.transcripts import Transcripts
 from weft_gateway.transcripts.reading import Reading, read, read_fresh, without
+from weft_gateway.transcripts.size import signs, size_of
 
 # Limit for routes that run no model: their bodies contain little more than names and take no turns.
 SMALL_BODY_BYTES: Final = 1 << 16
@@ -32,11 +33,8 @@ SMALL_BODY_BYTES: Final = 1 << 16
 _PLAIN_BYTES: Final = 1 << 18
 # Maximum number of braces, brackets and commas of a parsed body: about 0.1 us each.
 _MOST_UNITS: Final = 100_000
-# Maximum number of characters in the messages of a body with parsed content, about 5 ns each.
-# Arguments of tool calls, which are JSON in a string, cost more: a coding session of 2 MB has up to
-# half of its text there.
+# Maximum number of characters in the messages of a body with parsed content.
 _MOST_TEXT: Final = 12 << 20
-_ARGUMENTS_WEIGHT: Final = 8
 # Limits of a skimmed body: bytes outside the content, and the longest parsed member.
 _MOST_BESIDE: Final = 1 << 20
 _MOST_MEMBER: Final = 1 << 16
@@ -220,15 +218,11 @@ def _units(raw: bytes) -> int:
     """Return the number of braces, brackets and commas. If they are many, those inside of texts do
     not count, unless there are as many texts.
     """
-    found = _signs(raw)
+    found = signs(raw)
     if found <= _MOST_UNITS or found > 4 * _MOST_UNITS:
         return found
     pieces = raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', 2 * _MOST_UNITS)
-    return _signs(b"".join(pieces[::2])) if len(pieces) <= 2 * _MOST_UNITS else found
-
-
-def _signs(raw: bytes) -> int:
-    return raw.count(b"{") + raw.count(b"[") + raw.count(b",")
+    return signs(b"".join(pieces[::2])) if len(pieces) <= 2 * _MOST_UNITS else found
 
 
 def _is_moderate(body: Mapping[str, Any], most_items: int) -> bool:
@@ -243,46 +237,12 @@ def _is_moderate(body: Mapping[str, Any], most_items: int) -> bool:
             if items > most_items:
                 return False
             for item in value:
-                more, longer = _size(item, most_items)
+                more, longer = size_of(item, most_items)
                 items += more
                 text += longer
             if items > most_items:
                 return False
     return text <= _MOST_TEXT
-
-
-def _size(item: Any, most_items: int) -> tuple[int, int]:
-    """Return the number of parts and characters of one message or Responses API item. Parts beyond
-    `most_items` are not inspected.
-    """
-    if type(item) is str:
-        return 0, len(item)
-    if type(item) is list:  # A prompt of token ids.
-        return len(item), 0
-    if type(item) is not dict:
-        return 0, 0
-    items = text = 0
-    for name in ("content", "output", "arguments", "text"):
-        value = item.get(name)
-        if type(value) is str:
-            text += len(value) * (_ARGUMENTS_WEIGHT if name == "arguments" else 1)
-        elif type(value) is list:
-            items += len(value)
-            if items > most_items:
-                return items, text
-            for part in value:
-                more, longer = _size(part, most_items)
-                items += more
-                text += longer
-    calls = item.get("tool_calls")
-    if type(calls) is list:
-        items += len(calls)
-        for call in calls if items <= most_items else ():
-            function = call.get("function") if type(call) is dict else None
-            arguments = function.get("arguments") if type(function) is dict else None
-            if type(arguments) is str:
-                text += len(arguments) * _ARGUMENTS_WEIGHT
-    return items, text
 
 
 def _check_beside(raw: bytes, members: Mapping[str, msgspec.Raw]) -> None:

@@ -41,10 +41,3 @@ def digests(raw: bytes) -> list[int]:
         found.append(digest)
         begin = end
     return found
-
-
-def slices(raw: bytes, begin: int, ends: list[int]) -> list[int]:
-    """Return the digest of each piece of a body. ends: of the pieces; the first begins at `begin`,
-    each other one at the end of the one before.
-    """
-    return [hash(raw[a:b]) for a, b in zip([begin, *ends], ends, strict=False)]

@@ -11,14 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from weft_gateway.model import ProgramKey
-from weft_gateway.transcripts import grid
+from weft_gateway.transcripts.size import cost_of
 from weft_gateway.transcripts.transcript import Known, Mark, Transcript, numbered
 
 # The lists of messages of all APIs.
 _LISTS: Final = ("messages", "input")
 _LEADING: Final = ("system", "developer")
-# The name of a member, with what is before and behind it.
-_NAME: Final = re.compile(rb'[\s,{]*"(?:[^"\\]|\\.)*"\s*:\s*')
+# The name of a member, with what is before and behind it. No API has longer ones.
+_NAME: Final = re.compile(rb'[\s,{]*+"(?:[^"\\]|\\.){0,128}+"\s*+:\s*+')
 _GAP: Final = re.compile(rb"[ \t\r\n,]*")
 _END: Final = re.compile(rb"[ \t\r\n]*\]")
 # An object, as all known messages are: what may follow is the same.
@@ -26,6 +26,9 @@ _STANDS: Final = b"{}"
 _split: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 # A body with more marks is read as a whole each time.
 _MOST_MARKS: Final = 64
+_MARK_LETTERS: Final = 16
+# If the tools change, known messages are parsed again at once: they cost at most this.
+_MOST_COST: Final = 16 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -72,15 +75,18 @@ class Reading:
     def transcript(
         self,
         key: ProgramKey,
-        begun: int,
+        messages: list[Any],
+        begun: tuple[int, float],
         counts: Mapping[int, tuple[int, float, int]],
         marks: Sequence[Mark],
     ) -> Transcript | None:
         """Return the transcript of the whole body: that of the known messages with further ones, if
-        it is the same program's and no other call has added some. None if there is nothing to keep.
+        it is the same program's and no other call has added some. It ends before the messages that
+        would cost too much. None if there is nothing to keep.
 
-        key: the program. begun: hash of the prompt before the first message. counts: by index of
-        a message: hash of the prompt and tokens up to its end, and its highest tag.
+        key: the program. messages: parsed. begun: hash and tokens of the prompt before the first
+        message. counts: by index of a message: hash and tokens of the prompt up to its end, and its
+        highest tag.
         """
         if not self.ends or len(marks) > _MOST_MARKS:
             return None
@@ -90,7 +96,7 @@ class Reading:
             points = None if self.points is None else array("Q")
             found = Transcript(
                 self.first, self.name, self.begin, self.head, hash(self.raw[: self.head]),
-                begun, self.start, key, points=points,
+                begun[0], self.start, key, points=points,
             )  # fmt: skip
         else:
             end = known.reach
@@ -101,15 +107,21 @@ class Reading:
                 found.key = key
             if self.points is None:
                 found.points = None
-        for digest, stop in zip(grid.slices(self.raw, end, [*self.ends]), self.ends, strict=True):
-            index = self.first + len(found)
+        parsed = dict(numbered(messages))
+        cost = found.costs[-1] if found.costs else 0
+        for stop in self.ends:
+            index, piece = self.first + len(found), self.raw[end:stop]
+            cost += cost_of(parsed[index], piece)
+            if cost > _MOST_COST:
+                break
             chain, tokens, tag = counts.get(index) or (
-                found.chains[-1] if found.chains else begun,
-                found.tokens[-1] if found.tokens else 0.0,
+                found.chains[-1] if found.chains else begun[0],
+                found.tokens[-1] if found.tokens else begun[1],
                 0,
             )
             found.ends.append(stop)
-            found.digests.append(digest)
+            found.digests.append(hash(piece))
+            found.costs.append(cost)
             found.chains.append(chain)
             found.tokens.append(tokens)
             found.tags.append(tag)
@@ -117,23 +129,24 @@ class Reading:
             found.models.append(model)
             if found.points is not None:
                 found.points.append(point)
+            end = stop
         found.marks = tuple(marks)
         if self.pieces is not None and self.lines is not None:
             found.pieces, found.lines = self.pieces, self.lines
-        found.grid = array("q", self.digests)
-        return found
+        return found if found.ends else None
 
 
 def read(
     raw: bytes, body: dict[str, Any], members: Mapping[str, msgspec.Raw], digests: Sequence[int]
 ) -> Reading | None:
-    """Return where the messages of a parsed body are; None if it has no list of messages. members:
-    unparsed, of the whole body.
+    """Return where the messages of a parsed body are; None if it has no list of messages, or a
+    long name before it. members: unparsed, of the whole body.
     """
     at = 0
     for name, piece in members.items():
         found = _NAME.match(raw, at)
-        assert found is not None
+        if found is None:
+            return None
         at = found.end()
         if name in _LISTS and type(body.get(name)) is list:
             return _reading(raw, body[name], name, at, piece, digests)
@@ -232,5 +245,16 @@ def marks_of(body: Mapping[str, Any], known: Known | None) -> list[Mark]:
             content = message.get("content")
             parts = (message, *(content if isinstance(content, list) else ()))
             values = [part.get("cache_control") for part in parts if isinstance(part, dict)]
-            found += [Mark(index, value) for value in values if value is not None]
+            found += [Mark(index, _read_of(value)) for value in values if value is not None]
     return found
+
+
+def _read_of(mark: Any) -> dict[str, str]:
+    """Return what is read of a mark of `cache_control`, which may be any JSON."""
+    if type(mark) is not dict:
+        return {}
+    texts = {name: mark[name] for name in ("type", "ttl") if name in mark}
+    return {
+        name: text if type(text) is str and len(text) <= _MARK_LETTERS else ""
+        for name, text in texts.items()
+    }

@@ -14,13 +14,14 @@ from weft_gateway.model import ProgramKey
 
 # Bytes of a transcript beside its messages, and of each message in it.
 _OVERHEAD: Final = 2048
-_PER_MESSAGE: Final = 44
+_PER_MESSAGE: Final = 52
+_PER_MARK: Final = 256
 _NEAR: Final = 4
 _TAGS: Final = range(1, 8)
 
 
 class Mark(NamedTuple):
-    """A mark of `cache_control` in a message. message: its index."""
+    """A mark of `cache_control` in a message. message: its index. value: what is read of it."""
 
     message: int
     value: Any
@@ -32,12 +33,13 @@ class Transcript:
 
     first: index of the first one. name: of the member with the messages, whose list begins at
     `begin`. head: end of what comes before the first message, with its digest. ends, digests: of
-    each message, in bytes, and of its bytes. chain, point: hashes of the prompt before the first
+    each message, in bytes, and of its bytes. costs: of parsing all up to the end of each. chain,
+    point: hashes of the prompt before the first
     message (`weft_gateway.engine.tokens`, `weft_gateway.programs.lineage`); chains and points: up
     to the end of each message. tokens: estimated end of each. tags: the highest one of its
     sections. points: None if lineage was not asked; 0 for a message without text. models: whether
-    the model wrote it. pieces, lines: fingerprints of the text (`Text` of lineage). grid: digests
-    of the whole body. key: the program.
+    the model wrote it. pieces, lines: fingerprints of the text (`Text` of lineage). key: the
+    program.
 
     Messages are added at the end, and never changed or removed: calls refer to a part of them.
     """
@@ -52,6 +54,7 @@ class Transcript:
     key: ProgramKey
     ends: array[int] = field(default_factory=lambda: array("Q"))
     digests: array[int] = field(default_factory=lambda: array("q"))
+    costs: array[int] = field(default_factory=lambda: array("Q"))
     chains: array[int] = field(default_factory=lambda: array("q"))
     tokens: array[float] = field(default_factory=lambda: array("d"))
     tags: bytearray = field(default_factory=bytearray)
@@ -60,7 +63,6 @@ class Transcript:
     pieces: array[int] = field(default_factory=lambda: array("Q"))
     lines: array[int] = field(default_factory=lambda: array("Q"))
     marks: tuple[Mark, ...] = ()
-    grid: array[int] = field(default_factory=lambda: array("q"))
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -68,8 +70,8 @@ class Transcript:
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        others = len(self.grid) + len(self.pieces) + len(self.lines)
-        return _OVERHEAD + _PER_MESSAGE * len(self) + 8 * others
+        text = 8 * (len(self.pieces) + len(self.lines))
+        return _OVERHEAD + _PER_MESSAGE * len(self) + _PER_MARK * len(self.marks) + text
 
     def beginning(self, count: int) -> Transcript:
         """Return a transcript of the first `count` messages."""
@@ -84,6 +86,7 @@ class Transcript:
             self.key,
             self.ends[:count],
             self.digests[:count],
+            self.costs[:count],
             self.chains[:count],
             self.tokens[:count],
             self.tags[:count],
@@ -219,6 +222,15 @@ def expanded(messages: list[Any]) -> Iterator[Any]:
     for message in messages:
         if message.__class__ is Known:
             yield from message.messages()
+        else:
+            yield message
+
+
+def latest(messages: list[Any]) -> Iterator[Any]:
+    """Yield all messages, known ones too, the last one first."""
+    for message in reversed(messages):
+        if message.__class__ is Known:
+            yield from map(message.message, reversed(range(message.count)))
         else:
             yield message
 

@@ -36,14 +36,15 @@ class TranscriptObserver(CallObserver):
         counted = self.counter.count(call)
         reading = call.reading
         assert reading is not None
-        begun, counts = counted.begun, dict[int, tuple[int, float, int]]()
+        begun, counts = (counted.begun, 0.0), dict[int, tuple[int, float, int]]()
         for section, end, chain in zip(call.sections, counted.ends, counted.chains, strict=True):
             if section.message < reading.first:
-                begun = chain
+                begun = chain, end
             else:
                 tag = max(int(section.tag), counts.get(section.message, (0, 0.0, 0))[2])
                 counts[section.message] = chain, end, tag
         marks = marks_of(call.body, reading.known)
-        transcript = reading.transcript(call.key, begun, counts, marks)
+        messages = call.body[reading.name]
+        transcript = reading.transcript(call.key, messages, begun, counts, marks)
         if transcript is not None:
             self.transcripts.keep(reading, transcript)

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
+from weft_gateway.transcripts.transcript import expanded
+
 # A tenant's first turns in a row without any relation to other calls, before some are skipped.
 ALONE: Final = 1024
 # Then one in this many is looked up, to find first turns that quote each other's answers.
@@ -54,5 +56,7 @@ def is_first_turn(body: Mapping[str, Any]) -> bool:
     return (
         isinstance(messages, list)
         and _OF_AGENTS.isdisjoint(body)
-        and all(isinstance(one, dict) and one.get("role") in _OF_CLIENTS for one in messages)
+        and all(
+            isinstance(one, dict) and one.get("role") in _OF_CLIENTS for one in expanded(messages)
+        )
     )

@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha1
+from itertools import islice
 from typing import Any, Final
+
+from weft_gateway.transcripts.transcript import latest
 
 # Maximum ids per request; the last ones are used.
 MAX_IDS: Final = 16
@@ -51,7 +54,7 @@ def asked_ids(body: Mapping[str, Any]) -> list[int]:
     """Return fingerprints of the random ids in a request of any API, the last ones first."""
     held = body.get("messages", body.get("input"))
     found: dict[int, None] = {}
-    for item in reversed(held[-_LOOKED_AT:]) if isinstance(held, list) else ():
+    for item in islice(latest(held), _LOOKED_AT) if isinstance(held, list) else ():
         for name in _ids(item):
             if is_random(name):
                 found[fingerprint(name)] = None

@@ -6,11 +6,11 @@ import asyncio
 import json
 from typing import Any
 
-from weft_gateway.api.body import call_body
+from weft_gateway.api.body import Body, call_body
 from weft_gateway.calls.turns import Turns
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs.transcripts import Transcripts
-from weft_gateway.transcripts.reading import Reading
+from weft_gateway.transcripts.reading import Reading, marks_of
 
 ONE, TWO = ProgramKey("tenant", "one"), ProgramKey("tenant", "two")
 
@@ -25,8 +25,12 @@ def body(count: int, name: str = "x", marked: bool = False) -> bytes:
     return json.dumps({"messages": messages, "model": "m"}).encode()
 
 
+def read_body(store: Transcripts, raw: bytes) -> Body:
+    return asyncio.run(call_body(raw, 1 << 22, 8192, Turns(), "tenant", store))
+
+
 def read(store: Transcripts, raw: bytes) -> Reading:
-    reading = asyncio.run(call_body(raw, 1 << 22, 8192, Turns(), "tenant", store)).reading
+    reading = read_body(store, raw).reading
     assert reading is not None
     return reading
 
@@ -34,7 +38,11 @@ def read(store: Transcripts, raw: bytes) -> Reading:
 def keep(store: Transcripts, key: ProgramKey, reading: Reading) -> None:
     last = reading.first + (0 if reading.known is None else reading.known.count)
     counts = {last + n: (n, float(n), 3) for n in range(len(reading.ends))}
-    transcript = reading.transcript(key, 7, counts, ())
+    messages = json.loads(reading.fresh)["messages"]
+    if reading.known is not None:
+        messages[reading.first] = reading.known
+    marks = marks_of({"messages": messages}, reading.known)
+    transcript = reading.transcript(key, messages, (7, 0.0), counts, marks)
     assert transcript is not None
     store.keep(reading, transcript)
 
@@ -116,3 +124,27 @@ def test_the_place_of_a_change_is_known() -> None:
     assert store.changed(ONE, raw) == (61, len(raw) - len(b'], "model": "m"}'))
     assert store.changed(TWO, raw) is None
     assert call(store, ONE, edited) == 40
+
+
+def test_what_is_kept_is_limited_by_the_cost_of_reading_it_and_in_memory() -> None:
+    store = Transcripts(1 << 22)
+    parts = [{"type": "text", "text": "x"}] * 4000
+    mark = {"type": "ephemeral", "ttl": ["x" * 200] * 1000}
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "x", "cache_control": mark}]
+    known = 0
+    for _ in range(9):
+        messages.append({"role": "user", "content": parts})
+        raw = json.dumps({"messages": messages}).encode()
+        if (found := read_body(store, raw).reading) is None:
+            break
+        known = 0 if found.known is None else found.known.count
+        keep(store, ONE, found)
+    assert known == 3, "messages and parts of two readings"
+    assert store.find("tenant", raw)[1] is not None
+    (kept,) = store._digests
+    assert [one.value for one in kept.marks] == [{"type": "ephemeral", "ttl": ""}]
+
+
+def test_a_member_with_a_long_name_is_no_place_to_look_for_messages() -> None:
+    raw = b'{"%b":1,%b' % (b"\\n" * 20_000, body(30)[1:])
+    assert read_body(Transcripts(1 << 20), raw).reading is None
