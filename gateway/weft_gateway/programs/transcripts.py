@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.policies.fair_lru import FairLRU
@@ -88,15 +89,18 @@ class Transcripts:
             self._drop(key.tenant, transcript)
 
     def changed(self, key: ProgramKey, raw: bytes) -> tuple[int, int] | None:
-        """Return where a body leaves the program's longest transcript: the index of the first
-        message that differs, and the offset of its first byte. None without a transcript.
+        """Return where a body leaves what the program has sent: the index of the first message that
+        differs from that of the transcript with most in common, and the end of the one before, in
+        bytes. (-1, 0) if what is before the messages differs, such as a leading system message.
+        None without a transcript.
         """
         own = self._of_program.get(key)
         if not own:
             return None
-        longest = max(own, key=len)
-        count = longest.same(raw)
-        return longest.first + count, longest.ends[count - 1] if count else longest.head
+        count, one = max([(one.same(raw), one) for one in own], key=itemgetter(0))
+        if count:
+            return one.first + count, one.ends[count - 1]
+        return (one.first, one.head) if one.begins(raw) else (-1, 0)
 
     def _drop(self, tenant: str, transcript: Transcript) -> None:
         if transcript in self._digests:

@@ -97,12 +97,16 @@ class Transcript:
             tuple([mark for mark in self.marks if mark.message < self.first + count]),
         )
 
+    def begins(self, raw: bytes) -> bool:
+        """Whether a body begins with what comes before the first message."""
+        return hash(raw[: self.head]) == self.head_digest
+
     def same(self, raw: bytes, covered: int = 0) -> int:
         """Return the number of messages that a body begins with. covered: bytes at its beginning
         that are known to be equal.
         """
         ends = self.ends
-        if covered < self.head and hash(raw[: self.head]) != self.head_digest:
+        if covered < self.head and not self.begins(raw):
             return 0
         count = bisect_right(ends, covered)
         begin = ends[count - 1] if count else self.head

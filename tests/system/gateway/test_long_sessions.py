@@ -4,11 +4,17 @@ program, its tags or its replica.
 
 from __future__ import annotations
 
+import asyncio
 import json
+from random import Random
 from typing import Any
 
 import pytest
+from support.edited_sessions import EDITS, PATHS, Client
+from weft_gateway.api import body
+from weft_gateway.api import call as calls
 from weft_gateway.programs.identity import tenant_of
+from weft_gateway.transcripts import grid
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -182,3 +188,66 @@ async def test_a_session_of_850_kb_takes_less_than_64_kb(engine: Any, weft: Any)
         assert len(raw) > 850_000
         assert len(gateway.parts.transcripts) == 1
         assert gateway.parts.transcripts.total < 64_000
+
+
+@pytest.mark.parametrize("session", ["", "run"])
+@pytest.mark.parametrize("api", PATHS)
+async def test_edited_bodies_and_branches_arrive_as_without_transcripts(
+    api: str, session: str, engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Short bodies are compared, at many positions.
+    monkeypatch.setattr(grid, "_POSITIONS", tuple(256 * 9**step // 8**step for step in range(64)))
+    monkeypatch.setattr(grid, "LEAST_BYTES", 512)
+    for module in (body, calls):
+        monkeypatch.setattr(module, "LIGHT_BYTES", 256)
+    random, order = Random(f"{api} {session}"), Random(api)
+
+    async def later(wire: Any, request: Any) -> None:
+        await asyncio.sleep(order.random() / 100)
+        await answer(wire, request)
+
+    async def send(gateway: Any, raw: bytes, name: str) -> tuple[int, bytes, str]:
+        headers = {"content-type": "application/json", "x-request-id": name, **MINE}
+        if session:
+            headers["x-session-id"] = session
+        got = await gateway.client.post(PATHS[api], content=raw, headers=headers)
+        return got.status_code, got.content, got.headers.get("x-weft-program", "")
+
+    def arrived(request: Any, bodies: list[bytes]) -> str:
+        """Return what an engine got: the body, its tags, and which bytes of the client end it."""
+        found = request.json
+        tags = found.pop("vllm_xargs")["weft_tags"][1::2]
+        return json.dumps([found, tags, [request.raw.endswith(raw[1:]) for raw in bodies]])
+
+    async with (
+        engine(script=later, models=("m",)) as one,
+        engine(script=later, models=("m",)) as two,
+        weft(one) as with_transcripts,
+        weft(two, transcript_bytes=0) as without,
+    ):
+        client, names = Client(random, api), dict[str, str]()
+        for number in range(24):
+            bodies = [client.body()]
+            for _ in range(random.choice([0, 0, 2])):
+                branch = Client(random, api)
+                branch.messages = client.messages[: -random.randrange(1, 6)] + branch.messages[-3:]
+                branch.others, branch.style = client.others, client.style
+                branch.first = client.first
+                bodies.append(branch.body())
+            bodies[0] = random.choice(EDITS)(client, bodies[0])
+            named = [(raw, f"{number}-{at}") for at, raw in enumerate(bodies)]
+            seen = []
+            for stub, gateway in ((one, with_transcripts), (two, without)):
+                stub.requests.clear()
+                if session:
+                    got = await asyncio.gather(*[send(gateway, *each) for each in named])
+                else:
+                    # Lineage depends on the order of calls.
+                    got = [await send(gateway, *each) for each in named]
+                seen.append((got, sorted([arrived(each, bodies) for each in stub.requests])))
+            (got, there), (expected, wanted) = seen
+            assert there == wanted
+            for one_answer, other in zip(got, expected, strict=True):
+                assert one_answer[:2] == other[:2]
+                assert names.setdefault(one_answer[2], other[2]) == other[2], "the same programs"
+        assert len(with_transcripts.parts.transcripts) > 0
