@@ -33,8 +33,8 @@ class CallState:
     rank: the sort key. level: of its program, under an order with residents. late: its latest start
     has passed. clock: of the engine. corrected_step: the number of the last step that was handled
     by `correct`. spends_at: when its quantum ends on the clock, if it runs until then.
-    memory_wait_s, memory_tokens, programs_ahead: as in CallReport. deferred_since: when the current
-    wait for memory began.
+    memory_wait_s, memory_tokens, programs_ahead, and from loaded_tokens on: as in CallReport.
+    deferred_since: when the current wait for memory began.
     """
 
     context: CallContext
@@ -64,6 +64,11 @@ class CallState:
     memory_tokens: int = 0
     programs_ahead: int = 0
     deferred_since: float | None = None
+    loaded_tokens: int = 0
+    evicted_tokens: int = 0
+    evicted_by: str = ""
+    evicted_s: float = 0.0
+    emptied_s: float = 0.0
     hints: list[str] = field(default_factory=list)
     # Service while the call did not run, less the clock when it began to run; service at the last
     # promotion; service at which the quantum is used up.
@@ -193,6 +198,11 @@ class CallState:
             memory_wait_s=round(self.memory_wait_s, 6),
             memory_tokens=self.memory_tokens,
             programs_ahead=self.programs_ahead,
+            loaded_tokens=self.loaded_tokens,
+            evicted_tokens=self.evicted_tokens,
+            evicted_by=self.evicted_by,
+            evicted_s=round(self.evicted_s, 3),
+            emptied_s=round(self.emptied_s, 3),
         )
 
     def settle_wait(self, now: float) -> None:

@@ -21,7 +21,12 @@ from vllm.v1.request import Request, RequestStatus  # noqa: E402
 from weft_engine.block_metadata import Home  # noqa: E402
 from weft_engine.call_state import Rank  # noqa: E402
 from weft_engine.compat_admission import AdmissionHooks  # noqa: E402
-from weft_engine.compat_kv import PREFIX_SPECS, FreeBlocks, comes_from_elsewhere  # noqa: E402
+from weft_engine.compat_kv import (  # noqa: E402
+    PREFIX_SPECS,
+    FreeBlocks,
+    block_key,
+    comes_from_elsewhere,
+)
 from weft_engine.priority_free_queue import PriorityFreeQueue  # noqa: E402
 
 __all__ = [
@@ -219,6 +224,28 @@ class SchedulerHooks(AdmissionHooks):
         names = [new.req_id for new in output.scheduled_new_reqs]
         names.extend(output.scheduled_cached_reqs.resumed_req_ids)
         return names
+
+    def blocks_taken(self, output: SchedulerOutput) -> Iterator[tuple[str, list[int]]]:
+        """Yield the requests that may have taken blocks in this step, with their new blocks and
+        others that they hold."""
+        for new in output.scheduled_new_reqs:
+            yield new.req_id, [number for group in new.block_ids for number in group]
+        cached = output.scheduled_cached_reqs
+        for name, groups in zip(cached.req_ids, cached.new_block_ids, strict=True):
+            if groups is not None:
+                yield name, [number for group in groups for number in group]
+        for request in self.loading():
+            held = self.blocks_of(request)
+            yield request.request_id, [block.block_id for group in held for block in group]
+
+    def missing_keys(self, request: Request, tokens: int) -> list[Any]:
+        """Return the keys of the full blocks of a request's prompt behind its first `tokens`, in
+        order. [] if blocks have several hashes."""
+        size = self.block_sizes()[0]
+        if size != self.hash_block_size:
+            return []
+        last = int(request.num_prompt_tokens) // size
+        return list(map(block_key, request.block_hashes[tokens // size : last]))
 
     def blocks_to_take(self, sequence: str) -> int:
         """Return the free blocks that admitting a waiting request takes, by a search that is

@@ -10,6 +10,7 @@ from typing import Any, Final
 from weft_engine.block_metadata import AGES, HIGHEST_PRIORITY, LOWEST_PRIORITY
 from weft_engine.compat import SchedulerHooks
 from weft_engine.compat_kv import contents_of
+from weft_engine.eviction_ledger import EvictionLedger
 from weft_engine.eviction_policy import EvictionPolicy
 from weft_engine.kv_command import KvCommand
 from weft_engine.tags import TagSpans
@@ -35,11 +36,12 @@ def told(context: CallContext) -> list[str]:
 
 
 class EvictionAdapter:
-    """A scheduler's priority queue of free blocks and its eviction policy."""
+    """A scheduler's priority queue of free blocks, its eviction policy, and what was evicted."""
 
     def __init__(self, scheduler: SchedulerHooks) -> None:
         self._blocks = blocks = scheduler.kv_blocks()
         self._block_sizes = scheduler.block_sizes()
+        self.ledger = EvictionLedger(len(blocks))
         self.policy = EvictionPolicy(
             len(blocks),
             scheduler.settings.pin_share,
@@ -50,7 +52,7 @@ class EvictionAdapter:
         )
         self._queue = scheduler.tier_free_blocks(
             self.policy.homes,
-            self.policy.reused,
+            self._reused,
             self.policy.shares.weight,
             AGES * len(blocks),
         )
@@ -134,6 +136,10 @@ class EvictionAdapter:
     def violations(self) -> list[str]:
         """Return inconsistencies in words."""
         return self.policy.violations() + self._queue.violations(self._blocks)
+
+    def _reused(self, blocks: Sequence[Any]) -> None:
+        self.ledger.taken([block.block_id for block in blocks], contents_of(blocks))
+        self.policy.reused(blocks)
 
     def _retain(self, program: str, ttl_s: float, now: float, reach: int | None) -> None:
         self.policy.retain(program, now + min(ttl_s, MAX_RETAIN_S), reach)

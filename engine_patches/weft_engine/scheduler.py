@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from weft_engine.call_state import CallState
 from weft_engine.call_table import CallTable
 from weft_engine.compat import Request, SchedulerHooks, SchedulerOutput, check_start
 from weft_engine.decisions import Decisions
@@ -26,7 +27,7 @@ from weft_engine.short_calls import ShortCalls
 from weft_engine.step_fit import StepMeter
 from weft_engine.steps import StepsInFlight
 from weft_engine.swap.connector import SwapConnector
-from weft_engine.wire import CallContext, CallReport
+from weft_engine.wire import MAX_PROGRAM, CallContext, CallReport
 
 
 class WeftScheduler(SchedulerHooks):
@@ -110,6 +111,8 @@ class WeftScheduler(SchedulerHooks):
         if self.prompt_budget is not None:
             self._short.delayed(self.prompt_budget.delay_s, self.prompt_budget.limited)
         self._loads.note(self._residents, now)
+        if self._eviction is not None and self._eviction.ledger.unsettled:
+            self._eviction.ledger.settle(self._takers(output), now)
         started = self.started(output)
         for sequence in started:
             self._start(sequence, output.num_scheduled_tokens.get(sequence, 0), now)
@@ -193,6 +196,7 @@ class WeftScheduler(SchedulerHooks):
             self._eviction.policy.sweep()
             if entirely:
                 self._eviction.policy.reset()
+                self._eviction.ledger.emptied(self.clock())
 
     def shutdown(self) -> None:
         """Close the link to the API server."""
@@ -300,6 +304,13 @@ class WeftScheduler(SchedulerHooks):
             step = self.next_step(prefilling, slots)
             self.prompt_budget = self._budgets.next(step, self.calls.order.paces)
 
+    def _takers(self, output: SchedulerOutput) -> Iterable[tuple[str, list[int]]]:
+        """Return the programs whose calls may have taken blocks in this step, with these blocks."""
+        for sequence, blocks in self.blocks_taken(output):
+            call = self.calls.of(sequence)
+            if call is not None:
+                yield call.context.program, blocks
+
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
         self._loads.started(sequence, self._residents, now)
         self.calls.start(sequence, now)
@@ -310,12 +321,30 @@ class WeftScheduler(SchedulerHooks):
             call.blocks_swapped_in += self._swap.loaded.pop(sequence, 0)
         lost = self._lost.pop(sequence, None)
         if lost is None:
-            call.cached_tokens += self.cached_tokens_of(request)
+            self._note_prompt(call, request, now)
         else:
             resumed_at = int(request.num_computed_tokens) - scheduled
             recomputed = max(0, lost - resumed_at)
             call.recomputed_tokens += recomputed
             self._recomputed += recomputed
+
+    def _note_prompt(self, call: CallState, request: Request, now: float) -> None:
+        """Note where the prompt of a request that runs for the first time comes from."""
+        cached = self.cached_tokens_of(request)
+        call.cached_tokens += cached
+        call.loaded_tokens += self.missing_tokens_of(request.request_id)[1]
+        if self._eviction is None:
+            return
+        ledger = self._eviction.ledger
+        if ledger.emptied_at is not None:
+            call.emptied_s = now - ledger.emptied_at
+        lost = ledger.loss(self.missing_keys(request, cached))
+        if lost.blocks:
+            tokens = lost.blocks * self.block_sizes()[0]
+            if tokens > call.evicted_tokens:
+                call.evicted_by = lost.program[:MAX_PROGRAM]
+                call.evicted_s = now - lost.at
+            call.evicted_tokens += tokens
 
     def _report_finished(self, now: float) -> None:
         while self._finished:

@@ -48,6 +48,9 @@ ORDER_NAMES: Final = (
     "fcfs", "program_fifo", "resident", "slack", "mlfq", "plas", "atlas", "urgency",
 )  # fmt: skip
 
+# The longest name of another program in a report.
+MAX_PROGRAM: Final = 256
+
 # Larger values are invalid: thirty thousand years as a duration, and no plausible Unix time.
 _Instant = Annotated[float, Field(strict=True, ge=0, le=1e12, allow_inf_nan=False)]
 # The time until a target, negative after it.
@@ -56,6 +59,9 @@ _Integer = Annotated[int, Field(strict=True)]
 # Limits of a report: four months, and more tokens than any context has.
 _Seconds = Annotated[float, Field(ge=0, le=1e7)]
 _Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+# Not bounded by how long a call takes.
+_Age = Annotated[float, Field(ge=0, le=1e12)]
+_Program = Annotated[str, Field(max_length=MAX_PROGRAM)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,11 @@ class CallReport:
     in, in order; 0 is the best. finished: no sequence of the call is alive. memory_wait_s: the part
     of waiting_s in which the call was deferred for KV memory, seconds. memory_tokens: its context,
     and programs_ahead: the programs that kept memory or were deferred before it, both when it was
-    deferred first.
+    deferred first. cached_tokens: found in the cache or in other memory; loaded_tokens: those that
+    a KV connector loaded. evicted_tokens: computed although they had been cached before;
+    evicted_by: the program (CallContext) whose calls took most of their memory, "" if unknown, and
+    evicted_s: how long before the call ran. emptied_s: how long before the cache was emptied as a
+    whole, 0 if never.
 
     `from_json` checks every field, so later code needs no checks. The constructor checks nothing.
     """
@@ -172,6 +182,11 @@ class CallReport:
     memory_wait_s: _Seconds = 0.0
     memory_tokens: _Count = 0
     programs_ahead: _Count = 0
+    loaded_tokens: _Count = 0
+    evicted_tokens: _Count = 0
+    evicted_by: _Program = ""
+    evicted_s: _Age = 0.0
+    emptied_s: _Age = 0.0
 
     def to_json(self) -> str:
         """Return one line of compact ASCII JSON, which fits a header and an SSE comment."""

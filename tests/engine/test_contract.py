@@ -67,6 +67,7 @@ RECORDS = {
     "shape", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",
     "PREEMPTED", "UNPAUSED", "grammar", "max_loras", "lora_int_id", "num_scheduled_tokens",
     "model_runner", "input_batch", "generators", "discard_request_mask", "num_reqs",
+    "block_ids", "new_block_ids", "req_ids",
 }  # fmt: skip
 
 

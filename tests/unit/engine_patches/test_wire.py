@@ -87,7 +87,10 @@ def test_a_report_is_one_ascii_line_and_comes_back():
 
 
 def test_no_field_of_a_report_is_lost():
-    others = {"call": "c", "policy": "plas", "finished": False, "queue_path": (1,), "hints": ("h",)}
+    others = {
+        "call": "c", "policy": "plas", "finished": False, "queue_path": (1,), "hints": ("h",),
+        "evicted_by": "p",
+    }  # fmt: skip
     numbers = {f.name: n for n, f in enumerate(fields(CallReport), 1) if f.name not in others}
     report = CallReport(**others, **numbers)
     assert CallReport.from_json(report.to_json()) == report
