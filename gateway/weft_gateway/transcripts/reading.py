@@ -108,27 +108,29 @@ class Reading:
             if self.points is None:
                 found.points = None
         parsed = dict(numbered(messages))
+        index = self.first + len(found)
         cost = found.costs[-1] if found.costs else 0
+        chain, tokens = (found.chains[-1], found.tokens[-1]) if found.chains else begun
+        after: Mapping[int, tuple[int, int]] = self.points or {}
         for stop in self.ends:
-            index, piece = self.first + len(found), self.raw[end:stop]
+            piece = self.raw[end:stop]
             cost += cost_of(parsed[index], piece)
             if cost > _MOST_COST:
                 break
-            chain, tokens, tag = counts.get(index) or (
-                found.chains[-1] if found.chains else begun[0],
-                found.tokens[-1] if found.tokens else begun[1],
-                0,
-            )
+            tag = 0
+            if (counted := counts.get(index)) is not None:
+                chain, tokens, tag = counted
+            point, model = after.get(index, (0, 0))
             found.ends.append(stop)
             found.digests.append(hash(piece))
             found.costs.append(cost)
             found.chains.append(chain)
             found.tokens.append(tokens)
             found.tags.append(tag)
-            point, model = (0, 0) if self.points is None else self.points.get(index, (0, 0))
             found.models.append(model)
             if found.points is not None:
                 found.points.append(point)
+            index += 1
             end = stop
         found.marks = tuple(marks)
         if self.pieces is not None and self.lines is not None:

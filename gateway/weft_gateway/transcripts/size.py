@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 # A character of a text takes about 5 ns. Arguments of tool calls, which are JSON in a string, cost
@@ -10,6 +11,7 @@ _ARGUMENTS_WEIGHT: Final = 8
 # Characters that take as long as a message or a part, and as a brace, bracket or comma.
 _ITEM: Final = 1536
 _SIGN: Final = 20
+_SHORT: Final = 256
 
 
 def size_of(item: Any, most_items: int) -> tuple[int, int]:
@@ -51,7 +53,13 @@ def signs(raw: bytes) -> int:
     return raw.count(b"{") + raw.count(b"[") + raw.count(b",")
 
 
-def cost_of(message: Any, raw: bytes) -> int:
+def cost_of(message: Mapping[str, Any], raw: bytes) -> int:
     """Return the characters that take at least as long to read as a message. raw: its text."""
-    items, text = size_of(message, 1 << 30)
-    return text + _ITEM * (1 + items) + _SIGN * signs(raw)
+    items = 0
+    content = message.get("content")
+    if len(message) == 2 and type(content) is str:  # The usual case.
+        text = len(content)
+    else:
+        items, text = size_of(message, 1 << 30)
+    # A short message costs as much by itself.
+    return text + _ITEM * (1 + items) + (_SIGN * signs(raw) if len(raw) > _SHORT else 0)
