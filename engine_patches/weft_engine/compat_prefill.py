@@ -52,6 +52,11 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
         budget = longest - self._decode_tokens * decoding
         return Step(prefilling, decoding, slots, budget, longest, free)
 
+    def splits_prompts(self) -> bool:
+        """Whether vLLM may compute a prompt in parts. Models that need all of it at once, such as
+        encoders, refuse."""
+        return bool(self.scheduler_config.enable_chunked_prefill)
+
     def prefill_of(self, output: SchedulerOutput, names: Collection[str]) -> dict[str, int]:
         """Return the prompt tokens that a step computes for these requests."""
         tokens = output.num_scheduled_tokens
@@ -124,4 +129,9 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
         if budget is None or tokens <= self._decode_tokens or request.has_encoder_inputs:
             return tokens
         running = request.status == RequestStatus.RUNNING
-        return budget.left(request.request_id, running, tokens, context)
+        left = budget.left(request.request_id, running, tokens, context)
+        if running and request.lora_request:
+            # vLLM counts the adapters of scheduled requests only. If it skipped this one, it could
+            # admit more adapters than it can hold, and the next step would fail.
+            return max(left, min(tokens, int(self.block_size)))
+        return left

@@ -300,7 +300,7 @@ class WeftScheduler(SchedulerHooks):
         """Bound how much prompts lengthen the next step for others."""
         slots = self.free_slots() if self.waiting else 0
         self.prompt_budget = None
-        if prefilling or slots:
+        if (prefilling or slots) and self.splits_prompts():
             step = self.next_step(prefilling, slots)
             self.prompt_budget = self._budgets.next(step, self.calls.order.paces)
 

@@ -55,6 +55,8 @@ MAX_PROGRAM: Final = 256
 _Instant = Annotated[float, Field(strict=True, ge=0, le=1e12, allow_inf_nan=False)]
 # The time until a target, negative after it.
 _Left = Annotated[float, Field(strict=True, ge=-1e12, le=1e12, allow_inf_nan=False)]
+# The bounds of the gateway's keys file. With wider ones, sums of weights would lose small ones.
+_Weight = Annotated[float, Field(strict=True, ge=0.001, le=1000, allow_inf_nan=False)]
 _Integer = Annotated[int, Field(strict=True)]
 # Limits of a report: four months, and more tokens than any context has.
 _Seconds = Annotated[float, Field(ge=0, le=1e7)]
@@ -81,7 +83,7 @@ class CallContext:
     prompt, up to this number. priority: raise or lower its tags by this many tiers. None: not
     given. ignored: names of entries with invalid values, which count as absent. tenant: a digest of
     the call's API key, "" for calls without one; weight: the tenant's share of engine time relative
-    to other tenants, positive.
+    to other tenants, 0.001 to 1000.
     """
 
     call: Annotated[str, Field(alias=XARG_CALL)]
@@ -98,7 +100,7 @@ class CallContext:
     retain_tokens: Annotated[_Integer | None, Field(alias=XARG_RETAIN_TOKENS, ge=0)] = None
     ignored: tuple[str, ...] = ()
     tenant: Annotated[str, Field(alias=XARG_TENANT)] = ""
-    weight: Annotated[_Instant, Field(alias=XARG_WEIGHT, gt=0)] = 1.0
+    weight: Annotated[_Weight, Field(alias=XARG_WEIGHT)] = 1.0
     left_s: Annotated[_Left | None, Field(alias=XARG_LEFT)] = None
     path_s: Annotated[_Instant | None, Field(alias=XARG_PATH)] = None
     deadline_s: Annotated[_Instant | None, Field(alias=XARG_DEADLINE)] = None

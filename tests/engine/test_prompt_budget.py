@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness import make_engine
+from vllm.lora.request import LoRARequest
 
 pytestmark = pytest.mark.engine
 
@@ -63,4 +66,45 @@ def test_a_prompt_that_runs_alone_takes_whole_steps(engine):
     e.scheduler._short.ran(60.0)
     e.step()
     assert e.scheduler.requests["long"].num_computed_tokens == STEP_TOKENS
+    e.run()
+
+
+def test_a_prompt_that_waits_for_its_next_part_keeps_its_adapter(engine):
+    """vLLM can hold one adapter and counts those of scheduled requests. Calls of another tenant,
+    whose prompt is cached, need another adapter while steps leave out the long prompt."""
+    e = engine(policy="resident", max_num_seqs=16, blocks=400, step_tokens=STEP_TOKENS)
+    e.step_s, e.token_s = STEP_S, TOKEN_S
+    e.scheduler.lora_config = SimpleNamespace(max_loras=1)
+
+    def add(name: str, tenant: str, adapter: int, prompt: list[int]) -> None:
+        e.add(name, tenant=tenant, prompt=prompt, tokens=2)
+        lora = LoRARequest(f"adapter{adapter}", adapter, "/adapter")
+        e.scheduler.requests[name].lora_request = lora
+
+    add("warm", "b", 2, list(range(17)))
+    e.run()
+    e.add("answer", tenant="b", tokens=200)
+    add("long", "a", 1, list(range(1000, 2900)))
+    for number in range(60):
+        e.step()
+        add(f"short{number}", "b", 2, list(range(17)))
+    e.run()
+    assert len(e.tokens["long"]) == 2
+
+
+def test_prompts_stay_whole_if_the_model_needs_them_at_once(tmp_path):
+    def whole(config: Any) -> None:
+        config.scheduler_config.enable_chunked_prefill = False
+
+    e = make_engine(tmp_path, policy="resident", max_num_seqs=8, step_tokens=2048, change=whole)
+    e.step_s, e.token_s = STEP_S, TOKEN_S
+    e.add("answer", program="answer", tokens=30)
+    for number in range(5):
+        e.step()
+        name = f"p{number}"
+        prompt = [1000 * number + n for n in range(1500)]
+        e.add(name, program=name, tenant=name, prompt=prompt, tokens=2)
+        while not e.scheduler.requests[name].num_computed_tokens:
+            e.step()
+        assert e.scheduler.requests[name].num_computed_tokens >= 1500
     e.run()

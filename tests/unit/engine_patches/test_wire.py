@@ -191,8 +191,8 @@ def test_the_tenant_and_its_weight_reach_the_engine():
     assert CallContext.from_xargs(json.loads(json.dumps(context.to_xargs()))) == context
 
 
-@pytest.mark.parametrize("weight", [0, -1, math.nan, math.inf, "2", True])
-def test_a_weight_that_is_not_positive_counts_as_one(weight):
+@pytest.mark.parametrize("weight", [0, -1, 1e-9, 1e9, math.nan, math.inf, "2", True])
+def test_a_weight_that_no_key_can_have_counts_as_one(weight):
     context = CallContext.from_xargs({"weft_call": "c", "weft_weight": weight})
     assert context is not None
     assert context.weight == 1.0
