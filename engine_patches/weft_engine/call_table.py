@@ -49,6 +49,8 @@ class CallTable:
         self._calls: dict[str, CallState] = {}
         self._finished: OrderedDict[str, CallState] = OrderedDict()
         self._of: dict[str, CallState] = {}
+        # Waiting sequences that are deferred. Other sequences of their calls may not be.
+        self._held: set[str] = set()
         self._entries = 0
         self._step = 0
         self._clock = ServiceClock()
@@ -84,6 +86,7 @@ class CallTable:
         if call is not None:
             self.shares.start(sequence)
             call.start(sequence, now)
+            self._held.discard(sequence)
             self._running[sequence] = call
             self._meter_quantum(call)
             self.moved.add(sequence)
@@ -144,6 +147,7 @@ class CallTable:
         if call is None:
             return None
         self.shares.leave(sequence)
+        self._held.discard(sequence)
         self._running.pop(sequence, None)
         call.leave(sequence, now)
         self._note(call, now)
@@ -168,6 +172,7 @@ class CallTable:
         """Switch to another order: all calls enter it anew."""
         self.order = order
         self._starving.clear()
+        self._held.clear()
         self.rule = order.rule(self) if order.rule else None
         for call in self._calls.values():
             call.policy, call.level, call.late = order.name, 0, False
@@ -176,16 +181,19 @@ class CallTable:
             self._note(call, now)
 
     def hold(self, sequence: str, held: bool, now: float, tokens: int = 0, ahead: int = 0) -> None:
-        """Put a waiting sequence's call behind all others, or back into its place. tokens, ahead:
-        its context and the programs before it, for its report."""
+        """Put a waiting sequence behind all others, or back into its place. tokens, ahead: its
+        context and the programs before it, for the report of its call."""
         call = self._of.get(sequence)
         if call is None:
             return
         if held:
             call.defer(now, tokens, ahead)
+            self._held.add(sequence)
         else:
             call.resume(now)
-        self._set_rank(call, (DEFERRED if held else self._place(call), *call.rank[1:]))
+            self._held.discard(sequence)
+        # Siblings of the same rank keep their order if they move together.
+        self.moved |= call.waiting
 
     def put_at(self, sequence: str, level: int) -> None:
         """Put a waiting sequence's call behind all calls of its queue with lower levels. FIRST:
@@ -213,7 +221,9 @@ class CallTable:
     def rank(self, sequence: str) -> Rank:
         """The sort key of a sequence, the lowest first. Unknown sequences come first."""
         call = self._of.get(sequence)
-        return _UNKNOWN if call is None else call.rank
+        if call is None:
+            return _UNKNOWN
+        return (DEFERRED, *call.rank[1:]) if sequence in self._held else call.rank
 
     @property
     def starves_at(self) -> float:
@@ -234,6 +244,8 @@ class CallTable:
         known, real = set(self._of), set(alive)
         if known != real:
             found.append(f"sequences differ: {sorted(known ^ real)[:5]}")
+        if self._held - known or self._held & self._running.keys():
+            found.append("sequences are deferred that do not wait")
         for name, call in self._calls.items():
             if not call.alive:
                 found.append(f"call {name} has no sequence and was not removed")

@@ -336,7 +336,8 @@ class Residents:
         count = min(self._memory.free_slots() + _BEYOND_SLOTS, _CONSIDERED)
         # The calls deferred before are still the last of the queue.
         seen = islice(self._memory.waiting_names(), count)
-        waiting = [*self._short.leading(), *seen, *sorted(before)]
+        turn = [self._turn] * bool(self._turn)
+        waiting = [*self._short.leading(), *turn, *seen, *sorted(before)]
         waiting = list(dict.fromkeys(waiting))
         for sequence in before:
             self._calls.hold(sequence, False, now)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.lora.request import LoRARequest
+from vllm.v1.core.sched.interface import PauseState
 from weft_engine.engine_link import Command
 from weft_engine.kv_command import KvCommand
 
@@ -80,21 +83,31 @@ def test_contexts_of_residents_outlive_other_calls(engine):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_course_of_events_ends_with_all_calls_and_nothing_held(engine, seed):
-    """Calls of programs of two tenants and of none arrive and are aborted, programs end, caches are
-    reset and orders switched."""
-    e = engine(policy="resident", max_num_seqs=3, blocks=60)
+    """Calls of programs of two tenants and of none arrive, with up to four sequences, branches and
+    adapters, and are aborted; programs end, the engine pauses, caches are reset and orders
+    switched. In the end, the programs that never returned are told to have ended."""
+    e = engine(policy="resident", max_num_seqs=3 + seed % 3, blocks=60)
+    e.token_s = 0.01 * (seed % 2)
+    e.scheduler.lora_config = SimpleNamespace(max_loras=1)
     random, alive, wanted = Random(seed), [], {}
     for number in range(120):
-        name, program = f"c{number}", random.randrange(9)
-        e.add(
-            name,
-            program=f"p{program}" if program else "",
-            arrival=float(program),
-            tenant="ab"[program % 2],
-            prompt=text(program, random.randint(1, 500)),
-            tokens=(wanted.setdefault(name, random.randint(1, 30))),
-        )
-        alive.append(name)
+        program, shared = random.randrange(9), random.randint(1, 400)
+        for sibling in range(random.choice([1, 1, 2, 4])):
+            name = f"c{number}-{sibling}"
+            e.add(
+                name,
+                call=f"c{number}",
+                program=f"p{program}" if program else "",
+                arrival=float(program),
+                tenant="ab"[program % 2],
+                prompt=text(program, shared) + text(9 + number % 40, random.randrange(100)),
+                tokens=wanted.setdefault(name, random.randint(1, 30)),
+                salt=random.choice([None, "salt"]),
+            )
+            if random.random() < 0.3:
+                lora = LoRARequest("adapter", random.randint(1, 3), "/adapter")
+                e.scheduler.requests[name].lora_request = lora
+            alive.append(name)
         for _ in range(random.randrange(5)):
             e.step()
         chance = random.random()
@@ -111,10 +124,20 @@ def test_any_course_of_events_ends_with_all_calls_and_nothing_held(engine, seed)
         elif chance < 0.3:
             policy = random.choice(["plas", "fcfs", "resident", "resident"])
             e.scheduler.obey(Command(policy=policy))
+        elif chance < 0.35:
+            e.scheduler.reset_prefix_cache()
+        elif chance < 0.4:
+            e.scheduler.set_pause_state(random.choice(list(PauseState)))
+            e.step()
+            e.scheduler.set_pause_state(PauseState.UNPAUSED)
         assert e.scheduler.violations() == []
-    e.run()
+    e.run(20_000)
     assert {name: len(e.tokens[name]) for name in wanted} == wanted
     assert e.scheduler.state()["held_back"] == 0
+    e.scheduler.obey(Command(policy="resident"))
+    for program in range(9):
+        e.scheduler.obey(Command(kv=KvCommand(action="forget", program=f"p{program}")))
+    assert e.scheduler.state()["kept_blocks"] == 0
     e.scheduler.obey(Command(policy="fcfs"))
     e.scheduler.obey(Command(policy="resident"))
     e.add("last", program="p1", prompt=text(1, 20))

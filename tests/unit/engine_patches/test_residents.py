@@ -65,10 +65,12 @@ class Engine:
         tenant: str = "",
         head: tuple[str, int] = ("", 0),
         own: str = "",
+        sequence: str = "",
     ) -> str:
         """A call arrives. head: the name and length of what its context begins with. own: the name
-        of the rest, for each program another one."""
-        name = call or f"{program}/{next(self.numbers)}"
+        of the rest, for each program another one. sequence: of the call, if it has several."""
+        call = call or f"{program}/{next(self.numbers)}"
+        name = sequence or call
         self.sizes[name] = size
         begun, length = head
         whose = [begun] * length + [f"{begun}{length}{own or program}"] * (size - length)
@@ -76,7 +78,7 @@ class Engine:
             sha256(f"{who}/{number}".encode()).digest() for number, who in enumerate(whose)
         ]
         context = CallContext(
-            name,
+            call,
             program,
             arrival_s=arrival,
             service_s=path_s,
@@ -238,6 +240,19 @@ def test_turns_cost_a_sixteenth_of_the_time():
         engine.now = engine.residents.due
         admitted = engine.admit()
     assert (admitted, engine.now) == (["c/2"], pytest.approx(29.0 + 16 * 90 * 0.16))
+
+
+def test_a_sequence_whose_turn_it_is_precedes_the_calls_that_its_siblings_wait_behind():
+    """A call of two prompts, and a longer one that came before and is deferred longer."""
+    engine = Engine()
+    engine.come("a", 70, 0.0)
+    engine.admit()
+    engine.come("long", 95, 1.0)
+    for sequence, prompt in (("b", "first"), ("b2", "second")):
+        engine.come("b", 60, 2.0, call="b", sequence=sequence, own=prompt)
+    while not (admitted := engine.admit()):
+        engine.now = engine.residents.due
+    assert admitted == ["b"]
 
 
 def test_a_resident_without_a_call_loses_its_place_after_the_limit():
