@@ -26,7 +26,7 @@ from weft_bench.agents.report import VIRTUAL, About, page, svg, tables
 from weft_bench.agents.scene import Scene
 from weft_bench.agents.shapes import SHAPES
 from weft_bench.agents.store import Play, Store
-from weft_bench.agents.systems import OURS, STOCK
+from weft_bench.agents.systems import OURS, STICKY, STOCK
 from weft_bench.cli.agents import EMULATED, GPU, SIZES, AgentsOptions
 from weft_bench.report.figures import machine, origin, refuse
 from weft_bench.report.rows import print_table
@@ -122,6 +122,9 @@ def _plan(options: AgentsOptions, store: Store) -> Iterator[_Batch]:
     if unknown := [name for name in options.systems if name not in known]:
         raise ValueError(f"unknown systems {', '.join(unknown)}; known: {', '.join(known)}")
     default = [*options.orders, STOCK] if options.engines == GPU else list(known)
+    if options.replicas == 1:
+        # With one engine this is stock.
+        default = [name for name in default if name != STICKY]
     wanted = [
         Play(options.engines, preset, name, host, times, seed)
         for preset in options.presets
@@ -283,6 +286,7 @@ def _report(options: AgentsOptions, store: Store) -> None:
         if len(shown.levels("times")) < 2:
             print(f"no picture: {preset} needs plays of at least two points", file=sys.stderr)
             return
-        title = f"Coding sessions at once on {options.replicas} engine of `{preset}`"
+        engines = "engine" if options.replicas == 1 else "engines"
+        title = f"Coding sessions at once on {options.replicas} {engines} of {preset}"
         note = f"{options.engines}; {store.fits[preset]} sessions fit the cache; means over seeds"
         Path(options.chart).write_text(svg(title, note, shown))
