@@ -105,8 +105,8 @@ def of_kinds(scene: Scene, system: System, seed: int) -> Values:
 
     For the kind "chat": `chat`, `chat_p95`: time from arrival to the last answer, seconds;
     `chat_first_p95`: of its calls until the first token; `chat_wait_p95`, `chat_wait_max`: of its
-    calls until an engine computes for them. The same without a kind for all programs, and
-    `hit_rate`. first_minute: calls that ended in the first 60 s.
+    calls until an engine computes for them; `chat_first_minute`: calls that ended in the 60 s from
+    its first arrival. The same without a kind for all programs, and `hit_rate`.
     """
     found = play(scene, system, seed)
     kinds: dict[str, set[str]] = defaultdict(set)
@@ -118,18 +118,19 @@ def of_kinds(scene: Scene, system: System, seed: int) -> Values:
         responses = [program.response_s for program in found.programs if program.id in names]
         calls = [call for call in found.calls if call.program in names]
         waits = [call.start_s - call.arrival_s for call in calls]
+        begin = min(call.arrival_s for call in calls)
         values |= {
             kind.rstrip("_") or "latency": mean(responses),
             f"{kind}p95": percentile(responses, 0.95),
             f"{kind}first_p95": percentile([c.first_token_s - c.arrival_s for c in calls], 0.95),
             f"{kind}wait_p95": percentile(waits, 0.95),
             f"{kind}wait_max": max(waits),
+            f"{kind}first_minute": sum(call.end_s < begin + _MINUTE_S for call in calls),
         }
     prompts = sum(call.prompt_tokens for call in found.calls)
     return {
         **values,
         "hit_rate": sum(call.cached_tokens for call in found.calls) / prompts,
-        "first_minute": sum(call.end_s < _MINUTE_S for call in found.calls),
     }
 
 

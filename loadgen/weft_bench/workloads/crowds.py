@@ -17,9 +17,12 @@ from weft_bench.workloads.streams import stream
 from weft_bench.workloads.workload import Dialogue, Workload
 
 _SOURCE: Final = "none: a scene of the study `crowds`"
+_COLD: Final = "none: a scene of the study `cold-starts`"
 _CHILDREN: Final = 51
 _PARENT_TOKENS: Final = 6000
 _CHILD_TOKENS: Final = 8000
+# The earlier group of agents has ended by then, under every order.
+_SWITCH_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,19 @@ def _large(seed: int, number: int) -> TraceProgram:
     return _agent(f"agent-{number}", _Agent(calls=30, own=own, result=100), draw, number / 4)
 
 
+def _cold(first: int, seed: int, number: int) -> TraceProgram:
+    """16 agents at a tenth of a second, of which about seven fit; with `first`, after a group that
+    fits and has ended."""
+    draw = stream(seed, f"agent/{number}")
+    own = round(draw.uniform(15_000, 60_000))
+    if number < first:
+        one = _Agent(calls=4, own=own, result=1000, answer=100)
+        return _agent(f"earlier-{number}", one, draw, 0.0)
+    one = _Agent(calls=8, own=own, result=1000, answer=150)
+    begin_s = _SWITCH_S if first else 0.0
+    return _agent(f"agent-{number}", one, draw, begin_s + (number - first) / 10)
+
+
 def _chats(seed: int, number: int) -> TraceProgram:
     """16 agents with contexts of tens of thousands of tokens, and a chat every two seconds."""
     draw = stream(seed, f"agent/{number}")
@@ -101,8 +117,10 @@ def _chats(seed: int, number: int) -> TraceProgram:
     return _agent(f"chat-{number}", chat, draw, 2.0 * (number - 16))
 
 
-def _workload(name: str, program: Callable[[int, int], TraceProgram]) -> Workload:
-    return Workload(name, _SOURCE, program)
+def _workload(
+    name: str, program: Callable[[int, int], TraceProgram], source: str = _SOURCE
+) -> Workload:
+    return Workload(name, source, program)
 
 
 WORKLOADS: Final = (
@@ -113,4 +131,6 @@ WORKLOADS: Final = (
     _workload("fan_out_last", partial(_fan_outs, False)),
     _workload("one_large_context", _large),
     _workload("chats_beside_agents", _chats),
+    _workload("cold_start", partial(_cold, 0), _COLD),
+    _workload("cold_switch", partial(_cold, 6), _COLD),
 )
