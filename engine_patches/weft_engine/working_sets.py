@@ -95,8 +95,8 @@ class WorkingSets:
 
     blocks: for the predicted sets of residents. most: for their sets. residents: their names. left:
     what the predicted sets leave of `blocks`, below 0 after growth. reserved: for the growth of
-    residents. block_s: seconds in which a block is computed or loaded again. closed: whether free
-    places stay free for now.
+    residents. block_s: seconds in which a block is computed or loaded again. closed: no new
+    places are given, because a further call of a resident waits for memory.
     """
 
     def __init__(self, blocks: int, most: int = 0) -> None:
@@ -296,7 +296,7 @@ class WorkingSets:
         return True
 
     def reopen(self, closed: bool) -> None:
-        """Give free places to programs again, or stop."""
+        """See `closed`."""
         self._changed |= self.closed and not closed
         self.closed = closed
 
