@@ -494,27 +494,28 @@ class WorkingSets:
 
     def _fill(self) -> None:
         queues = {tenant: self._candidates(tenant) for tenant in {key[0] for key in self._outside}}
-        misfits = 0
+        misfits, of = 0, self._blocks_by_tenant()
         while queues and misfits < _TRIED:
-            tenant = min(queues, key=lambda name: (self._blocks_of(name), name))
+            tenant = min(queues, key=lambda name: (of[name], name))
             known = next(queues[tenant], None)
             if known is None:
                 del queues[tenant]
                 continue
             wanted = self._needed(known)
-            while wanted > self.left and self._yields(tenant, wanted / known.weight):
-                pass
+            while wanted > self.left and self._yields(tenant, wanted / known.weight, of):
+                of = self._blocks_by_tenant()
             if wanted > self.left:
                 misfits += 1
             else:
                 self._admit(known)
+                of = self._blocks_by_tenant()
 
-    def _yields(self, tenant: str, wanted: float) -> bool:
+    def _yields(self, tenant: str, wanted: float, of: dict[str, float]) -> bool:
         """Take a place of the tenant that has the most blocks per weight for another one, if that
-        tenant still has no more afterwards. Returns whether a place was taken."""
+        tenant still has no more afterwards. of: the blocks of each. Returns whether a place was
+        taken."""
         if len(self._tenants) < 2:
             return False
-        of = {name: self._blocks_of(name) for name in self._tenants}
         rich = max(of, key=lambda name: (of[name], name))
         mine = [name for name in self.residents if self._sets[name].tenant == rich]
         if rich == tenant or not mine:
@@ -526,12 +527,13 @@ class WorkingSets:
         self._lose(worst)
         return True
 
-    def _blocks_of(self, tenant: str) -> float:
-        """Return the resident blocks of a tenant per weight; shared ones count for each program."""
-        if len(self._tenants) < 2:
-            return 0.0
-        mine = [self._sets[name] for name in self.residents]
-        return sum((one.longest + one.growth) / one.weight for one in mine if one.tenant == tenant)
+    def _blocks_by_tenant(self) -> dict[str, float]:
+        """Return the resident blocks per weight; shared ones count for each program."""
+        found = dict.fromkeys(self._tenants, 0.0)
+        if len(found) > 1:
+            for one in map(self._sets.__getitem__, self.residents):
+                found[one.tenant] += (one.longest + one.growth) / one.weight
+        return found
 
     def _worst(self, names: set[str] | list[str]) -> WorkingSet:
         sets = [self._sets[name] for name in names]
