@@ -232,6 +232,16 @@ class AdmissionHooks(PrefillHooks):
         found: Sequence[bytes] = self.requests[sequence].block_hashes
         return found[self._hashes - 1 :: self._hashes] if self._hashes > 1 else found
 
+    def loadable_tokens(self, sequence: str) -> int:
+        """Return the tokens of a new request's context that a KV connector would load."""
+        request = self.requests[sequence]
+        # A preempted request may still have transfers.
+        new = request.status == RequestStatus.WAITING and not request.num_computed_tokens
+        if self.connector is None or not new:
+            return 0
+        cached = self.kv_cache_manager.get_computed_blocks(request)[1]
+        return int(self.connector.get_num_new_matched_tokens(request, int(cached))[0] or 0)
+
     def may_fit(self, sequence: str) -> bool:
         """Whether the free blocks may suffice for a waiting request. False is certain."""
         spare = self.spare_blocks()

@@ -7,31 +7,28 @@ from typing import Any, Final, Protocol
 
 # Earlier calls count by a tenth less with each call.
 _MEMORY: Final = 0.9
-# Below this share, evictions are cheap: calls do not wait for memory.
-_CHEAP: Final = 0.5
 
 
 class ReloadCost:
     """Learned from the calls of programs that had called before.
 
     share: the time to load or compute what such calls do not find in the cache, over the time to
-    compute all of it. 1 without host memory.
+    compute all of it. 1 without host memory. loading: the time to load a token over the time to
+    compute it; 0 before the first load.
     """
 
     def __init__(self) -> None:
         self.share = 1.0
+        self.loading = 0.0
         self._missing = 0.0
         self._cost = 0.0
-
-    @property
-    def cheap(self) -> bool:
-        """Whether most of what was evicted is loaded again, and quickly."""
-        return self.share < _CHEAP
 
     def note(self, computed: int, loaded: int, load_s: float, token_s: float) -> None:
         """Learn from a call. computed, loaded: the tokens of its prompt that were not in the cache.
         load_s: duration of the load, seconds. token_s: seconds in which a token is computed."""
         load_cost = min(float(loaded), load_s / token_s) if token_s else 0.0
+        if loaded:
+            self.loading += (load_cost / loaded - self.loading) * (1 - _MEMORY)
         self._missing = _MEMORY * self._missing + computed + loaded
         self._cost = _MEMORY * self._cost + computed + load_cost
         if self._missing:

@@ -32,14 +32,17 @@ logger = logging.getLogger("vllm.weft")
 _SHARE: Final = 0.9
 # How much longer than the usual gap a resident may be without a call.
 _MARGIN: Final = 1.5
-# A call is deferred for this many times as long as it takes to compute its context and those that
-# it would evict.
+# A call is deferred for this many times as long as it takes to compute or load its context and
+# those that it would evict.
 _HOLD: Final = 2
 # Then its program takes a place, or the call runs without one if its context is too long. Such
 # turns cost at most one of this number of seconds of the engine's time.
 _TURNS: Final = 16
 # Calls with at most this fraction of the cache are never deferred.
 _TINY: Final = 1 / 512
+# A call that costs less than this share of computing its context and those that it would evict
+# needs no turn: the programs whose contexts it evicts load them.
+_CHEAP: Final = 0.5
 # The longest prompt of a short call, as a fraction of the cache.
 _SHORT: Final = 1 / 64
 # Waiting sequences that one refresh considers.
@@ -71,6 +74,9 @@ class Memory(Protocol):
 
     def context_hashes(self, sequence: str) -> Sequence[bytes]:
         """The hashes of the full blocks of a sequence's context."""
+
+    def loadable_tokens(self, sequence: str) -> int:
+        """The tokens of a new sequence's context that host memory has and the cache does not."""
 
 
 class Residents:
@@ -313,23 +319,28 @@ class Residents:
 
     def _takes_place(self, call: CallState) -> bool:
         """A call has waited long enough. Whether its program becomes a resident."""
-        contended = self._calls.shares.contended or self._reload.cheap
+        contended = self._calls.shares.contended
         return (
             self._in_program(call) and not contended and self._sets.take_place(call.context.program)
         )
 
-    def _max_hold_s(self, call: CallState, cost_s: float, child: bool, now: float) -> float:
-        """Return for how long a call may be deferred from now on. cost_s: to compute its context
-        and those that it would evict. child: it is a further call of a resident."""
-        if self._reload.cheap:
-            return 0.0
+    def _max_hold_s(self, call: CallState, cost_s: float, bounded: bool, now: float) -> float:
+        """Return for how long a call may be deferred from now on. cost_s: to compute or load its
+        context and those that it would evict. bounded: it needs no turn."""
         hold_s = _HOLD * cost_s - call.memory_wait_s
         if self._calls.shares.contended:
             # Residents delay calls of other tenants no longer than their contexts are worth.
             return min(hold_s, self._least_s - (now - call.view(now).queued_s))
-        if child:
+        if bounded:
             return hold_s
         return max(hold_s, math.inf if self._turn else self._next_turn - now)
+
+    def _cost_s(self, sequence: str, adds: int, evicts: int) -> float:
+        """Return the seconds to compute or load the blocks that a sequence adds, and those that it
+        evicts when they are needed again."""
+        loaded = self._memory.loadable_tokens(sequence) * self._blocks / self._tokens
+        saved = min(loaded, adds) * (1.0 - self._reload.loading)
+        return (adds - saved + evicts * self._reload.share) * self._least_s / self._blocks
 
     def _defer(self, now: float) -> None:
         before, self._deferred = self._deferred, set()
@@ -363,8 +374,10 @@ class Residents:
             tight = adds > max(room, _TINY * self._blocks) and sequence != self._turn
             # Residents that are between two calls need their contexts soon.
             if tight and (running + admitted > 0 or (residents and adds > left)):
-                cost_s = (adds + adds - max(0, min(adds, left))) * self._least_s / self._blocks
-                hold_s = self._max_hold_s(call, cost_s, resident, now)
+                evicts = adds - max(0, min(adds, left))
+                cost_s = self._cost_s(sequence, adds, evicts)
+                cheap = cost_s < _CHEAP * (adds + evicts) * self._least_s / self._blocks
+                hold_s = self._max_hold_s(call, cost_s, resident or cheap, now)
                 if hold_s > 0:
                     self._deferred.add(sequence)
                     tokens = self._memory.context_blocks(sequence) * self._tokens // self._blocks
@@ -378,7 +391,7 @@ class Residents:
                 if resident:
                     self._late.add(sequence)
                     self._calls.put_at(sequence, _LATE)
-                else:
+                elif not cheap:
                     self._next_turn = now + _TURNS * cost_s
                     if self._takes_place(call):
                         self._changed = True

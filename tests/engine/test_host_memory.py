@@ -47,6 +47,9 @@ def test_the_context_of_a_former_resident_comes_back_from_host_memory(engine):
         e.run()
     assert memory.loaded == 0
     e.add("a/1", program="a", prompt=[*text(1, 480), *[7] * 4, 9], tokens=20)
+    # Admission may ask as often as it likes: that loads nothing.
+    assert [e.scheduler.loadable_tokens("a/1") for _ in range(2)] == [480, 480]
+    assert memory.loaded == 0
     e.run()
     assert e.reports[-1].cached_tokens == 480
     assert memory.loaded == 30

@@ -14,7 +14,7 @@ def test_without_host_memory_evicted_contexts_are_computed():
     cost = ReloadCost()
     assert cost.share == 1
     cost.note(1000, 0, 0.0, TOKEN_S)
-    assert (cost.share, cost.cheap) == (1, False)
+    assert cost.share == 1
 
 
 def test_loads_count_with_their_time_and_the_rest_is_computed():
@@ -22,7 +22,7 @@ def test_loads_count_with_their_time_and_the_rest_is_computed():
     # 900 tokens are loaded in the time in which 50 are computed.
     cost.note(100, 900, 50 * TOKEN_S, TOKEN_S)
     assert cost.share == pytest.approx(0.15)
-    assert cost.cheap
+    assert 0 < cost.loading < 0.1
 
 
 def test_a_load_never_counts_more_than_computing_its_tokens():
@@ -38,7 +38,7 @@ def test_contexts_that_left_host_memory_are_soon_expensive_again():
     assert cost.share == 0
     for _ in range(8):
         cost.note(1000, 0, 0.0, TOKEN_S)
-    assert not cost.cheap
+    assert cost.share > 0.5
 
 
 @dataclass
