@@ -57,6 +57,7 @@ from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
 from weft_gateway.calls.features.metrics import MetricsObserver
 from weft_gateway.calls.features.prefill import AutoPrefill, PrefillObserver
+from weft_gateway.calls.features.prompts import PromptObserver
 from weft_gateway.calls.features.receipts import ReceiptsObserver
 from weft_gateway.calls.features.slo import SloObserver
 from weft_gateway.calls.features.stored_answers import StoredAnswers
@@ -89,6 +90,7 @@ from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.alpha import SharedAlpha
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.lineage.tracker import Lineage
+from weft_gateway.programs.prompts import Prompts
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.programs.transcripts import Transcripts
 from weft_gateway.runs.batch_files import BatchFiles
@@ -176,6 +178,7 @@ class Gateway:
         self.next_turns = next_turns = NextTurnPredictor()
         tokens, next_call = TokenCounter(), call_ids()
         self.transcripts = transcripts = Transcripts(c.transcript_bytes)
+        self.prompts = prompts = Prompts()
 
         # The path of a call.
         observers = Observers()
@@ -245,6 +248,7 @@ class Gateway:
         add(ToolDispatchObserver(listeners))
         add(AutoPrefill(next_turns, prefills, spawner) if c.auto_prefill else None)
         add(TokenLearning(counter))
+        add(PromptObserver(prompts, registry, budgets))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
         add(JournalObserver(calls_journal))
         add(MetricsObserver(metrics))
@@ -396,6 +400,7 @@ class Gateway:
     def _program_ended(self, program: Program) -> None:
         """Handle the end of a program by its handle or its last call."""
         self.transcripts.forget(program.key)
+        self.prompts.forget(program.key)
         self.gates.program_ended(program.key)
         self.slo.program_ended(program)
 
@@ -434,6 +439,7 @@ class Gateway:
                 notifier.add(gone)
                 for each in gone:
                     self.transcripts.forget(each.key)
+                    self.prompts.ended(each.key)
                     self.gates.program_ended(each.key)
                     self.slo.program_ended(each.program, idle=True)
                 await self.stores.chains.flush()

@@ -29,6 +29,10 @@ OWN: Final = {
         "Check SLO files.",
         "weft_gateway.cli_slo:app",
     ),
+    "why": (
+        "Show why prompt tokens of a session were computed again.",
+        "weft_gateway.cli_why:app",
+    ),
 }
 
 

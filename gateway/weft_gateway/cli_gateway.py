@@ -12,16 +12,22 @@ class GatewayError(Exception):
     """The gateway refuses a request or does not answer it. The message has one line."""
 
 
-def ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a gateway's answer. gateway: its base URL, with or without /v1. WEFT_ADMIN_KEY is its
-    admin key. Raises GatewayError.
+def ask(
+    gateway: str,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None = None,
+    key: str = "WEFT_ADMIN_KEY",
+) -> dict[str, Any]:
+    """Return a gateway's answer. gateway: its base URL, with or without /v1. key: the variable with
+    the key. Raises GatewayError.
     """
     import httpx
 
-    key = os.environ.get("WEFT_ADMIN_KEY", "")
-    if not (key.isascii() and key.isprintable()):
-        raise GatewayError("WEFT_ADMIN_KEY must be printable ASCII: a header carries it")
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    secret = os.environ.get(key, "")
+    if not (secret.isascii() and secret.isprintable()):
+        raise GatewayError(f"{key} must be printable ASCII: a header carries it")
+    headers = {"authorization": f"Bearer {secret}"} if secret else {}
     url = f"{gateway.rstrip('/').removesuffix('/v1')}{path}"
     try:
         answer = httpx.request(method, url, json=body, headers=headers, timeout=_WITHIN_S)

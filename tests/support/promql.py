@@ -28,6 +28,7 @@ def exposed() -> dict[str, set[str]]:
     metrics.task_failures.labels("reap").inc()
     metrics.saved.labels("prefill").inc()
     metrics.dropped.labels("replica-0").inc()
+    metrics.sources.labels("cached", "claude-cli").inc()
     metrics.batches.labels("completed").inc()
     metrics.batch_requests.labels("succeeded").inc()
     metrics.show_costs({"replica-0": (1e-4, 1e-2)}, {"replica-0": 1_000_000})

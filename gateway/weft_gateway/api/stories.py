@@ -20,7 +20,7 @@ from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
 from weft_gateway.overlap.dispatch import EVENT
 from weft_gateway.programs.table import ProcessTable
-from weft_gateway.telemetry import threads
+from weft_gateway.telemetry import prompts, threads
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.receipts import Receipt, Receipts
 
@@ -71,8 +71,8 @@ def router(
     )
     async def get_story(session_id: str, tenant: str = Depends(auth.tenant)) -> Response:
         """The receipts of the session's calls in the order of arrival, with refused calls apart,
-        and a summary of them: every thread with its start, end, parent and joins, and the calls
-        on the critical path."""
+        and a summary of them: every thread with its start, end, parent and joins, the calls on the
+        critical path, and where the tokens of the prompts came from."""
         key = program_key(tenant, path_id(session_id))
         found = receipts.story(key, time())
         if not found and await table.get(key) is None:
@@ -85,6 +85,7 @@ def router(
             "object": "session.story",
             "session": key.program,
             "saved_s": saved,
+            "prompt": prompts.summary(one.sources for one in found),
             **threads.to_json(found),
             "receipts": await receipts_of(tenant, (r for r in found if r.outcome != "refused")),
             "refused": await receipts_of(tenant, (r for r in found if r.outcome == "refused")),

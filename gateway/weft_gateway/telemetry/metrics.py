@@ -1,8 +1,11 @@
-"""Prometheus metrics. Every label has bounded values: endpoint, outcome, replica, error code."""
+"""Prometheus metrics. Every label has bounded values: endpoint, outcome, replica, error code,
+client.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final
@@ -12,12 +15,25 @@ from weft_engine.wire import CallReport
 
 from weft_gateway.model import Outcome
 from weft_gateway.model.usage import Usage
+from weft_gateway.policies.misses import Split
 from weft_gateway.telemetry.aggregates import Counters, Histograms
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _SLACK_BOUNDS: Final = (-60, -30, -10, -5, -2, -1, 0, 1, 2, 5, 10, 30, 60, 300)
 _US: Final = 1_000_000
 _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
+
+
+# Clients that have series of their own.
+_MOST_CLIENTS: Final = 32
+_CLIENT: Final = re.compile(rb"[A-Za-z][A-Za-z0-9._-]{0,31}")
+
+
+@lru_cache(maxsize=1024)
+def _client(agent: bytes) -> str:
+    """Return the name in a user agent, without its version; "other" if it has none."""
+    found = _CLIENT.match(agent)
+    return "other" if found is None else found[0].decode().lower()
 
 
 class CallMetrics:
@@ -135,6 +151,14 @@ class Metrics:
         self.cached = Counters(
             "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), r
         )
+        self.sources = Counters(
+            "weft_prompt_source_tokens",
+            "Prompt tokens by source: cached, loaded, new, or the cause for which they were "
+            "computed again; by the client's name in its user agent",
+            ("source", "client"),
+            r,
+        )
+        self._clients: set[str] = set()
         self.output = Counters("weft_output_tokens", "Output tokens", ("replica",), r)
         self.preemptions = Counters("weft_preemptions", "Preemptions", ("replica",), r)
         self.dropped = Counters(
@@ -273,6 +297,21 @@ class Metrics:
             self.replica_work.labels(name).set(work.get(name, 0) / _US)
             self.replica_token.labels(name, "prompt").set(prompt_s)
             self.replica_token.labels(name, "answer").set(answer_s)
+
+    def came_from(self, split: Split, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Count where the tokens of a call's prompt came from. headers: of its client."""
+        client = _client(next((value for name, value in headers if name == b"user-agent"), b""))
+        if client not in self._clients:
+            if len(self._clients) >= _MOST_CLIENTS:
+                client = "other"
+            self._clients.add(client)
+        count = self.sources.labels
+        for source in ("cached", "loaded", "new"):
+            tokens = getattr(split, source)
+            if tokens:
+                count(source, client).value += tokens
+        for cause, tokens in split.again.items():
+            count(cause.value, client).value += tokens
 
     def retry(self, result: str) -> None:
         """Count a call that its replica did not read: `retried` elsewhere, or `refused`."""

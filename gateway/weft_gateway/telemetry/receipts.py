@@ -17,6 +17,7 @@ from weft_gateway.model.slo import CallBudget
 from weft_gateway.model.usage import Usage
 from weft_gateway.policies.fair_lru import FairLRU
 from weft_gateway.policies.lateness import Overruns
+from weft_gateway.telemetry.prompts import Sources
 
 # Only the plugin reports them.
 _REPORTED: Final = (
@@ -45,7 +46,8 @@ class Receipt:
     the call, if it placed the call. counted: the program for which the process table counted the
     call, if lineage later reassigned it. memory_wait_s, memory_tokens, programs_ahead: how long the
     call was deferred for KV memory, its context in tokens, and the programs before it at first.
-    budget: its part of its program's deadline, None without a target. held_s: how long it was held,
+    budget: its part of its program's deadline, None without a target. sources: where the tokens of
+    its prompt came from, None if unknown. held_s: how long it was held,
     because it can wait.
     """
 
@@ -83,6 +85,7 @@ class Receipt:
     memory_tokens: int = 0
     programs_ahead: int = 0
     budget: CallBudget | None = None
+    sources: Sources | None = None
     held_s: float = 0.0
     begun: float = 0.0
     listed: bool = True
@@ -141,6 +144,7 @@ class Receipt:
                 "service_s": self.predicted_service_s,
             },
             "actual": self._actual(),
+            "prompt": None if self.sources is None else self.sources.to_json(),
             "memory": self._memory(),
             "slo": self._slo(),
             "times": {

@@ -30,6 +30,7 @@ FEATURES = {
     "tool dispatch": "ToolDispatchObserver",
     "stored responses": "StoredAnswers",
     "token learning": "TokenLearning",
+    "sources of prompt tokens": "PromptObserver",
     "transcripts": "TranscriptObserver",
     "journal": "JournalObserver",
     "limits": "LimitsObserver",

@@ -82,7 +82,7 @@ class ReceiptsObserver(CallObserver):
         if receipt is not None:
             report = call.report
             receipt.outcome, receipt.report, receipt.budget = call.outcome, report, call.budget
-            receipt.answer_usage = call.answer_usage
+            receipt.answer_usage, receipt.sources = call.answer_usage, call.sources
             receipt.held_s = call.held_s
             if report is not None and report.memory_wait_s:
                 receipt.memory_wait_s = report.memory_wait_s
