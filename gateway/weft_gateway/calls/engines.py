@@ -13,6 +13,7 @@ from weft_engine.wire import CALL_HEADER, CallContext, CallReport
 
 from weft_gateway.calls.budgets import Budgets
 from weft_gateway.calls.call import Call
+from weft_gateway.calls.observers import notify
 from weft_gateway.calls.placement import PromptCounter, refusal
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine.engine_request import (
@@ -94,8 +95,7 @@ class Engines:
             fields.append((_CONTEXT_FIELD, carried))
         head = replica.request_head("POST", call.target, fields, sum(map(len, body)))
         call.overhead_s = perf_counter() - call.begun - call.memory_wait_s - call.held_s
-        for sending in call.hooks.sending:
-            sending(call)
+        notify(call.hooks.sending, call)
         await exchange.start(head, *body)
         # No other replica gets the call now.
         call.raw = b""

@@ -107,26 +107,25 @@ class Outline:
 class Sketch:
     """The prompt of a call that is sent: its outline, and where its parts are in the body.
 
-    name: of the list of messages, "" for a text. first: index of the first message behind the head.
+    name: of the member with the messages. first: index of the first message behind the head, None
+    if the member is a text.
     begin: where the messages begin. stops: where each ends. head_bytes: of the head.
     """
 
     outline: Outline
     name: str
-    first: int
+    first: int | None
     begin: int
     stops: Sequence[int]
     head_bytes: int
 
-    def path(self, message: int) -> str:
-        """Return the path of a message, counted behind the head."""
-        return f"{self.name}[{self.first + message}]" if self.name else "prompt"
-
     def change(self, kind: str, message: int) -> Change:
         """Return a change that begins with a message, counted behind the head."""
         byte = self.stops[message - 1] if message else self.begin
-        index = self.first + message if self.name else None
-        return Change(kind, self.path(message), index, byte)
+        if self.first is None:
+            return Change(kind, self.name, None, byte)
+        index = self.first + message
+        return Change(kind, f"{self.name}[{index}]", index, byte)
 
     def measure(self, tokens: float, base: Outline | None, common: int) -> None:
         """Set the positions in tokens, when the engine has counted the prompt. base: an outline
@@ -167,10 +166,9 @@ def sketch(
     vllm: the engine is vLLM, which leaves out the billing line at the beginning of a system prompt.
     """
     members = _each(raw if reading is None else reading.fresh)
-    if "prompt" in members and "messages" not in members and "input" not in members:
-        return _text(raw, members["prompt"], model, salt)
-    if type(body.get("input")) is str and "messages" not in members:
-        return _single(raw, members, model, salt, vllm=vllm)
+    name = "input" if "input" in members else "prompt"
+    if name in members and "messages" not in members and not _has_items(body[name]):
+        return _text(raw, name, members, model, salt, vllm=vllm)
     if reading is None:
         reading = read(raw, body, members, ())
     if reading is None:
@@ -197,30 +195,24 @@ def sketch(
     return Sketch(outline, reading.name, reading.first, reading.head, stops, size)
 
 
-def _single(
-    raw: bytes, members: Mapping[str, msgspec.Raw], model: str, salt: int, *, vllm: bool
+def _has_items(content: Any) -> bool:
+    return type(content) is list and len(content) > 0 and type(content[0]) is not int
+
+
+def _text(
+    raw: bytes, name: str, members: Mapping[str, msgspec.Raw], model: str, salt: int, *, vllm: bool
 ) -> Sketch:
-    """Return the sketch of a prompt whose input is a text."""
-    head, billing, dropped, size = _head(members, b"")
-    piece = bytes(members["input"])
-    begin = max(0, raw.find(piece))
-    outline = Outline(model, salt, head, billing, vllm and dropped, array("q", [_digest(piece)]))
-    return Sketch(outline, "input", 0, begin, [begin + len(piece)], size)
-
-
-def _text(raw: bytes, prompt: msgspec.Raw, model: str, salt: int) -> Sketch:
-    """Return the sketch of a prompt without messages: its pieces stand for them."""
-    piece = bytes(prompt)
+    """Return the sketch of a prompt that is a text: its pieces stand for messages."""
+    piece = bytes(members[name])
     begin = max(0, raw.find(piece))
     # Without the end of the text, which another text may continue.
     end = max(0, len(piece) - 1)
     stops = [begin + min(stop, end) for stop in range(_PIECE, end + _PIECE, _PIECE)]
-    digests = array("q")
-    at = begin
-    for stop in stops:
-        digests.append(hash(raw[at:stop]))
-        at = stop
-    return Sketch(Outline(model, salt, 0, 0, False, digests), "", 0, begin, stops, 0)
+    pieces = zip([begin, *stops], stops, strict=False)
+    digests = array("q", [hash(raw[at:stop]) for at, stop in pieces])
+    head, billing, dropped, size = _head(members, b"")
+    outline = Outline(model, salt, head, billing, vllm and dropped, digests)
+    return Sketch(outline, name, None, begin, stops, size)
 
 
 def _digest(piece: bytes) -> int:
@@ -308,7 +300,7 @@ def edit(before: Outline, now: Sketch, common: int) -> str:
     old, new = before.digests[common:], now.outline.digests[common:]
     if not old or not new:
         return ""
-    if not now.name:
+    if now.first is None:
         # Its last piece goes on in a longer text, and all pieces behind a change are others.
         return "edited text" if 1 < len(old) <= len(new) else ""
     shorter = len(new) < len(old)

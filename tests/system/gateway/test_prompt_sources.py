@@ -18,6 +18,7 @@ from weft_gateway.cli import app
 from weft_gateway.engine.engine_request import program_digest
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs.identity import tenant_of
+from weft_gateway.programs.prompts import Prompts
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -346,3 +347,14 @@ async def test_engines_without_the_plugin(engine: Any, weft: Any) -> None:
     assert (found[2]["cached"], found[2]["new"]) == (96, 404)
     assert found[3]["cause"]["evicted"]["text"] == "evicted"
     assert found[3]["again"] == 500
+
+
+async def test_a_fault_in_the_comparison_fails_no_call(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = BlockCache(400)
+    async with engine(script=cache.script) as stub, weft(stub) as gateway:
+        monkeypatch.setattr(Prompts, "find", lambda *_: 1 // 0)
+        body = {"messages": [{"role": "user", "content": "Hello"}]}
+        assert (await gateway.call(body=body)).status_code == 200
+    assert "an observer of call" in caplog.text
