@@ -60,6 +60,10 @@ class CallTable:
         # Running calls with a finite quantum, by when it ends on the clock.
         self._spending: list[tuple[float, int, CallState]] = []
 
+    def running_programs(self) -> list[str]:
+        """Return the programs with a running call. Another thread may call this."""
+        return list({call.context.program for call in list(self._running.values())})
+
     # -- events ------------------------------------------------------------------------------
 
     def arrive(self, sequence: str, context: CallContext, now: float) -> CallState:

@@ -14,7 +14,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from weft_engine.call_state import CallState
 from weft_engine.call_table import FIRST, CallTable
@@ -51,6 +51,8 @@ _CONSIDERED: Final = 64
 _BEYOND_SLOTS: Final = 8
 # The most calls that are deferred while other waiting calls were not considered yet.
 _MOST_DEFERRED: Final = 256
+# Residents that `/weft/state` names.
+_SHOWN: Final = 1024
 # The level of programs that are no residents: behind all residents, the oldest first.
 _GUEST: Final = 2**30
 # The level of further calls of residents that have waited for memory for long enough.
@@ -150,6 +152,16 @@ class Residents:
     def deferred(self) -> int:
         """The number of deferred sequences."""
         return len(self._deferred)
+
+    def programs(self) -> dict[str, Any]:
+        """Return the residents, and the programs that wait for memory with the number of those
+        before them, for `/weft/state`. Another thread calls this: a copy of a set is one step.
+        """
+        held = [self._calls.of(sequence) for sequence in list(self._deferred)]
+        return {
+            "resident": list(self._sets.residents)[:_SHOWN],
+            "held": {call.context.program: call.programs_ahead for call in held if call},
+        }
 
     def queued(self, sequence: str, now: float = 0.0) -> None:
         """A sequence waits: it is new or was preempted."""

@@ -217,7 +217,8 @@ class WeftScheduler(SchedulerHooks):
             self._residents.ended(command.kv.program)
 
     def state(self) -> dict[str, Any]:
-        """The answer of `GET /weft/state`. Another thread calls this, so it only reads counts."""
+        """The answer of `GET /weft/state`. Another thread calls this, so it only reads counts
+        and copies of names."""
         return {
             "policy": self.calls.order.name,
             "options": self.options.model_dump(),
@@ -234,6 +235,10 @@ class WeftScheduler(SchedulerHooks):
             "swap": None if self._swap is None else self._swap.state(),
             "held_back": 0 if self._residents is None else self._residents.deferred,
             "kept_blocks": 0 if self._residents is None else self._residents.kept_blocks,
+            "programs": {
+                "running": self.calls.running_programs(),
+                **({} if self._residents is None else self._residents.programs()),
+            },
             "kv": None if self._eviction is None else self._eviction.policy.state(),
         }
 

@@ -22,6 +22,7 @@ from weft_gateway.api import (
     hints,
     journal,
     models,
+    page,
     replicas,
     sessions,
     status,
@@ -30,6 +31,7 @@ from weft_gateway.api import (
 from weft_gateway.api import batches as batch_routes
 from weft_gateway.api import runs as run_routes
 from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.board import Board
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
 from weft_gateway.api.failures import Failures
@@ -55,6 +57,7 @@ from weft_gateway.calls.features.journal import JournalObserver
 from weft_gateway.calls.features.learning import TokenLearning
 from weft_gateway.calls.features.limits import LimitsObserver
 from weft_gateway.calls.features.lineage import LineageObserver
+from weft_gateway.calls.features.live import LiveObserver
 from weft_gateway.calls.features.metrics import MetricsObserver
 from weft_gateway.calls.features.prefill import AutoPrefill, PrefillObserver
 from weft_gateway.calls.features.prompts import PromptObserver
@@ -252,6 +255,8 @@ class Gateway:
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
         add(JournalObserver(calls_journal))
         add(MetricsObserver(metrics))
+        self.live = live = LiveObserver()
+        add(live)
         self.foreground = foreground = ForegroundObserver()
         add(foreground)
         picks = any(one.late is not Late.SERVE for one in slos.classes.values())
@@ -303,6 +308,9 @@ class Gateway:
             auth, registry, history, limits, disconnects, turns, bodies, s, c, budget, count_retry
         )
         sockets = ResponsesSockets(s, c, auth, turns, bodies, metrics, chains)
+        self.board = board = Board(
+            live, table, registry, engine_client, gates, tenants.name, s.heartbeat_s or None
+        )
         pages = _fastapi(self)
         for routes in (
             status.router(
@@ -319,6 +327,7 @@ class Gateway:
             journal.router(auth, calls_journal, s),
             replicas.router(auth, members, health, s),
             stories.router(auth, table, receipts, listeners, turns),
+            page.router(auth, board, table, lifecycle, advisor, receipts, s),
             files.router(auth, batches, turns, bodies),
             batch_routes.router(auth, batches, turns, bodies, reader, s),
             run_routes.router(auth, runs, turns, s.max_body_bytes),
@@ -367,6 +376,7 @@ class Gateway:
             "batches": self.batches.run,
             "old_files": self.batches.keep_house,
             "runs": self.runs.run,
+            "live_view": self.board.run,
         }
         self.batches.start()
         for name, work in background.items():
@@ -403,6 +413,7 @@ class Gateway:
         self.prompts.forget(program.key)
         self.gates.program_ended(program.key)
         self.slo.program_ended(program)
+        self.live.program_ended(program.key)
 
     def _gone(self, replica: str) -> None:
         """Forget a replica that was removed."""
@@ -418,6 +429,7 @@ class Gateway:
         """
         while True:
             await asyncio.sleep(_FOLLOW_S)
+            self.live.look_at(self.registry)
             with contextlib.suppress(TableUnavailable):
                 await self.table.count()
                 await self.alpha.sync()
@@ -442,6 +454,7 @@ class Gateway:
                     self.prompts.ended(each.key)
                     self.gates.program_ended(each.key)
                     self.slo.program_ended(each.program, idle=True)
+                    self.live.program_ended(each.key, "it was idle")
                 await self.stores.chains.flush()
                 await self.stores.limiter.refresh()
             except TableUnavailable as error:

@@ -35,6 +35,7 @@ _ERRORS: Final = {
     "repeated_header": (400, "A request has the header {name} once."),
     "too_deeply_nested": (400, "The body is nested too deeply."),
     "too_many_pipelined": (400, "More than {limit} requests are waiting on this connection."),
+    "program_stopped": (403, "The program was stopped. Its calls are refused for five minutes."),
     "response_not_found": (404, "Response with id '{name:.256}' not found."),
     "session_not_found": (404, "No session with id {name!r}."),
     "workflows_not_stored": (404, "Workflows are not stored: POST /v1/runs with the workflow."),

@@ -97,6 +97,7 @@ class Server(uvicorn.Server):
             )
         # Event streams have no end, and the shutdown would wait for them.
         self._gateway.listeners.close()
+        self._gateway.board.close()
         # Their calls would be late ones.
         await self._gateway.runs.aclose()
         overrun = asyncio.create_task(self._end_late_calls())

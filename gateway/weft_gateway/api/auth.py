@@ -6,7 +6,7 @@ import hmac
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from fastapi import Request
 
@@ -21,6 +21,15 @@ from weft_gateway.tenants import Tenants
 # placeholders, and one that sends none must find the sessions of the others.
 _EVERYONE = Caller(ANONYMOUS, "")
 _PROGRAM: Final = b"x-weft-program"
+
+
+class Sight(NamedTuple):
+    """What someone may see in the live view: the programs of a tenant, or of all (None). admin:
+    also the engines.
+    """
+
+    tenant: str | None
+    admin: bool
 
 
 class Authenticator:
@@ -68,6 +77,19 @@ class Authenticator:
         if (request.method, request.url.path) not in (("GET", "/v1/models"), ("DELETE", path)):
             headers.pop(_PROGRAM, None)
         return self.caller(headers).tenant
+
+    def sight(self, headers: Mapping[bytes, bytes], peer: str) -> Sight:
+        """Return what the key of a request shows: the admin key all programs, the key of a tenant
+        its own. Raises ApiError 401 if keys are required and this one is not accepted.
+        """
+        fields = (b"authorization", b"x-api-key")
+        keys = {name: headers[name] for name in fields if name in headers}
+        given = presented(keys.get(b"authorization", b""), keys.get(b"x-api-key", b""))
+        if self._admin_key and hmac.compare_digest(given, self._admin_key.encode()):
+            return Sight(None, True)
+        tenant = self.caller(keys).tenant
+        everyone = not (self._tenants.required or self._admin_key)
+        return Sight(None, True) if everyone and _is_loopback(peer) else Sight(tenant, False)
 
     def name(self, tenant: str) -> str:
         """Return the name of a tenant for people."""

@@ -105,6 +105,16 @@ class Gates:
             for name, gate in self._gates.items()
         }
 
+    def programs(self, replica: str) -> tuple[list[ProgramKey], dict[ProgramKey, int]]:
+        """Return the residents of a replica, and its held programs with the number of those before
+        them.
+        """
+        gate = self._gates.get(replica)
+        if gate is None:
+            return [], {}
+        held = {_key(claim.program): claim.ahead for claim in gate.rules.held.values()}
+        return [_key(name) for name in gate.rules.names], held
+
     def violations(self) -> list[str]:
         """Return inconsistencies in words."""
         return [
@@ -112,6 +122,11 @@ class Gates:
             for name, gate in self._gates.items()
             for what in gate.rules.violations()
         ]
+
+
+def _key(name: str) -> ProgramKey:
+    tenant, _, program = name.partition("/")
+    return ProgramKey(tenant, program)
 
 
 def name_of(key: ProgramKey) -> str:

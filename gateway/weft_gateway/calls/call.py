@@ -12,6 +12,7 @@ from typing import Any, Final
 from weft_engine.wire import CallContext, CallReport
 
 from weft_gateway.calls.body_bytes import HeldBytes
+from weft_gateway.calls.client import Disconnect
 from weft_gateway.calls.limits import Admitted
 from weft_gateway.engine.endpoints import BY_PATH, Endpoint
 from weft_gateway.engine.tokens import Counted
@@ -129,13 +130,15 @@ class Call:
     """
 
     # id: for engines and the process table. headers: in ASGI form. request_id: the client's, or a
-    # generated one. begun: arrival of the request. hooks: of the endpoint.
+    # generated one. begun: arrival of the request. hooks: of the endpoint. client: its connection,
+    # while it waits.
     id: str
     endpoint: Endpoint
     headers: list[tuple[bytes, bytes]]
     request_id: bytes
     begun: float
     hooks: Hooks
+    client: Disconnect | None = None
 
     # The request. target: path and query for the engine. raw: the bytes of the body, until the
     # engine has them; size: their number; held: counts them. skimmed: the body was too long to read

@@ -23,7 +23,13 @@ from weft_gateway.engine.engine_request import (
     program_digest,
     tenant_digest,
 )
-from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout, ReplicaWrongCall
+from weft_gateway.engine.errors import (
+    ReplicaError,
+    ReplicaFault,
+    ReplicaTimeout,
+    ReplicaWrongCall,
+    Withdrawn,
+)
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.headers import for_engine
 from weft_gateway.engine.pool import Exchange
@@ -114,7 +120,7 @@ class Engines:
 
     def failed(self, call: Call, error: ReplicaError) -> None:
         """Record that the replica has failed the call, unless the client caused the error."""
-        if error.status < 500:
+        if error.status < 500 and not isinstance(error, Withdrawn):
             self.registry.succeeded(call.replica, call.caller.tenant)
         else:
             self.registry.failed(call.replica, error, call.caller.tenant)

@@ -57,6 +57,7 @@ class CallPath:
         the retry budget allows it.
         """
         self.budget.add_call()
+        call.client = client
         try:
             for arrived in call.hooks.arrived:
                 if (pending := arrived(call)) is not None:
@@ -103,6 +104,8 @@ class CallPath:
         except ReplicaError as error:
             self.engines.failed(call, error)
             raise
+        finally:
+            call.client = None
 
     async def _elsewhere(self, call: Call, opened: OpenCall, error: ConnectFailed) -> OpenCall:
         """Open the call on another replica before the failed attempt is closed, so that the program

@@ -7,11 +7,13 @@ Validated values are safe for all three. Arguments are JSON parsed by orjson: no
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
+from weft_gateway.model.load import EngineLoad
 from weft_gateway.policies.costs import EngineCosts, StepCosts
 
 MAX_MODELS: Final = 10_000
@@ -24,6 +26,15 @@ _CACHE_INFO: Final = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE
 _REQUESTS: Final = re.compile(
     r"^vllm:num_requests_(?:running|waiting)(?:\{.*\})? (\d{1,9})(?:\.\d{0,9})?$", re.MULTILINE
 )
+# The load of each engine of a vLLM server.
+_LOAD: Final = re.compile(
+    r"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc"
+    r"|generation_tokens_total)(?:\{.*\})? (\d{1,15}(?:\.\d{0,17})?(?:e[+-]?\d\d?)?)$",
+    re.MULTILINE,
+)
+# Names of programs that are read, and the longest one.
+_MOST_PROGRAMS: Final = 4096
+_MOST_NAME: Final = 64
 _LABEL: Final = re.compile(r'\b(num_gpu_blocks|block_size|enable_prefix_caching)="(\w{0,12})"')
 # A larger capacity is an error, and its marks would use the gateway's memory.
 MAX_ROOM_TOKENS: Final = 100_000_000
@@ -188,3 +199,50 @@ def engine_requests(metrics: str) -> int | None:
     """
     counts = [int(count) for count in _REQUESTS.findall(metrics)]
     return sum(counts) if counts else None
+
+
+def engine_load(metrics: str, state: Any) -> EngineLoad:
+    """Return the load that vLLM's metrics and, if the engine runs the plugin, a parsed
+    `/weft/state` report. The engines behind one address count together.
+    """
+    sums: dict[str, float] = {}
+    engines = 0
+    for name, value in _LOAD.findall(metrics):
+        sums[name] = sums.get(name, 0.0) + float(value)
+        engines += name == "kv_cache_usage_perc"
+    blocks = size = 0
+    for labels in _CACHE_INFO.findall(metrics):
+        found = dict(_LABEL.findall(labels))
+        counts = found.get("num_gpu_blocks", ""), found.get("block_size", "")
+        if all(map(str.isdecimal, counts)):
+            blocks, size = blocks + int(counts[0]), int(counts[1])
+    named = [part for part in _states(state) if isinstance(part.get("programs"), dict)]
+    programs = [part["programs"] for part in named]
+    return EngineLoad(
+        int(sums.get("num_requests_running", 0)),
+        int(sums.get("num_requests_waiting", 0)),
+        min(1.0, sums.get("kv_cache_usage_perc", 0.0) / max(1, engines)),
+        blocks,
+        size,
+        sums.get("generation_tokens_total", 0.0),
+        frozenset(name for part in programs for name in _names(part.get("resident"))),
+        frozenset(name for part in programs for name in _names(part.get("running"))),
+        {name: ahead for part in programs for name, ahead in _ahead(part.get("held"))},
+        bool(named),
+    )
+
+
+def _states(answer: Any) -> list[dict[str, Any]]:
+    engines = answer.get("engines") if runs_plugin(answer) else None
+    return [one for one in engines if isinstance(one, dict)] if isinstance(engines, list) else []
+
+
+def _names(found: Any) -> list[str]:
+    names = found[:_MOST_PROGRAMS] if isinstance(found, list) else []
+    return [name for name in names if isinstance(name, str) and len(name) <= _MOST_NAME]
+
+
+def _ahead(found: Any) -> Iterator[tuple[str, int]]:
+    for name in _names(list(found)) if isinstance(found, dict) else ():
+        if type(found[name]) is int:
+            yield name, found[name]

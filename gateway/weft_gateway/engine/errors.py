@@ -83,11 +83,22 @@ class ReplicaTimeout(ReplicaError):
     status = 504
 
 
-class ShuttingDown(ReplicaError):
-    """The gateway shuts down before the answer is complete. Not a fault of the replica."""
+class Withdrawn(ReplicaError):
+    """The gateway ends a call. Not a fault of the replica."""
+
+
+class ShuttingDown(Withdrawn):
+    """The gateway shuts down before the answer is complete."""
 
     code = "shutting_down"
     status = 503
+
+
+class ProgramStopped(Withdrawn):
+    """Someone has stopped the call's program. Clients do not repeat calls with this status."""
+
+    code = "program_stopped"
+    status = 403
 
 
 class ClientGone(Exception):

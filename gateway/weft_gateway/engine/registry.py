@@ -17,7 +17,7 @@ from weft_run.yaml_errors import nearest
 
 from weft_gateway.engine.circuit import Circuit
 from weft_gateway.engine.engine_request import ReplicaKind
-from weft_gateway.engine.errors import ReplicaError, ShuttingDown
+from weft_gateway.engine.errors import ReplicaError, Withdrawn
 from weft_gateway.engine.headers import request_head
 from weft_gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
 from weft_gateway.engine.response import Headers
@@ -300,7 +300,7 @@ class Registry:
     def failed(self, name: str, error: ReplicaError, tenant: str = "") -> None:
         """Record that a replica failed a call of `tenant`."""
         replica = self._replicas.get(name)
-        if replica is None or isinstance(error, ShuttingDown):
+        if replica is None or isinstance(error, Withdrawn):
             return
         before = replica.circuit
         replica.circuit = before.failed(error, tenant)

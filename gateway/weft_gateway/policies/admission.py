@@ -131,6 +131,11 @@ class Admission:
         return len(self._sets.residents)
 
     @property
+    def names(self) -> list[str]:
+        """The residents."""
+        return list(self._sets.residents)
+
+    @property
     def kept_tokens(self) -> int:
         """The predicted working sets of the residents."""
         return self._sets.blocks - self._sets.left

@@ -10,6 +10,9 @@ import pytest
 from fastapi.routing import APIRoute
 from weft_gateway.api.passthrough import _METHODS, _RESPONSE_METHODS
 from weft_gateway.engine.endpoints import BY_PATH
+from weft_gateway.engine.engine_request import program_digest
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.identity import ANONYMOUS
 from weft_gateway.runs.records import Batch
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -20,7 +23,8 @@ STATEFUL = (
     "create_session", "create_chat_completion", "get_receipt", "create_response", "get_response",
     "list_input_items", "cancel_response", "delete_response", "create_prefill", "get_prefill",
     "delete_prefill", "create_prefill", "extend_prefill", "tag_prompts", "set_priority",
-    "set_policy", "get_session", "list_sessions", "get_story", "delete_session", "create_session",
+    "set_policy", "get_session", "list_sessions", "get_story", "get_top", "get_timeline",
+    "act_on_program", "delete_session", "create_session",
     "finish_session", "add_replica", "drain_replica", "resume_replica", "drain_replica",
     "remove_replica", "create_file", "get_file", "get_file_content", "list_files", "delete_file",
     "create_file", "create_batch", "get_batch", "list_batches", "cancel_batch",
@@ -100,6 +104,7 @@ async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any, u
 
     canned = {"/weft/policy": {"engines": []}, "/weft/kv": {"engines": []}}
     names = {"session_id": "run-7", "model_id": "weft-demo", "request_id": "req-1"}
+    names["row"] = program_digest(ProgramKey(ANONYMOUS, "run-7"))
     names["name"] = EXAMPLES["add_replica"]["response"]["name"]
     names["response_id"] = EXAMPLES["create_response"]["response"]["id"]
     async with (
