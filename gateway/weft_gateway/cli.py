@@ -29,6 +29,10 @@ OWN: Final = {
         "Check SLO files.",
         "weft_gateway.cli_slo:app",
     ),
+    "top": (
+        "Show programs and engines live, in the terminal.",
+        "weft_gateway.cli_top:app",
+    ),
     "why": (
         "Show why prompt tokens of a session were computed again.",
         "weft_gateway.cli_why:app",

@@ -38,7 +38,7 @@ OPTIONAL = declared(*EXTRAS["langgraph"], *EXTRAS["parquet"])
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        ("gateway/weft_gateway", BASE | OF_FASTAPI),
+        ("gateway/weft_gateway", BASE | OF_FASTAPI | declared(*EXTRAS["top"])),
         ("gateway/weft_run", BASE | OPTIONAL),
         ("gateway/weft_programs", BASE | declared(*EXTRAS["test"])),
         ("engine_patches", BASE | ENGINE | OF_VLLM),
