@@ -65,6 +65,29 @@ def test_the_service_of_a_program_grows_with_each_call(stack):
     assert service == sorted(set(service)), "the program's service did not grow with each call"
 
 
+def test_a_receipt_names_the_program_that_evicted_a_prompt(stack):
+    def call(session, name, words):
+        headers = {"x-weft-program": session, "x-request-id": name, "authorization": "Bearer none"}
+        body = {"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": words}]}
+        url = f"{stack.url}/v1/chat/completions"
+        assert httpx.post(url, json=body, headers=headers, timeout=60).status_code == 200
+        receipt = httpx.get(f"{stack.url}/v1/receipts/{name}", headers=headers).json()
+        prompt, actual = receipt["prompt"], receipt["actual"]
+        sources = ("cached", "loaded", "new", "again")
+        assert sum(prompt[source] for source in sources) == actual["prompt_tokens"]
+        assert prompt["cached"] + prompt["loaded"] == actual["cached_tokens"]
+        return prompt
+
+    words = "mine " * 300
+    assert call("mine", "why-1", words)["again"] == 0
+    assert call("mine", "why-2", words)["cached"] > 200
+    for number in range(8):
+        call("thief", f"thief-{number}", f"theirs {number} " * 150)
+    evicted = call("mine", "why-3", words)["cause"]["evicted"]
+    assert evicted["tokens"] > 200
+    assert evicted["by"] == "thief"
+
+
 @pytest.mark.parametrize("engine", ["stack", "swapping", "stock"])
 def test_a_lone_call_takes_the_time_of_the_cost_model(engine, request):
     started = request.getfixturevalue(engine)
