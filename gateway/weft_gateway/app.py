@@ -223,6 +223,7 @@ class Gateway:
             attempts=c.attempts_per_call,
             budget=budget,
             count_retry=count_retry,
+            hold_s=c.hold_s,
         )
         self.prefills = prefills = PrefillManager(
             HandleStore(table),
@@ -483,4 +484,5 @@ def _timeouts(c: Constants) -> Timeouts:
         c.first_byte_timeout_s,
         c.idle_timeout_s,
         c.lost_after_s,
+        c.hold_s,
     )

@@ -43,6 +43,10 @@ class Constants:
     # Replicas.
     connect_timeout_s: float = 5.0
     first_byte_timeout_s: float = 900.0
+    """Of a replica that serves no other call either."""
+    hold_s: float = 3600.0
+    """How long a call waits in the queue of a replica that serves others, and one of a program that
+    has begun for a replica."""
     idle_timeout_s: float = 120.0
     lost_after_s: float = 5.0
     """From a replica's refusal of connections until its silent open calls fail."""

@@ -201,7 +201,8 @@ def of(code: str, *, retry_after_s: int | None = None, **values: object) -> ApiE
 
 def replica_failed(error: ReplicaError) -> ApiError:
     """A replica failed the call."""
-    return ApiError(error.status, error.code, str(error))
+    soon = RETRY_AFTER_S if error.status == 503 else None
+    return ApiError(error.status, error.code, str(error), retry_after_s=soon)
 
 
 def from_engine(

@@ -197,7 +197,7 @@ class Call:
     # that could not be reached, with error codes. superseded: another replica has the call now.
     # shared_tokens: of the prompt's beginning, which the replica received from other programs.
     # stage: as its prompt tells it, "" before it is needed. claim: on the replica's memory.
-    # memory_wait_s: how long it waited for it. held_s: how long a call that can wait was held.
+    # memory_wait_s: how long it waited for it. held_s: how long the gateway held it otherwise.
     placed: Placed | None = None
     replica: str = ""
     program: Program = _NO_PROGRAM

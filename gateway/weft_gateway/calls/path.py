@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -9,8 +11,10 @@ from typing import Final
 
 from starlette.types import Message, Send
 
+from weft_gateway import errors
 from weft_gateway.calls import relay
-from weft_gateway.calls.call import Call, Tap
+from weft_gateway.calls.begun import has_begun
+from weft_gateway.calls.call import Call, Placed, Tap
 from weft_gateway.calls.client import Disconnect
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
@@ -20,6 +24,7 @@ from weft_gateway.calls.relay import Step, StreamRelay
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.response import Headers
+from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
 from weft_gateway.policies.retry_budget import RetryBudget
 
@@ -29,6 +34,8 @@ PIECE_BYTES: Final = 16_384
 LIGHT_PIECE_BYTES: Final = 12_288
 # After the client's last frame, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
+# A held call looks for a replica this often. A placement takes less than 0.1 ms.
+_LOOK_EVERY_S: Final = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +44,7 @@ class CallPath:
 
     next_call: generates call ids. count_error: for metrics, by code. attempts: maximum replicas
     that a call tries. budget: limits these attempts over all calls. count_retry: for metrics, by
-    result.
+    result. hold_s: how long a call of a program that has begun waits for a replica.
     """
 
     placement: Placement
@@ -48,6 +55,7 @@ class CallPath:
     attempts: int
     budget: RetryBudget
     count_retry: Callable[[str], None]
+    hold_s: float
 
     async def serve(self, call: Call, client: Disconnect, send: Send) -> None:
         """Serve a call that has been read. Raises ApiError, ReplicaError, TooDeep, UnsafeHead
@@ -65,7 +73,11 @@ class CallPath:
             for held in call.hooks.held:
                 if (pending := held(call)) is not None:
                     await client.wait(pending)
-            opened = await self.lifecycle.open(call, self.placement.place(call))
+            try:
+                placed = self.placement.place(call)
+            except ApiError as error:
+                placed = await self._placed_later(call, client, error)
+            opened = await self.lifecycle.open(call, placed)
             while True:
                 exchange = self.engines.exchange(call)
                 try:
@@ -78,7 +90,7 @@ class CallPath:
                             client.stops(exchange)
                             await self.engines.send(call, exchange)
                         except ConnectFailed as error:
-                            opened = await self._elsewhere(call, opened, error)
+                            opened = await self._elsewhere(call, opened, client, error)
                             continue
                         headers, is_stream = relay.start(call, exchange.status, exchange.headers)
                         if is_stream:
@@ -107,23 +119,47 @@ class CallPath:
         finally:
             call.client = None
 
-    async def _elsewhere(self, call: Call, opened: OpenCall, error: ConnectFailed) -> OpenCall:
+    async def _elsewhere(
+        self, call: Call, opened: OpenCall, client: Disconnect, error: ConnectFailed
+    ) -> OpenCall:
         """Open the call on another replica before the failed attempt is closed, so that the program
         always has an open call.
         """
         failed = (*call.failed, (call.replica, error.code))
-        if len(failed) >= self.attempts:
+        again = len(failed) < self.attempts
+        if again:
+            again = self.budget.take()
+            self.count_retry("retried" if again else "refused")
+        if not again and not await has_begun(self.lifecycle.table, call):
             raise error
-        if not self.budget.take():
-            self.count_retry("refused")
-            raise error
-        self.count_retry("retried")
         self.count_error(error.code)
         self.engines.failed(call, error)
         opened.supersede(self.next_call())
-        call.failed = failed
+        call.failed = failed[-self.attempts :]
         avoid = frozenset([name for name, _ in failed])
-        return await self.lifecycle.open(call, self.placement.place(call, avoid))
+        try:
+            if not again:
+                raise errors.replica_failed(error)
+            placed = self.placement.place(call, avoid)
+        except ApiError as refusal:
+            placed = await self._placed_later(call, client, refusal)
+        return await self.lifecycle.open(call, placed)
+
+    async def _placed_later(self, call: Call, client: Disconnect, refusal: ApiError) -> Placed:
+        """Hold a call of a program that has begun until a replica takes it. Raises `refusal` for
+        other calls, and for those that were held too long; ClientGone.
+        """
+        if not await has_begun(self.lifecycle.table, call):
+            raise refusal
+        while call.held_s < self.hold_s:
+            held = perf_counter()
+            try:
+                await client.wait(asyncio.sleep(_LOOK_EVERY_S))
+            finally:
+                call.held_s += perf_counter() - held
+            with contextlib.suppress(ApiError):
+                return self.placement.place(call)
+        raise refusal
 
     def _head(self, call: Call) -> list[Tap]:
         """Record the arrival of the answer's first bytes, and return the taps of a stream."""

@@ -33,8 +33,9 @@ Piece = bytes | memoryview
 class Connection(asyncio.Protocol):
     """A connection and the response it waits for, if any.
 
-    deadline: loop time after which silence is an error; infinite if nothing is expected. unread:
-    the connection has ended, and the replica provably read no byte of the last request.
+    deadline: loop time after which silence is an error; infinite if nothing is expected. queued_to:
+    the deadline while no body byte has arrived. sent_at: loop time of the request. unread: the
+    connection has ended, and the replica provably read no byte of the last request.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.machine = ResponseMachine()
         self.deadline = math.inf
+        self.queued_to = 0.0
+        self.sent_at = 0.0
         self.idle_since = 0.0
         self.unread = False
         self._loop = loop
@@ -81,7 +84,8 @@ class Connection(asyncio.Protocol):
         self._error = None
         self._busy = True
         self._idle_s = idle_s
-        self.deadline = self._loop.time() + first_byte_s
+        self.sent_at = self._loop.time()
+        self.deadline = self.queued_to = self.sent_at + first_byte_s
         self._written = size = sum(map(len, request))
         # Joining makes a small request one system call. A large one is not copied.
         if size < 65_536:

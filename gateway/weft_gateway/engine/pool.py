@@ -30,13 +30,14 @@ MAX_ANSWER_BYTES: Final = 268_435_456
 class Timeouts:
     """Limits on a replica's response times, in seconds: until the connection, until the first body
     byte, and between bytes. lost_s: allowed silence of open calls once the replica's process seems
-    to be gone.
+    to be gone. queued_s: until the first body byte, while the replica serves other calls.
     """
 
     connect_s: float
     first_byte_s: float
     idle_s: float
     lost_s: float = 5.0
+    queued_s: float = 3600.0
 
 
 class Upstream:
@@ -61,6 +62,8 @@ class Upstream:
         self.authority = parts.netloc.rpartition("@")[2]
         self.busy: set[Connection] = set()
         self._idle: list[Connection] = []
+        # The loop time of the last complete answer.
+        self._answered_at = -math.inf
         # The time since which the process seems to be gone, and the exchanges open at that time
         # with their deadlines.
         self._gone_since = math.inf
@@ -94,8 +97,11 @@ class Upstream:
     def give(self, connection: Connection) -> None:
         """Return a connection after its exchange. It is kept if reusable, otherwise closed."""
         self.busy.discard(connection)
+        good = connection.machine.complete and connection.machine.status < 400
         if connection.release():
             self._idle.append(connection)
+            if good:
+                self._answered_at = connection.idle_since
 
     def drop_idle(self, older_than: float = math.inf) -> None:
         """Close idle connections last used before loop time `older_than`."""
@@ -137,9 +143,25 @@ class Upstream:
             # The next bad check marks the remaining exchanges.
             self.is_there()
         for connection in [c for c in self.busy if c.deadline < now]:
-            connection.fail(ReplicaTimeout("The replica did not answer in time."))
+            if connection.deadline == connection.queued_to:
+                connection.deadline = connection.queued_to = self._queued_to(connection)
+            if connection.deadline < now:
+                connection.fail(ReplicaTimeout("The replica did not answer in time."))
         if self._idle:
             self.drop_idle(now - MAX_IDLE_S)
+
+    def _queued_to(self, connection: Connection) -> float:
+        """Return the deadline of a call without a body byte. While the replica serves others, it
+        stands in a queue: the silence of the replica counts, and not that of the call.
+        """
+        times = self.timeouts
+        heard = [
+            c.deadline - times.idle_s
+            for c in self.busy
+            if c.deadline != c.queued_to and c.deadline < math.inf
+        ]
+        until = max([self._answered_at, connection.sent_at, *heard]) + times.first_byte_s
+        return min(until, connection.sent_at + max(times.queued_s, times.first_byte_s))
 
     def _lost(self, connection: Connection) -> None:
         if connection in self._idle:

@@ -47,8 +47,8 @@ class Receipt:
     call, if lineage later reassigned it. memory_wait_s, memory_tokens, programs_ahead: how long the
     call was deferred for KV memory, its context in tokens, and the programs before it at first.
     budget: its part of its program's deadline, None without a target. sources: where the tokens of
-    its prompt came from, None if unknown. held_s: how long it was held,
-    because it can wait.
+    its prompt came from, None if unknown. held_s: how long it was held for another reason than KV
+    memory.
     """
 
     request_id: str

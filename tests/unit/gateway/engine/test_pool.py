@@ -327,6 +327,32 @@ async def test_recovered_replica_loses_no_call() -> None:
         await tasks[0]
 
 
+async def test_a_queued_call_waits_while_its_replica_serves_others() -> None:
+    upstream, (other,) = await waiting(1)
+    upstream.timeouts = Timeouts(1, 100, 50, queued_s=250)
+    upstream.left = [[b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"]]
+    queued = asyncio.create_task(call(upstream))
+    await asyncio.sleep(0)
+    serving, waits = upstream.made
+    now = waits.sent_at
+
+    async def swept(after_s: float, heard_s: float) -> bool:
+        """Sweep after a byte for the other call. Return whether the queued call still waits."""
+        serving.deadline = now + heard_s + 50
+        upstream.sweep(now + after_s)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return not queued.done()
+
+    assert await swept(110, heard_s=90)
+    assert await swept(195, heard_s=180)
+    # The whole wait is limited.
+    assert not await swept(251, heard_s=240)
+    with pytest.raises(ReplicaTimeout):
+        await queued
+    other.cancel()
+
+
 @pytest.mark.parametrize("size", [3, 4])
 @pytest.mark.parametrize("pieces", [1, 2])
 async def test_answer_size_is_limited(size: int, pieces: int) -> None:

@@ -1,0 +1,140 @@
+"""Programs that have begun: their calls are held where those of others are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+USER: list[Any] = [{"role": "user", "content": "Hello"}]
+CHAT = {
+    "id": "c",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "tiny",
+    "choices": [
+        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Hi"}}
+    ],
+}
+CHUNK = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"tiny",' + (
+    b'"choices":[{"index":0,"delta":{"role":"assistant","content":"Hi"}}]}\n\n'
+)
+MESSAGE = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "tiny",
+    "content": [{"type": "text", "text": "Hi"}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 1, "output_tokens": 1},
+}
+
+
+async def answer(wire: Any, request: Any) -> None:
+    """Answer as the API does."""
+    if request.json.get("stream"):
+        await wire.stream(CHUNK, b"data: [DONE]\n\n")
+    else:
+        await wire.plain(MESSAGE if request.target.startswith("/v1/messages") else CHAT)
+
+
+async def listen_again(stub: Any) -> asyncio.Server:
+    """Restart an engine that has refused, at its address."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.get_running_loop().create_task(stub.handle(reader, writer)))
+
+    port = int(stub.url.rpartition(":")[2])
+    return await asyncio.start_server(accept, "127.0.0.1", port, reuse_address=True)
+
+
+def session(name: str) -> dict[str, str]:
+    return {"x-session-id": name}
+
+
+async def chat(client: openai.AsyncOpenAI, program: str) -> Any:
+    return await client.chat.completions.create(
+        model="tiny", messages=USER, extra_headers=session(program)
+    )
+
+
+async def streamed(client: openai.AsyncOpenAI, program: str) -> str:
+    """Ask for a stream, and return its text."""
+    chunks = await client.chat.completions.create(
+        model="tiny", messages=USER, stream=True, extra_headers=session(program)
+    )
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
+
+
+async def test_a_begun_program_does_not_notice_that_all_replicas_are_away(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with (
+        engine(script=answer) as stub,
+        weft(stub, heartbeat_s=0.1, health_interval_s=0.05) as gateway,
+        # Its limit on the silence of a connection is shorter than the outage.
+        openai.AsyncOpenAI(
+            base_url=f"{gateway.url}/v1", api_key="k", timeout=httpx.Timeout(20, read=0.6)
+        ) as ai,
+        anthropic.AsyncAnthropic(base_url=gateway.url, api_key="k") as claude,
+    ):
+        await chat(ai, "begun")
+        stub.refuse()
+        # The first finds out that the replica is gone, and the others see that there is none.
+        first = asyncio.create_task(streamed(ai, "begun"))
+        (replica,) = gateway.parts.registry
+        await until(lambda: not replica.circuit.alive)
+        message = claude.messages.create(
+            model="tiny", max_tokens=9, messages=USER, extra_headers=session("begun")
+        )
+        others = [asyncio.create_task(streamed(ai, "begun")), asyncio.create_task(message)]
+        for program in ("new", "new"):
+            refused = await gateway.call(headers=session(program))
+            assert refused.status_code == 503
+            assert 1 <= int(refused.headers["retry-after"]) <= 60
+        await asyncio.sleep(1.0)
+        assert not any(task.done() for task in (first, *others))
+        server = await listen_again(stub)
+        try:
+            assert await first == await others[0] == "Hi"
+            assert (await others[1]).content[0].text == "Hi"
+        finally:
+            server.close()
+        story = (await gateway.client.get("/v1/sessions/begun/story")).json()
+        assert {one["outcome"] for one in story["receipts"][-2:]} == {"ok"}
+
+
+async def test_a_client_that_leaves_while_it_is_held_frees_its_place(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with engine(script=answer) as stub, weft(stub, heartbeat_s=0.1) as gateway:
+        assert (await gateway.call(headers=session("begun"))).status_code == 200
+        (replica,) = gateway.parts.registry
+        well = replica.circuit
+        replica.circuit = well.checked(False)
+        large = {"messages": [{"role": "user", "content": "x" * 100_000}]}
+        call = asyncio.create_task(gateway.call(body=large, headers=session("begun")))
+        await until(lambda: gateway.parts.bodies.total)
+        await asyncio.sleep(0.3)
+        assert not call.done()
+        call.cancel()
+        await until(lambda: not gateway.parts.bodies.total)
+        replica.circuit = well
+        assert (await gateway.call(headers=session("begun"))).status_code == 200
+        assert len(stub.requests) == 2
+
+
+async def test_a_call_is_not_held_forever(engine: Any, weft: Any) -> None:
+    async with engine(script=answer) as stub, weft(stub, hold_s=0.1) as gateway:
+        assert (await gateway.call(headers=session("begun"))).status_code == 200
+        (replica,) = gateway.parts.registry
+        replica.circuit = replica.circuit.checked(False)
+        got = await gateway.call(headers=session("begun"))
+        assert (got.status_code, got.json()["error"]["code"]) == (503, "no_replica")
