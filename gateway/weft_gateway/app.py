@@ -243,7 +243,7 @@ class Gateway:
         add = observers.add
         add(TranscriptObserver(transcripts, counter))
         add(StoredAnswers(chains))
-        add(LimitsObserver(limits, counter) if tenants.limited else None)
+        add(LimitsObserver(limits, counter, table) if tenants.limited else None)
         add(BackgroundObserver(background))
         add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
         add(CostObserver(budgets, table, predicts))

@@ -33,6 +33,20 @@ class Admitted:
     headers: Headers
 
 
+class OverLimit(ApiError):
+    """429: a call is over a limit of its tenant. wait_s: until it can be admitted, as far as known;
+    0 if another call has to end.
+    """
+
+    wait_s = 0.0
+
+    def again(self) -> OverLimit:
+        """Return a copy for another call."""
+        copy = OverLimit(self.status, self.code, self.message, headers=self.headers)
+        copy.wait_s = self.wait_s
+        return copy
+
+
 class TenantLimits:
     """Admits calls under the limits of their tenants."""
 
@@ -42,7 +56,7 @@ class TenantLimits:
 
     async def admit(self, tenant: str, tokens: int) -> Admitted | None:
         """Admit a call with a prompt of about `tokens` tokens. None for a tenant without limits.
-        Raises ApiError 429 without counting the call.
+        Raises OverLimit without counting the call.
         """
         rules = self._tenants.of(tenant)
         if not rules.limited:
@@ -72,7 +86,7 @@ class TenantLimits:
         self._limiter.correct(admitted.tenant, admitted.rules, tokens - admitted.tokens)
 
 
-def _refusal(rules: TenantRules, quota: Quota, tokens: int, headers: Headers) -> ApiError:
+def _refusal(rules: TenantRules, quota: Quota, tokens: int, headers: Headers) -> OverLimit:
     if quota.refused == IN_FLIGHT:
         limit = rules.calls_in_flight
         what, retry_s = f"calls in flight: limit {limit}", _RETRY_IN_FLIGHT_S
@@ -81,13 +95,15 @@ def _refusal(rules: TenantRules, quota: Quota, tokens: int, headers: Headers) ->
         wanted = tokens if quota.refused == TOKENS else 1
         retry_s = max(1, math.ceil(quota.wait_s))
         what = f"{_WHAT[quota.refused]}: limit {limit}, requested {wanted}"
-    return ApiError(
+    refusal = OverLimit(
         429,
         "rate_limit_exceeded",
         f"Rate limit reached on {what}. Please try again in {retry_s} s.",
         headers=headers,
         retry_after_s=retry_s,
     )
+    refusal.wait_s = quota.wait_s
+    return refusal
 
 
 def _headers(rules: TenantRules, quota: Quota) -> Headers:

@@ -138,3 +138,49 @@ async def test_a_call_is_not_held_forever(engine: Any, weft: Any) -> None:
         replica.circuit = replica.circuit.checked(False)
         got = await gateway.call(headers=session("begun"))
         assert (got.status_code, got.json()["error"]["code"]) == (503, "no_replica")
+
+
+@pytest.mark.parametrize("limit", ["calls_in_flight", "requests_per_minute"])
+async def test_limits_of_a_key_hold_begun_programs_and_refuse_new_ones(
+    limit: str, engine: Any, weft: Any, until: Any
+) -> None:
+    rate, go = 120, asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        if len(stub.requests) > 2:
+            await go.wait()
+        await answer(wire, request)
+
+    most = {limit: 1 if limit == "calls_in_flight" else rate}
+    async with (
+        engine(script=script) as stub,
+        weft(stub, **most) as gateway,
+        openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="test") as client,
+        openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="test", max_retries=0) as hasty,
+    ):
+        await chat(client, "begun")
+        ask: Any = client.chat.completions.create
+        told = [*USER, {"role": "user", "content": "No session"}]
+        await ask(model="tiny", messages=told)
+        if limit == "requests_per_minute":
+            tenant = gateway.parts.auth.caller({b"authorization": b"Bearer test"}).tenant
+            rules = gateway.parts.tenants.of(tenant)
+            for _ in range(rate - 3):
+                assert not (await gateway.parts.stores.limiter.admit(tenant, rules, 1)).refused
+        # One is within the limit, and the others wait for it or for the next seconds.
+        calls = [asyncio.create_task(chat(client, "begun")) for _ in range(4)]
+        await until(lambda: len(stub.requests) == 3)
+        # Its messages continue an earlier call.
+        told += [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "Go on"}]
+        calls.append(asyncio.create_task(ask(model="tiny", messages=told)))
+        with pytest.raises(openai.RateLimitError) as refused:
+            await chat(hasty, "new")
+        assert 1 <= int(refused.value.response.headers["retry-after"]) <= 60
+        left = asyncio.create_task(chat(client, "begun"))
+        await asyncio.sleep(0.2)
+        left.cancel()
+        go.set()
+        assert [got.choices[0].message.content for got in await asyncio.gather(*calls)] == [
+            "Hi"
+        ] * 5
+        assert (await chat(client, "new")).choices[0].message.content == "Hi"
