@@ -43,6 +43,9 @@ def run(
     scheduler: Annotated[
         str, typer.Option(help="with --emulated: weft, or stock for vLLM without the plugin")
     ] = "weft",
+    demo: Annotated[
+        int, typer.Option(min=0, max=2000, help="with --emulated: play this many programs at once")
+    ] = 0,
 ) -> None:
     """Start engines and the gateway on this machine, and print the base URL.
 
@@ -58,7 +61,7 @@ def run(
             ("replicas", "model", "policy", "emulated"),
             "running engines keep the options that they were started with",
         )
-    emulation = ("preset", "dilate", "scheduler")
+    emulation = ("preset", "dilate", "scheduler", "demo")
     if not emulated and (found := given(context, emulation)):
         raise typer.BadParameter(f"{', '.join(found)}: only with --emulated")
     options = UpOptions(
@@ -74,5 +77,6 @@ def run(
         keys=keys,
         engine_arguments=tuple(context.args),
         emulated=Emulated(preset, dilate, scheduler) if emulated else None,
+        demo=demo,
     )
     raise typer.Exit(start(options))

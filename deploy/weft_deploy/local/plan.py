@@ -22,6 +22,8 @@ _WEFT: Final = (sys.executable, "-m", "weft_gateway.cli")
 _DEMO_CONTEXT: Final = 49_152
 # Block size of an engine on a CPU (`weft_engine.launch`).
 _BLOCK_TOKENS: Final = 32
+# The KV blocks of an engine with played programs: so few that some of 200 wait for memory.
+_DEMO_BLOCKS: Final = 6000
 # The engine enforces the grammar of tools, because the demo model writes random arguments.
 _DEMO_ARGUMENTS: Final = ("--tool-strict-level", "parameter")
 
@@ -53,7 +55,7 @@ class UpOptions:
     """The options of `weft up`.
 
     model: "" means the demo model. attach: URLs of running engines. engine_arguments: added to the
-    arguments of every engine. emulated: None for engines with a model.
+    arguments of every engine. emulated: None for engines with a model. demo: programs to play.
     """
 
     replicas: int = 2
@@ -68,6 +70,7 @@ class UpOptions:
     keys: str = ""
     engine_arguments: tuple[str, ...] = ()
     emulated: Emulated | None = None
+    demo: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,8 @@ def replica(
         environment["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
         if sharing > 1:
             command += ["--gpu-memory-utilization", f"{0.9 / sharing:.2f}"]
+    if options.demo:
+        command += ("--num-gpu-blocks-override", str(_DEMO_BLOCKS))
     command += options.engine_arguments
     return Start(
         f"replica-{number}", tuple(command), f"http://127.0.0.1:{port}/health", environment
@@ -173,3 +178,9 @@ def gateway(
         # The URL may contain a password, and the process list shows arguments.
         environment["WEFT_REDIS_URL"] = options.redis_url
     return Start("gateway", tuple(command), f"{_settings(options).base_url}/ready", environment)
+
+
+def programs(url: str, model: str, count: int, key: str) -> Start:
+    """Plan the process that plays programs. key: an accepted API key, "" if none is required."""
+    command = (sys.executable, "-m", "weft_deploy.local.programs", url, model, str(count))
+    return Start("programs", command, f"{url}/ready", {"WEFT_DEMO_CLIENT": key} if key else {})

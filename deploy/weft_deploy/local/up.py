@@ -198,6 +198,8 @@ def _start(
     base = settings.base_url
     total_s = time.monotonic() - begun
     model = usage.served_model(base, key)
+    if options.demo:
+        _bring_up([plan.programs(base, model, options.demo, key)], console, children)
     for line in usage.lines(base, key, model, children.logs, times, total_s):
         # Users paste these lines, so that they must not pass rich's wrapping and markup.
         print(line, flush=True)

@@ -31,6 +31,7 @@ def lines(
     which took `total_s` seconds in total.
     """
     shown = [f"Ready after {total_s:.1f} s ({', '.join(times)}).", "", f"Base URL  {base_url}/v1"]
+    shown.append(f"Live view {base_url}/ui")
     if key:
         shown.append(f"API key   {key} (of this run only, beside yours)")
     shown += [f"Logs      {logs}", ""]

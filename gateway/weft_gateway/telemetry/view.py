@@ -258,6 +258,9 @@ def _bar(receipt: Receipt, now_s: float) -> Row:
     in_engine_s = receipt.memory_wait_s if receipt.context is not None else 0.0
     waited_s = 0.0 if report is None else max(0.0, report.waiting_s - in_engine_s)
     queued_s = min(total_s - held_s, waited_s)
+    if not (receipt.outcome or receipt.first_byte_s):
+        # The engine has not said when it began.
+        queued_s = total_s - held_s
     left_s = total_s - held_s - queued_s
     first_s = receipt.first_byte_s
     whole = bool(receipt.outcome) and first_s >= total_s - _AT_ONCE_S
@@ -341,7 +344,8 @@ def about(row: Row) -> str:
     """Return the state of a program in words, without its duration."""
     if row["state"] == HELD and row["ahead"]:
         ahead = "1 program" if row["ahead"] == 1 else f"{row['ahead']} programs"
-        names = f": {', '.join(row['behind'])}" if row["behind"] else ""
+        names = f": {row['behind'][0]}" if row["behind"] else ""
+        names += ", ..." if names and row["ahead"] > 1 else ""
         return f"held for memory behind {ahead}{names}"
     if row["state"] == GAP:
         return "in a tool gap"

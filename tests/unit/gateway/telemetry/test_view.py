@@ -63,7 +63,7 @@ def test_a_row_has_shares_and_names_only_of_its_tenant() -> None:
     row = view.program_row(facts, PROGRAM, load(residents=frozenset({ROW})))
     assert (row["context"], row["share"], row["hit"], row["path_s"]) == (800, 0.5, 0.9, 4.57)
     assert (row["resident"], row["behind"], row["spent"]["share"]) == (True, ["a", "b"], 0.5)
-    assert view.about(row) == "held for memory behind 5 programs: a, b"
+    assert view.about(row) == "held for memory behind 5 programs: a, ..."
     other = Program(KEY, 1.0, threads=(Thread("c", "main", "r0", 5.0),))
     assert view.program_row(Facts(KEY, ROW, "team"), other, None)["state"] == "running"
     assert view.program_row(Facts(KEY, ROW, "team"), None, None)["state"] == "ended"
@@ -105,7 +105,7 @@ def test_a_timeline_has_the_parts_of_each_call() -> None:
     parts = ("held_s", "queued_s", "prefill_s", "decode_s")
     assert [first[part] for part in parts] == [2.0, 1.0, 3.0, 4.0]
     assert [whole[part] for part in parts] == [0.0, 0.0, 0.0, 4.0]
-    assert [running[part] for part in parts] == [0.0, 0.0, 0.5, 0.0]
+    assert [running[part] for part in parts] == [0.0, 0.5, 0.0, 0.0]
     assert (line["from"], line["to"], running["outcome"]) == (100.0, 120.0, "in_flight")
     (drawn,) = view.spans(line, 200.0)
     assert [(at, length, part) for at, length, part, _ in drawn][:5] == [
