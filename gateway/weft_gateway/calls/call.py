@@ -31,6 +31,7 @@ from weft_gateway.programs.prompts import Found
 from weft_gateway.programs.response_store import Connection
 from weft_gateway.telemetry.prompts import Sources
 from weft_gateway.telemetry.receipts import Receipt
+from weft_gateway.telemetry.traces import CallTrace
 from weft_gateway.transcripts.outline import Sketch
 from weft_gateway.transcripts.reading import Reading
 from weft_gateway.transcripts.transcript import Known, expanded
@@ -248,6 +249,7 @@ class Call:
     tools: tuple[tuple[str, float], ...] = ()
     error: Failed | None = None
     receipt: Receipt | None = None
+    trace: CallTrace | None = None
     _parsed: dict[str, Any] | None = None
 
     @property

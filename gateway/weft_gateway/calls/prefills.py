@@ -23,7 +23,7 @@ from weft_gateway.calls.body_bytes import BodyBytes
 from weft_gateway.calls.call import PREFILL, Call, Caller
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
-from weft_gateway.calls.observers import Observers
+from weft_gateway.calls.observers import Observers, notify
 from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ReplicaError
@@ -308,6 +308,7 @@ class PrefillManager:
         """
         async with opened as call:
             try:
+                notify(call.hooks.opened, call)
                 await self.engines.send(call, exchange)
                 answer = await exchange.read_all()
                 relay.start(call, exchange.status, exchange.headers)

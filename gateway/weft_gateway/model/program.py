@@ -31,12 +31,12 @@ class Outcome(StrEnum):
 
 class EndedProgram(NamedTuple):
     """A program that the table has ended, and its engines, as in `Program.replicas`. program: its
-    last state, if it had a goal.
+    last state.
     """
 
     key: ProgramKey
     replicas: tuple[str, ...]
-    program: Program | None = None
+    program: Program
 
 
 class ProgramCounts(NamedTuple):

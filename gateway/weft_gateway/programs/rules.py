@@ -108,8 +108,7 @@ def pursued(program: Program, ask: Ask | None, now_s: float) -> Goal:
 
 def ended(program: Program) -> EndedProgram:
     """Return a program that the table has ended."""
-    kept = None if program.goal is NO_GOAL else replace(program, ended=True)
-    return EndedProgram(program.key, program.replicas, kept)
+    return EndedProgram(program.key, program.replicas, replace(program, ended=True))
 
 
 def closed(
