@@ -14,6 +14,7 @@ import httpx
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from weft_gateway import prices
 from weft_gateway import slo as slo_file
 from weft_gateway.api import (
     admin,
@@ -50,6 +51,7 @@ from weft_gateway.calls.client import DisconnectMonitor
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.features.admission import AdmissionObserver
 from weft_gateway.calls.features.background import BackgroundObserver
+from weft_gateway.calls.features.budgets import BudgetObserver
 from weft_gateway.calls.features.costs import CostObserver
 from weft_gateway.calls.features.feasible import FeasibleObserver
 from weft_gateway.calls.features.foreground import ForegroundObserver
@@ -76,6 +78,7 @@ from weft_gateway.calls.outlook import Outlook
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.placement import Placement, PromptCounter
 from weft_gateway.calls.prefills import PrefillManager
+from weft_gateway.calls.spending import Spending, use_of_budget
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.constants import CONSTANTS, Constants
@@ -206,6 +209,7 @@ class Gateway:
             registry, engine_client, counter, tenants, turns, budgets, tag_prompts=c.tag_prompts
         )
         self.gates = gates = Gates(lambda: members.gateways, c.admission_wait_s)
+        spending = Spending(tenants, slos, prices.load(s.prices_file), registry, table)
         lifecycle = Lifecycle(
             table,
             registry.prefixes,
@@ -213,6 +217,7 @@ class Gateway:
             engines.ask_report,
             spawner,
             metrics.error,
+            spending,
             self._program_ended,
         )
         path = CallPath(
@@ -252,6 +257,9 @@ class Gateway:
         add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
         add(CostObserver(budgets, table, predicts))
         add(self.slo)
+        limits_of = BudgetObserver(tenants, table, metrics, self.listeners, bool(spending.prices))
+        spending.told = limits_of.told
+        add(limits_of)
         add(PrefillObserver(prefills, table))
         add(ToolDispatchObserver(listeners))
         add(AutoPrefill(next_turns, prefills, spawner) if c.auto_prefill else None)
@@ -314,7 +322,14 @@ class Gateway:
         )
         sockets = ResponsesSockets(s, c, auth, turns, bodies, metrics, chains)
         self.board = board = Board(
-            live, table, registry, engine_client, gates, tenants.name, s.heartbeat_s or None
+            live,
+            table,
+            registry,
+            engine_client,
+            gates,
+            tenants.name,
+            s.heartbeat_s or None,
+            use_of_budget,
         )
         pages = _fastapi(self)
         for routes in (

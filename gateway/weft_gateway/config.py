@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, fie
 from pydantic_settings import NoDecode, SettingsConfigDict
 from weft_run import urls
 
-from weft_gateway import slo, tenants
+from weft_gateway import prices, slo, tenants
 from weft_gateway.config_runs import RunSettings, split
 from weft_gateway.policies.route import registry as balancers
 from weft_gateway.removed_settings import REMOVED
@@ -33,6 +33,7 @@ GROUPS: Final = {
         "api_keys",
         "slo_file",
         "keys_file",
+        "prices_file",
         "admin_key",
         "cors_origins",
         "heartbeat_s",
@@ -103,6 +104,10 @@ class Settings(RunSettings):
         repr=False,
         description="accepted API keys, comma-separated, each of them one tenant; empty: no key is "
         "required, and all clients are one tenant",
+    )
+    # Before the keys file, whose budgets may be in dollars.
+    prices_file: Annotated[str, AfterValidator(prices.check)] = Field(
+        "", description="TOML file with the prices of models, for budgets in dollars; empty: none"
     )
     # Before the keys file, which names its classes. An invalid file must fail before anything
     # starts.
@@ -175,7 +180,8 @@ class Settings(RunSettings):
     @classmethod
     def _keys_file(cls, value: str, info: ValidationInfo) -> str:
         if "slo_file" in info.data:
-            tenants.Tenants(value, slos=slo.load(info.data["slo_file"]))
+            priced = bool(info.data.get("prices_file"))
+            tenants.Tenants(value, slos=slo.load(info.data["slo_file"]), priced=priced)
         return value
 
     @field_validator("replicas")

@@ -75,4 +75,5 @@ def make_tenants(settings: Settings, slos: Slos) -> Tenants:
     """Load the keys and the rules of all tenants. Raises TenantsError if the file has become
     invalid since the settings were loaded.
     """
-    return Tenants(settings.keys_file, settings.api_keys, slos)
+    priced = bool(settings.prices_file)
+    return Tenants(settings.keys_file, settings.api_keys, slos, priced)

@@ -10,6 +10,10 @@ weight = 3
 tokens_per_minute = 2_000_000
 class = "report"               # classes of the SLO file
 may = ["chat"]
+budget = { dollars = 50.0, per = "day" }
+
+[classes.report]               # all its calls, of all keys
+budget = { tokens = 2_000_000_000, per = "month" }
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT, TenantRules
+from weft_gateway.allowances import NEEDS_PRICES, PeriodBudget
+from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT, Budget, TenantRules
 from weft_gateway.model.slo import Granted, Slos
 from weft_gateway.programs.identity import ANONYMOUS, tenant_of
 
@@ -48,6 +53,7 @@ class Tenants:
     """The tenants of one gateway, which all of its parts share. `reload` changes them in place.
 
     required: whether calls need an accepted key. grants: classes by tenant, for `Slos.tenants`.
+    class_budgets: by class.
     """
 
     def __init__(
@@ -55,15 +61,19 @@ class Tenants:
         file: str = "",
         api_keys: Iterable[str] = (),
         slos: Slos | None = None,
+        priced: bool = True,
     ) -> None:
         """file: the keys file, "" for none. api_keys: keys
-        that are accepted beside those of the file. slos: the classes. Raises TenantsError.
+        that are accepted beside those of the file. slos: the classes. priced: whether there are
+        prices, which budgets in dollars need. Raises TenantsError.
         """
+        self._priced = priced
         self._file = file
         self._slos = slos or Slos()
         self._listed = [tenant_of(key) for key in api_keys]
         self.required = bool(file or self._listed)
         self.grants: dict[str, Granted] = {}
+        self.class_budgets: dict[str, Budget] = {}
         # Names outlive their keys, because reports count since the gateway started.
         self._names: dict[str, str] = {}
         self.reload()
@@ -72,7 +82,7 @@ class Tenants:
         """Read the file again. Return the number of accepted keys. Raises TenantsError, and
         then changes nothing.
         """
-        read = _read(self._file, self._slos) if self._file else _File()
+        read = _read(self._file, self._slos, self._priced) if self._file else _File()
         default = read.default.over(TenantRules())
         entries = {entry.tenant: entry for entry in read.keys.values()}
         # If some keys have classes, a key without one has the default only.
@@ -87,6 +97,7 @@ class Tenants:
             rules[tenant] = entry.over(default)
         self._rules, self._other = rules, default
         self._names |= {entry.tenant: name for name, entry in read.keys.items()}
+        self.class_budgets = {name: one.budget.budget for name, one in read.classes.items()}
         self.grants.clear()
         self.grants.update(grants)
         return len(rules)
@@ -113,6 +124,21 @@ class Tenants:
         return bool(self._file) or self._other.limited
 
 
+class KeyBudget(PeriodBudget):
+    """The budget of a key or a class."""
+
+    @property
+    def budget(self) -> Budget:
+        """The budget for the gateway."""
+        return Budget(self.allowance(), self.per or "")
+
+
+class ClassEntry(BaseModel, extra="forbid"):
+    """The rules of all calls of one class."""
+
+    budget: KeyBudget
+
+
 class _Rules(BaseModel, extra="forbid", strict=True):
     weight: float = Field(
         default=1.0,
@@ -126,10 +152,14 @@ class _Rules(BaseModel, extra="forbid", strict=True):
         default=0, description="prompt and output tokens per minute; 0: no limit"
     )
     calls_in_flight: Limit = Field(default=0, description="concurrent calls; 0: no limit")
+    budget: KeyBudget | None = Field(default=None, description="budget of all its calls")
 
     def over(self, default: TenantRules) -> TenantRules:
         """Return `default` with the members that are set here."""
-        return replace(default, **self.model_dump(include=_RULES, exclude_unset=True))
+        set_here = {name: getattr(self, name) for name in self.model_fields_set & _RULES}
+        if self.budget is not None:
+            set_here["budget"] = self.budget.budget
+        return replace(default, **set_here)
 
 
 _RULES = set(_Rules.model_fields)
@@ -164,18 +194,19 @@ _NO_ENTRY: Final = KeyEntry.model_construct()
 class _File(BaseModel, extra="forbid"):
     default: _Rules = _Rules()
     keys: dict[Annotated[str, Field(pattern=NAME)], KeyEntry] = {}
+    classes: dict[str, ClassEntry] = {}
 
 
-def _read(file: str, slos: Slos) -> _File:
+def _read(file: str, slos: Slos, priced: bool) -> _File:
     try:
-        return parsed(Path(file).read_text(encoding="utf-8"), slos)
+        return parsed(Path(file).read_text(encoding="utf-8"), slos, priced)
     except OSError as error:
         raise TenantsError(f"{file}: {error.strerror or error}") from None
     except ValueError as error:
         raise TenantsError(f"{file}: {error}") from None
 
 
-def parsed(text: str, slos: Slos | None = None) -> _File:
+def parsed(text: str, slos: Slos | None = None, priced: bool = True) -> _File:
     """Return the content of a keys file. slos: the classes; None: any name is one. Raises
     ValueError, without the value of a key.
     """
@@ -185,13 +216,26 @@ def parsed(text: str, slos: Slos | None = None) -> _File:
         raise ValueError(f"not valid TOML: {error}") from None
     except ValidationError as error:
         raise ValueError(_described(error)) from None
-    for what in _conflicts(read, slos):
+    for what in (*_conflicts(read, slos), *(() if priced else _unpriced(read))):
         raise ValueError(what)
     return read
 
 
+def _unpriced(read: _File) -> Iterator[str]:
+    rules: dict[str, _Rules | ClassEntry] = {"default": read.default}
+    rules |= {f"keys.{name}": entry for name, entry in read.keys.items()}
+    rules |= {f"classes.{name}": entry for name, entry in read.classes.items()}
+    for path, entry in rules.items():
+        if entry.budget is not None and entry.budget.dollars is not None:
+            yield f"{path}.budget.dollars: {NEEDS_PRICES}"
+
+
 def _conflicts(read: _File, slos: Slos | None) -> Iterator[str]:
     seen: dict[str, str] = {}
+    for name in read.classes:
+        if slos is not None and name not in slos.classes:
+            known = ", ".join(slos.classes) or "none, without an SLO file"
+            yield f"classes.{name}: unknown class; known: {known}"
     for name, entry in read.keys.items():
         if name in (ANONYMOUS, "others"):
             yield f"keys.{name}: reports use this name; choose another one"
@@ -211,6 +255,8 @@ def _described(error: ValidationError) -> str:
     what = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         known = [*_File.model_fields, *_Rules.model_fields, "key", "digest", "class", "may"]
+        if "budget" in path[:-1]:
+            known = [*KeyBudget.model_fields]
         nearest = get_close_matches(path[-1], known, 1)
         what = f"unknown member{f'; did you mean {nearest[0]}?' if nearest else ''}"
     if path == ["tenants"]:

@@ -19,6 +19,7 @@ import orjson
 from starlette.types import Message, Scope, Send
 
 from weft_gateway.calls.call import Call
+from weft_gateway.calls.spending import headers as budget_headers
 from weft_gateway.engine.headers import header_safe
 from weft_gateway.engine.response import Headers
 from weft_gateway.errors import ApiError
@@ -152,7 +153,8 @@ def _headers(call: Call) -> Headers:
     program = header_safe(call.identity.key.program)
     limits = call.admitted.headers if call.admitted is not None else ()
     kind = (b"content-type", b"text/event-stream; charset=utf-8")
-    return [kind, (b"x-weft-program", program), (b"x-request-id", call.request_id), *limits]
+    program_and_id = (b"x-weft-program", program), (b"x-request-id", call.request_id)
+    return [kind, *program_and_id, *limits, *budget_headers(call.balances)]
 
 
 def _late(call: Call, status: int, body: bytes) -> bytes:

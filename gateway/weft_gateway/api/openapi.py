@@ -31,6 +31,8 @@ _HEADERS: Final = {
     "x-weft-program": "the program of the call; the page Programs lists the other names",
     "x-weft-thread": "the thread within the program",
     "x-weft-parent": "the thread that started this one, within the program",
+    "x-weft-budget": "budget of a program that has none: a JSON object as in `PATCH "
+    "/v1/sessions/{session_id}`",
     "x-request-id": "returned in the answer, and the key of the receipt; generated if missing",
 }
 _STRING: Final = {"type": "string", "maxLength": 256}

@@ -11,14 +11,23 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from weft_gateway import errors
+from weft_gateway.allowances import (
+    NEEDS_PRICES,
+    NO_BUDGET,
+    BudgetEntry,
+    written,
+    written_limits,
+)
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
 from weft_gateway.api.lists import page
 from weft_gateway.calls.lifecycle import Lifecycle
+from weft_gateway.calls.spending import Spending
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.model import Program, ProgramKey
 from weft_gateway.model.slo import NO_GOAL, Slos
+from weft_gateway.model.spending import NO_ALLOWANCE, Changes
 from weft_gateway.policies.goals import session_goal
 from weft_gateway.policies.hints_values import MAX_DEADLINE_S
 from weft_gateway.programs.handles import PREFIX
@@ -51,8 +60,36 @@ class NewSession(BaseModel):
         description="deadline in seconds, from the first call or the begin of each turn, by the "
         "scope of the class",
     )
+    budget: BudgetEntry | None = Field(None, description="what all its calls may use")
     kind: Any = Field(None, deprecated=True, description="without effect")
     stages: Any = Field(None, deprecated=True, description="without effect")
+
+
+class SessionChange(BaseModel):
+    """What to change of a session."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    budget: BudgetEntry | None = Field(
+        None, description="members to set; null removes a limit, or the whole budget"
+    )
+
+
+def _budget(program: Program) -> dict[str, Any]:
+    """Return the budget, if there is one, and what of it is used, reserved by calls in flight, and
+    left.
+    """
+    if program.allowance is NO_ALLOWANCE:
+        return {}
+    balance = Spending.of_program(program)
+    limits, shown = written_limits(program.allowance), written(balance.used)
+    reserved = written(balance.reserved)
+    return {
+        "budget": {**limits, "at_limit": program.allowance.at_limit},
+        "used": {name: shown[name] for name in limits},
+        "reserved": {name: reserved[name] for name in limits},
+        "left": balance.left(),
+    }
 
 
 def _told(program: Program) -> dict[str, Any]:
@@ -110,6 +147,7 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
         "told": _told(program),
         "slo": program.goal.slo or None,
         "target": program.goal.target_s or None,
+        **_budget(program),
         "last_call_arrival": program.last_arrival_s or None,
         "last_call_completion": program.last_completion_s or None,
     }
@@ -151,7 +189,10 @@ def router(
         except ValueError as error:
             member = "slo" if str(error).startswith("the classes") else "deadline_s"
             raise errors.invalid_member((member,), str(error)) from None
+        changes = {} if new.budget is None else budget_changes(new.budget)
         program, created = await table.start(key, now_s, ask)
+        if changes:
+            program = await table.set_budget(key, changes, now_s) or program
         answer = session_json(program)
         if new.metadata is not None:
             answer["metadata"] = new.metadata
@@ -214,6 +255,31 @@ def router(
         """
         key = program_key(tenant, path_id(session_id))
         return shown(key, await table.get(key))
+
+    def budget_changes(budget: BudgetEntry | None) -> Changes:
+        """Return the changes of a budget; None removes it. Raises ApiError."""
+        if budget is not None and budget.dollars is not None and not settings.prices_file:
+            raise errors.invalid_member(("budget", "dollars"), NEEDS_PRICES)
+        return NO_BUDGET if budget is None else budget.changes()
+
+    @api.patch(
+        "/v1/sessions/{session_id}",
+        summary="Change a session's budget",
+        openapi_extra=described(SessionChange, required=True),
+    )
+    async def change_session(
+        request: Request, session_id: str, tenant: str = Depends(auth.tenant)
+    ) -> dict[str, Any]:
+        """Set, raise or remove limits of the session with all its sub-agents. Members that the body
+        does not name stay. Calls that the budget holds go on once it is raised."""
+        change = await read_model(request, SessionChange, settings.max_body_bytes)
+        key = program_key(tenant, path_id(session_id))
+        program = await table.get(key)
+        if program is not None and "budget" in change.model_fields_set:
+            program = await table.set_budget(key, budget_changes(change.budget), time())
+        if program is None:
+            raise errors.of("session_not_found", name=key.program)
+        return shown(key, program)
 
     @api.delete("/v1/sessions/{session_id}", summary="End a session")
     async def delete_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:

@@ -26,9 +26,11 @@ _KEYS: Final = frozenset({b"authorization", b"x-api-key"})
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 # Only /v1/* and /p/{program}/v1/* can be opened to other origins.
 _OPEN: Final = re.compile(r"(?:/p/[^/]+)?/v1/.*")
-_METHODS: Final = b"GET, POST, DELETE"
+_METHODS: Final = b"GET, POST, PATCH, DELETE"
 _NAMES: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
-_EXPOSED: Final = b"x-request-id, x-weft-program, x-weft-replica, x-weft-saved-s, retry-after"
+_EXPOSED: Final = (
+    b"x-request-id, x-weft-program, x-weft-replica, x-weft-saved-s, x-weft-budget-left, retry-after"
+)
 _MAX_AGE_S: Final = b"600"
 
 

@@ -20,6 +20,7 @@ from weft_gateway.model import Decision, Outcome, Program, ProgramKey, PromptPre
 from weft_gateway.model.hint import NO_HINTS, Hints
 from weft_gateway.model.record import record
 from weft_gateway.model.slo import Ask, CallBudget
+from weft_gateway.model.spending import NO_ALLOWANCE, Allowance, Charge
 from weft_gateway.model.usage import Usage
 from weft_gateway.overlap.answers import parse_answer
 from weft_gateway.overlap.prefill import Prefill
@@ -182,6 +183,14 @@ class Call:
     matched: bool = False
     admitted: Admitted | None = None
     ask: Ask | None = None
+
+    # Budgets. allowance: of a program without one, as the client asks. charges: accounts that pay
+    # beside the program. balances: of all budgets, for the client. held_for_budget: it waits, or
+    # has waited, until one is raised.
+    allowance: Allowance = NO_ALLOWANCE
+    charges: tuple[Charge, ...] = ()
+    balances: tuple[Any, ...] = ()
+    held_for_budget: bool = False
 
     # The prompt, once its tokens have been counted.
     sections: Sequence[Section] = ()

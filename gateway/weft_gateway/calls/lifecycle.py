@@ -14,11 +14,13 @@ from weft_engine.wire import CallReport
 
 from weft_gateway.calls.call import PREFILL, Call, Placed
 from weft_gateway.calls.observers import notify
+from weft_gateway.calls.spending import Spending
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey, ReplicaCost
+from weft_gateway.model.spending import NO_ALLOWANCE, Reserve
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
-from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.programs.table import BudgetSpent, ProcessTable, TableUnavailable
 from weft_gateway.telemetry.tasks import Spawner
 
 log = logging.getLogger(__name__)
@@ -69,7 +71,8 @@ class Lifecycle:
 
     prefixes: records where prompts go. advisor: reports ended programs to engines. ask: requests an
     engine's report on a call without one. spawner: runs work beside the calls. count_error: for
-    metrics, by code. ended: called with each program that ended by its handle or its last call.
+    metrics, by code. spending: budgets. ended: called with each program that ended by its handle or
+    its last call.
     """
 
     table: ProcessTable
@@ -78,37 +81,50 @@ class Lifecycle:
     ask: Ask
     spawner: Spawner
     count_error: Callable[[str], None]
+    spending: Spending
     ended: Callable[[Program], None] = lambda program: None
 
     async def open(self, call: Call, placed: Placed) -> OpenCall:
-        """Open a call on the replica that the table chooses. Raises TableUnavailable without a
-        change.
+        """Open a call on the replica that the table chooses. Raises TableUnavailable and
+        BudgetExhausted without a change.
         """
-        identity, decision = call.identity, placed.decision
-        opened = await self.table.open_call(
-            Opening(
-                identity.key,
-                call.id,
-                identity.thread,
-                placed.replica,
-                decision.eligible | decision.homes if decision.homes else decision.eligible,
-                placed.sticky,
-                time(),
-                identity.ephemeral,
-                identity.parent,
-                call.ask,
-                _microseconds(decision.costs) if decision.costs else _NO_COSTS,
-            )
-        )
+        spending = self.spending
+        reserve = spending.claim(call, placed)
+        try:
+            opened = await self.table.open_call(self._opening(call, placed, reserve))
+        except BudgetSpent as error:
+            raise spending.refused(call, error) from None
         if call.ask is not None and call.ask.turn:
             # Another attempt of this call begins no other turn.
             call.ask = replace(call.ask, turn=False)
         # No await from here until the context is entered.
         call.replica, call.program, call.local = opened.replica, opened.program, opened.local
         call.placed = placed
+        if opened.accounts or opened.program.allowance is not NO_ALLOWANCE:
+            spending.opened(call, opened.program, opened.accounts)
         if placed.prefix is not None:
             call.shared_tokens = self.prefixes.sent(opened.replica, placed.prefix)
         return OpenCall(call, self._close)
+
+    def _opening(self, call: Call, placed: Placed, reserve: Reserve) -> Opening:
+        identity, decision = call.identity, placed.decision
+        return Opening(
+            identity.key,
+            call.id,
+            identity.thread,
+            placed.replica,
+            decision.eligible | decision.homes if decision.homes else decision.eligible,
+            placed.sticky,
+            time(),
+            identity.ephemeral,
+            identity.parent,
+            call.ask,
+            _microseconds(decision.costs) if decision.costs else _NO_COSTS,
+            reserve,
+            call.charges,
+            call.allowance,
+            bool(call.failed),
+        )
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
         """End a program by its handle, and let engines release its KV. None if it is unknown.
@@ -153,7 +169,9 @@ class Lifecycle:
             raise
 
     async def _write_once(self, call: Call) -> None:
-        program = await self.table.close_call(_closing(call))
+        program = await self.table.close_call(self._closing(call))
+        if program is not None and call.balances:
+            self.spending.closed(call, program)
         if program is not None and program.ended and not program.threads:
             # Its handle was deleted while this last call was in flight.
             self.ended(program)
@@ -171,6 +189,28 @@ class Lifecycle:
                 await asyncio.sleep(_RETRY_S * 2**attempt)
         log.error("call %s could not be closed in the process table", call.id)
 
+    def _closing(self, call: Call) -> Closing:
+        report, advance = call.report, call.endpoint is PREFILL
+        service_s, waiting_s, preemptions = 0.0, 0.0, 0
+        prompt, cached, output = (0, 0, 0) if call.answer_usage is None else call.answer_usage[:3]
+        if report is not None:
+            service_s, waiting_s = report.service_s, report.waiting_s
+            prompt, cached, output, preemptions = (
+                report.prompt_tokens, report.cached_tokens, report.output_tokens,
+                report.preemptions,
+            )  # fmt: skip
+        elif call.answer_usage is None and call.balances and call.status and call.good:
+            # The engine told nothing. A budget counts the estimated prompt.
+            prompt = 0 if call.placed is None else call.placed.prompt_tokens
+        prices, now_s, price = self.spending.prices, time(), 0
+        if prices:
+            price = prices.nanodollars(call.model, now_s, prompt, cached, output, service_s)
+        return Closing(
+            call.identity.key, call.id, now_s, call.outcome, service_s, waiting_s, prompt, cached,
+            output, preemptions, advance,
+            price,
+        )  # fmt: skip
+
 
 def _microseconds(costs: Mapping[str, ReplicaCost]) -> dict[str, int]:
     """Return predicted costs as integers, whose sums return to exactly 0."""
@@ -179,23 +219,3 @@ def _microseconds(costs: Mapping[str, ReplicaCost]) -> dict[str, int]:
 
 async def _done() -> None:
     pass
-
-
-def _closing(call: Call) -> Closing:
-    report, key, advance = call.report, call.identity.key, call.endpoint is PREFILL
-    if report is None:
-        tokens = (0, 0, 0) if call.answer_usage is None else call.answer_usage[:3]
-        return Closing(key, call.id, time(), call.outcome, 0.0, 0.0, *tokens, advance=advance)
-    return Closing(
-        key,
-        call.id,
-        time(),
-        call.outcome,
-        report.service_s,
-        report.waiting_s,
-        report.prompt_tokens,
-        report.cached_tokens,
-        report.output_tokens,
-        report.preemptions,
-        advance,
-    )

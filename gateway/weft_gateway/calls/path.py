@@ -21,6 +21,7 @@ from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import notify, taps
 from weft_gateway.calls.placement import Placement
 from weft_gateway.calls.relay import Step, StreamRelay
+from weft_gateway.calls.spending import BudgetExhausted
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.response import Headers
@@ -36,6 +37,9 @@ LIGHT_PIECE_BYTES: Final = 12_288
 _END_WITHIN_S: Final = 1.0
 # A held call looks for a replica this often. A placement takes less than 0.1 ms.
 _LOOK_EVERY_S: Final = 0.5
+# Pauses of a call that waits for a budget: at first, and at most.
+_FIRST_PAUSE_S: Final = 0.05
+_MOST_PAUSE_S: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -73,11 +77,7 @@ class CallPath:
             for held in call.hooks.held:
                 if (pending := held(call)) is not None:
                     await client.wait(pending)
-            try:
-                placed = self.placement.place(call)
-            except ApiError as error:
-                placed = await self._placed_later(call, client, error)
-            opened = await self.lifecycle.open(call, placed)
+            opened = await self._open(call, client)
             while True:
                 exchange = self.engines.exchange(call)
                 try:
@@ -118,6 +118,28 @@ class CallPath:
             raise
         finally:
             call.client = None
+
+    async def _open(self, call: Call, client: Disconnect) -> OpenCall:
+        """Open a call. It waits while a budget holds it, or until calls in flight have settled what
+        they reserve, here or through another gateway. Raises ApiError; ClientGone.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                placed = self.placement.place(call)
+            except ApiError as error:
+                placed = await self._placed_later(call, client, error)
+            try:
+                return await self.lifecycle.open(call, placed)
+            except BudgetExhausted as error:
+                if not error.waits:
+                    raise
+            held = perf_counter()
+            try:
+                await client.wait(asyncio.sleep(pause_s))
+            finally:
+                call.held_s += perf_counter() - held
+            pause_s = min(pause_s * 1.5, _MOST_PAUSE_S)
 
     async def _elsewhere(
         self, call: Call, opened: OpenCall, client: Disconnect, error: ConnectFailed

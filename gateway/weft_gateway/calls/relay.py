@@ -11,6 +11,7 @@ from typing import Final
 
 from weft_gateway import errors
 from weft_gateway.calls.call import Call, Failed, Tap
+from weft_gateway.calls.spending import headers as budget_headers
 from weft_gateway.calls.stored import with_previous
 from weft_gateway.engine.errors import (
     ReplicaBadAnswer,
@@ -58,6 +59,8 @@ def start(call: Call, status: int, head: Headers) -> tuple[Headers, bool]:
     if call.local:
         headers.append(_LOCAL)
     call.is_stream = check_head(status, headers)
+    if call.is_stream and call.balances:
+        headers += budget_headers(call.balances)
     return headers, call.is_stream
 
 
@@ -245,6 +248,8 @@ def whole_headers(call: Call, headers: Headers, body: bytes) -> Headers:
     """Return the headers of a non-streamed answer, once its call is closed."""
     if call.saved_s and _asks(call):
         headers.append((SAVED_HEADER, _saved(call.saved_s)))
+    if call.balances:
+        headers += budget_headers(call.balances)
     headers.append((b"content-length", str(len(body)).encode()))
     return headers
 

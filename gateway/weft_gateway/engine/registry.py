@@ -277,6 +277,14 @@ class Registry:
         card = self.models().get(self.resolved(model))
         return None if card is None else {**card, "id": model}
 
+    def context(self, model: str) -> int:
+        """Return the context length of a served model in tokens, 0 if unknown."""
+        for replica in self._replicas.values():
+            length = replica.models.get(model, {}).get("max_model_len")
+            if isinstance(length, int):
+                return length
+        return 0
+
     def knows(self, model: str) -> bool:
         """Whether a replica serves `model`, which is no alias, or may serve it because its models
         are not yet known.

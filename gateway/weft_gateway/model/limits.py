@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from weft_gateway.model.record import record
+from weft_gateway.model.spending import Allowance
 
 # Limits of weights in files. The weight of a key is multiplied by that of its class, and service is
 # divided by the product.
@@ -13,18 +14,27 @@ MAX_WEIGHT: Final = 1000.0
 
 
 @record
+class Budget:
+    """The budget of a key or a class. per: day, month, or "" for one that is never full again."""
+
+    allowance: Allowance
+    per: str = ""
+
+
+@record
 class TenantRules:
     """The rules of one tenant, which is one API key.
 
     weight: the tenant's share of engine time relative to other tenants under contention, positive.
     The limits are integers; 0 means no limit. tokens_per_minute counts prompt and output tokens.
-    calls_in_flight counts calls that have not ended.
+    calls_in_flight counts calls that have not ended. budget: of all its calls; None for none.
     """
 
     weight: float = 1.0
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     calls_in_flight: int = 0
+    budget: Budget | None = None
 
     @property
     def limited(self) -> bool:

@@ -9,6 +9,16 @@ from typing import NamedTuple
 
 from weft_gateway.model.record import record
 from weft_gateway.model.slo import NO_GOAL, Ask, Goal
+from weft_gateway.model.spending import (
+    NO_ALLOWANCE,
+    NO_RESERVE,
+    Account,
+    Allowance,
+    Amounts,
+    Charge,
+    Reserve,
+    used,
+)
 
 
 class ProgramKey(NamedTuple):
@@ -53,7 +63,7 @@ class Thread:
 
     thread, parent: the chain of calls that this call continues, and the chain that started that
     one, "" if none. arrival_s: Unix time, seconds. waiting_s, service_s: seconds, as reported by
-    the engine; 0 before a report.
+    the engine; 0 before a report. reserve: see `Opening`.
     """
 
     call: str
@@ -63,6 +73,7 @@ class Thread:
     waiting_s: float = 0.0
     service_s: float = 0.0
     parent: str = ""
+    reserve: Reserve = NO_RESERVE
 
 
 @record
@@ -87,6 +98,7 @@ class Program:
     were in flight; the row is removed with the last of them. attributes: one per name; may include
     expired ones. last_replica: of the call that was opened last, or "". goal: its deadline.
     path_calls: number of calls on the longest observed path, on which parallel calls count once.
+    allowance: its budget. nanodollars: the price of all finished calls.
     """
 
     key: ProgramKey
@@ -111,6 +123,17 @@ class Program:
     last_replica: str = ""
     goal: Goal = NO_GOAL
     path_calls: int = 0
+    allowance: Allowance = NO_ALLOWANCE
+    nanodollars: int = 0
+
+    def used(self, now_s: float) -> Amounts:
+        """Return what its finished calls have used, and the time since its begin."""
+        return used(self, self.calls_closed, now_s - self.arrival_s)
+
+    def reserved(self) -> Amounts:
+        """Return what its calls in flight reserve."""
+        all_of = [thread.reserve.amounts() for thread in self.threads]
+        return Amounts(*map(sum, zip(*all_of, strict=True)))
 
     def attribute(self, name: str, now_s: float) -> str:
         """Return the text of the current attribute with this name, "" if none."""
@@ -137,6 +160,9 @@ class Opening:
     candidate becomes the home. The table decides this atomically, so that several gateways agree.
     parent: the thread that started this one, or "". ask: the goal that the call asks for. costs:
     its predicted cost by replica, microseconds; empty if not predicted.
+
+    reserve: what the call may use. charges: accounts that pay beside its program. allowance: the
+    budget of a program that has none. admitted: budgets let the call pass, because it goes on.
     """
 
     key: ProgramKey
@@ -150,24 +176,30 @@ class Opening:
     parent: str = ""
     ask: Ask | None = None
     costs: Mapping[str, int] = field(default_factory=dict)
+    reserve: Reserve = NO_RESERVE
+    charges: tuple[Charge, ...] = ()
+    allowance: Allowance = NO_ALLOWANCE
+    admitted: bool = False
 
 
 @record
 class Opened:
     """The answer to an opening: the program with this call open, the call's replica, and whether
     the program is new. local: the table's store is away, so the answer reflects this gateway only.
+    accounts: those of its charges, with this call.
     """
 
     program: Program
     replica: str
     created: bool
     local: bool = False
+    accounts: tuple[Account, ...] = ()
 
 
 @record
 class Closing:
     """The end of a call, with the engine's report (zeros without one). advance: a prefill, which is
-    no call of the program's path.
+    no call of the program's path. nanodollars: its price.
     """
 
     key: ProgramKey
@@ -181,3 +213,4 @@ class Closing:
     output_tokens: int = 0
     preemptions: int = 0
     advance: bool = False
+    nanodollars: int = 0

@@ -19,9 +19,12 @@ from weft_gateway.model import (
     ProgramAttribute,
     ProgramCounts,
     ProgramKey,
+    spending,
 )
 from weft_gateway.model.slo import Ask
+from weft_gateway.model.spending import NO_RESERVE, Account, Changes, Reserve
 from weft_gateway.programs import rules
+from weft_gateway.programs.table import BudgetSpent
 
 _MAX_PROGRAMS: Final = 100_000
 _T = TypeVar("_T")
@@ -29,7 +32,7 @@ _T = TypeVar("_T")
 
 class _OpenCall(NamedTuple):
     """critical_path_s, path_calls: of the program when the call opened. cost: predicted,
-    microseconds.
+    microseconds. accounts: those that pay its reserve and what it uses.
     """
 
     key: ProgramKey
@@ -37,6 +40,8 @@ class _OpenCall(NamedTuple):
     critical_path_s: float
     path_calls: int
     cost: int
+    accounts: tuple[str, ...] = ()
+    reserve: Reserve = NO_RESERVE
 
 
 class _Named:
@@ -75,6 +80,7 @@ class MemoryTable:
         self._open: dict[str, _OpenCall] = {}
         self._in_flight: dict[str, int] = {}
         self._work: dict[str, int] = {}
+        self._accounts: dict[str, Account] = {}
         self._created = 0
 
     async def open_call(self, opening: Opening) -> Opened:
@@ -86,17 +92,30 @@ class MemoryTable:
             raise ValueError(f"call {opening.call} is open already")
         before = self._programs.get(opening.key)
         row = before or rules.fresh(opening.key, opening.now_s, opening.ephemeral)
+        charges, reserve = opening.charges, opening.reserve
+        accounts: tuple[Account, ...] = ()
+        if charges:
+            known = self._accounts
+            accounts = tuple(
+                [spending.opened(known.get(c.account), c, opening.now_s) for c in charges]
+            )
+        if not rules.has_room(row, accounts, opening):
+            raise BudgetSpent(row, accounts)
         program, replica = rules.opened(row, opening)
         self._put(before, program, opening.now_s)
         cost = opening.costs.get(replica, 0) if opening.costs else 0
+        names = tuple([charge.account for charge in charges]) if charges else ()
         self._open[opening.call] = _OpenCall(
-            opening.key, replica, row.critical_path_s, row.path_calls, cost
+            opening.key, replica, row.critical_path_s, row.path_calls, cost, names, reserve
         )
+        if accounts:
+            accounts = tuple([spending.reserving(account, reserve) for account in accounts])
+            self._accounts |= zip(names, accounts, strict=True)
         in_flight = self._in_flight
         in_flight[replica] = in_flight.get(replica, 0) + 1
         if cost:
             self._work[replica] = self._work.get(replica, 0) + cost
-        return Opened(program, replica, before is None)
+        return Opened(program, replica, before is None, accounts=accounts)
 
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""
@@ -109,6 +128,9 @@ class MemoryTable:
         _take(self._in_flight, call.replica, 1)
         if call.cost:
             _take(self._work, call.replica, call.cost)
+        for name in call.accounts:
+            account = self._accounts[name]
+            self._accounts[name] = rules.settled(account, call.reserve, closing)
         if rules.goes(program):
             self._remove(call.key)
         else:
@@ -149,6 +171,15 @@ class MemoryTable:
             return None
         program = replace(row, attributes=rules.with_attribute(row.attributes, attribute))
         self._programs[key] = program
+        return program
+
+    async def set_budget(self, key: ProgramKey, changes: Changes, now_s: float) -> Program | None:
+        """See ProcessTable."""
+        row = self._programs.get(key)
+        if row is None:
+            return None
+        allowance = spending.changed(row.allowance, changes)
+        program = self._programs[key] = replace(row, allowance=allowance)
         return program
 
     async def get(self, key: ProgramKey) -> Program | None:
@@ -200,10 +231,17 @@ class MemoryTable:
         alive = len(self._programs)
         return ProgramCounts(self._created, self._created - alive, alive)
 
-    def adopt(self, programs: Iterable[Program], openings: Iterable[Opening]) -> None:
-        """Start with programs from another table and with these calls open. The table must be
-        empty.
+    def adopt(
+        self,
+        programs: Iterable[Program],
+        openings: Iterable[Opening],
+        accounts: Iterable[Account] = (),
+    ) -> None:
+        """Start with programs and accounts from another table and with these calls open. The table
+        must be empty.
         """
+        for account in accounts:
+            self._accounts[account.name] = replace(account, open_calls=0, reserve=NO_RESERVE)
         for program in programs:
             row = replace(program, threads=(), calls=program.calls_closed, ended=False)
             self._put(None, row, max(program.last_arrival_s, program.last_completion_s))
@@ -221,6 +259,13 @@ class MemoryTable:
             {tenant: named.ids for tenant, named in self._named.items()},
             {tenant: {*named.idle} for tenant, named in self._named.items()},
         )
+        sums: dict[str, Account] = {}
+        for call in self._open.values():
+            for name in call.accounts:
+                sums[name] = spending.reserving(
+                    sums.get(name) or Account(name, 0.0, 0.0), call.reserve
+                )
+        found += rules.misreserved(self._accounts, sums)
         if self._activity.keys() != self._programs.keys():
             found.append("the activity index differs from the programs")
         return found

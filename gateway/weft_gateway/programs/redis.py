@@ -26,6 +26,7 @@ from weft_gateway.model import (
     ProgramKey,
 )
 from weft_gateway.model.slo import Ask
+from weft_gateway.model.spending import Account, Changes
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_check import violations
 from weft_gateway.programs.redis_link import RedisLink
@@ -72,6 +73,8 @@ class RedisTable:
         self._opening: Counter[str] = Counter()
         self._opening_work: Counter[str] = Counter()
         self._seen: OrderedDict[ProgramKey, Program] = OrderedDict()
+        # The accounts of keys and classes, as last seen.
+        self._accounts: dict[str, Account] = {}
 
     async def open_call(self, opening: Opening) -> Opened:
         """See ProcessTable. If Redis ran the script and the reply was lost, this raises, and the
@@ -82,7 +85,9 @@ class RedisTable:
         self._opening[expected] += 1
         self._opening_work[expected] += cost
         try:
-            replica, created, program, in_flight, work, over = await self._store.open(opening)
+            replica, created, program, in_flight, work, over, accounts = await self._store.open(
+                opening
+            )
         finally:
             self._opening[expected] -= 1
             self._opening_work[expected] -= cost
@@ -91,9 +96,11 @@ class RedisTable:
         self._leases.add(rows.lease(opening.key, opening.call))
         self._in_flight, self._work = in_flight, work
         self._saw(program)
+        for account in accounts:
+            self._accounts[account.name] = account
         if over:
             await self._end_idle(over)
-        return Opened(program, replica, created)
+        return Opened(program, replica, created, accounts=accounts)
 
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""
@@ -130,6 +137,14 @@ class RedisTable:
             self._saw(program)
         if over:
             await self._end_idle(over)
+        return program
+
+    async def set_budget(self, key: ProgramKey, changes: Changes, now_s: float) -> Program | None:
+        """See ProcessTable."""
+        program = await self._store.set_budget(key, changes)
+        if program is not None:
+            # The counts of calls have not changed, so `_saw` takes it.
+            self._saw(program)
         return program
 
     async def get(self, key: ProgramKey) -> Program | None:
@@ -187,6 +202,10 @@ class RedisTable:
     def seen(self) -> list[Program]:
         """Return the last seen state of each named program, as `peek` does."""
         return list(self._seen.values())
+
+    def accounts(self) -> list[Account]:
+        """Return the last seen state of each account."""
+        return list(self._accounts.values())
 
     @property
     def link(self) -> RedisLink:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from weft_gateway.model import Program
+from weft_gateway.model.spending import Account, Reserve, reserving
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_store import RedisStore
 
@@ -61,9 +62,21 @@ async def _look(store: RedisStore) -> tuple[list[str], set[str]]:
                 listed[tenant] = set(map(rows.decode, await store.members(raw)))
     # Counts that were deleted are counted again.
     await store.homes()
-    leases, in_flight, work, indexed_homes, by_home, held, totals, alive = await _at_once(store)
+    at_once = await _at_once(store)
+    leases, in_flight, work, indexed_homes, by_home, budgets, reserved = at_once[:7]
+    held, totals, alive = at_once[7:]
     calls = {rows.leased(lease): rows.placed(raw) for lease, raw in leases.items()}
     certain += rules.miscounts(calls, _counts(in_flight), _counts(work))
+    accounts = [rows.account(rows.decode(name), raw) for name, raw in budgets.items()]
+    sums: dict[str, Account] = {}
+    for lease, raw in reserved.items():
+        claim, *names = raw.split(b"\n")
+        for name in map(rows.decode, names):
+            account = sums.get(name) or Account(name, 0.0, 0.0)
+            sums[name] = reserving(account, Reserve(*map(int, claim.split())))
+        if lease not in leases:
+            certain.append(f"{lease!r}: a call that is not open reserves")
+    certain += rules.misreserved({account.name: account for account in accounts}, sums)
     differing.update(rules.differences(programs, calls, named, idle))
     homes = {rows.key_of(raw): rows.decode(name) for raw, name in indexed_homes.items()}
     at = {program.key: program.home for program in programs}
@@ -87,7 +100,10 @@ async def _at_once(store: RedisStore) -> list[Any]:
     """Read the values that each change of the table keeps equal."""
     keys = store.keys
     async with store.reaching(), store.redis.pipeline(transaction=True) as pipe:
-        for key in (keys.calls, keys.in_flight, keys.work, keys.homes, keys.home_counts):
+        for key in (
+            keys.calls, keys.in_flight, keys.work, keys.homes, keys.home_counts, keys.budgets,
+            keys.reserved,
+        ):  # fmt: skip
             pipe.hgetall(key)
         pipe.zrange(keys.leases, 0, -1)
         pipe.hmget(keys.totals, ["created", "ended"])

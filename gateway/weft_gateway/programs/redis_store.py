@@ -19,16 +19,18 @@ from weft_gateway.model import (
     ProgramKey,
 )
 from weft_gateway.model.slo import Ask
+from weft_gateway.model.spending import Account, Changes
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.rows import encode, number
+from weft_gateway.programs.table import BudgetSpent
 
 _Arguments = tuple[list[Any], list[Any]]
 
 
 class OpenedRow(NamedTuple):
     """Reply of `open.lua`. in_flight, work: open calls and their costs by replica, over all
-    gateways. over: the tenant's programs above its limit.
+    gateways. over: the tenant's programs above its limit. accounts: of the call's charges.
     """
 
     replica: str
@@ -37,6 +39,7 @@ class OpenedRow(NamedTuple):
     in_flight: dict[str, int]
     work: dict[str, int]
     over: list[ProgramKey]
+    accounts: tuple[Account, ...]
 
 
 class ClosedRow(NamedTuple):
@@ -65,10 +68,14 @@ class RedisStore(RedisLink):
         self._renew, self._lapsed, self._count = (
             self.script("common", name) for name in ("renew", "lapsed", "count")
         )
-        self._homes = self.script("common", "homes")
+        self._homes, self._set_budget = (
+            self.script("common", name) for name in ("homes", "set_budget")
+        )
 
     async def open(self, opening: Opening) -> OpenedRow:
-        """Open a call. Raises ValueError, without a change, if it is already open."""
+        """Open a call. Raises ValueError if it is already open, and BudgetSpent, both without a
+        change.
+        """
         async with self.reaching():
             try:
                 reply = await self._open(*self._opening(opening))
@@ -76,10 +83,19 @@ class RedisStore(RedisLink):
                 if _refused(error):
                     raise ValueError(f"call {opening.call} is open already") from None
                 raise
-        replica, created, size, costs, many, *rest = rows.unpack(reply)
+        replica, created, size, costs, many, charged, *rest = rows.unpack(reply)
         counts, rest = rest[: int(size)], rest[int(size) :]
         work, rest = rest[: int(costs)], rest[int(costs) :]
-        over, row = rest[: int(many)], rest[int(many) :]
+        over, rest = rest[: int(many)], rest[int(many) :]
+        packed, row = rest[: int(charged)], rest[int(charged) :]
+        accounts: tuple[Account, ...] = ()
+        if packed:
+            names = [charge.account for charge in opening.charges]
+            accounts = tuple(map(rows.account, names, packed))
+        if not created:
+            fresh = rules.fresh(opening.key, opening.now_s, opening.ephemeral)
+            program = rows.program(opening.key, rows.pairs(row)) if row else fresh
+            raise BudgetSpent(program, accounts)
         return OpenedRow(
             rows.decode(replica),
             created == b"1",
@@ -87,6 +103,7 @@ class RedisStore(RedisLink):
             rows.counts(counts),
             rows.counts(work),
             _of_tenant(opening.key, over),
+            accounts,
         )
 
     async def close(self, closing: Closing, lapsed_s: float | None = None) -> ClosedRow | None:
@@ -138,6 +155,12 @@ class RedisStore(RedisLink):
         many, *rest = rows.unpack(reply)
         over, row = rest[: int(many)], rest[int(many) :]
         return rows.program(key, rows.pairs(row)), _of_tenant(key, over)
+
+    async def set_budget(self, key: ProgramKey, changes: Changes) -> Program | None:
+        """Change a program's budget. Returns None if the program is unknown."""
+        async with self.reaching():
+            reply = await self._set_budget([self.keys.row(key)], rows.budget_changes(changes))
+        return None if reply is None else rows.program(key, rows.pairs(rows.unpack(reply)))
 
     async def open_all(self, openings: Iterable[Opening]) -> None:
         """Open these calls, except open ones. One round trip."""
@@ -271,8 +294,17 @@ class RedisStore(RedisLink):
             encode(opening.parent),
             self._per_tenant,
             *rows.asking(opening.ask),
+            int(opening.admitted),
+            rows.budget(opening.allowance),
+            rows.claim(opening.reserve),
+            len(opening.charges),
             len(opening.eligible),
             *map(encode, opening.eligible),
+            *[
+                part
+                for charge in opening.charges
+                for part in (encode(charge.account), charge.since_s, rows.budget(charge.allowance))
+            ],
             *[part for name, cost in opening.costs.items() for part in (encode(name), cost)],
         ]
 
@@ -294,6 +326,7 @@ class RedisStore(RedisLink):
             rows.lease(closing.key, closing.call),
             "" if lapsed_s is None else number(lapsed_s),
             int(not closing.advance),
+            closing.nanodollars,
         ]
 
     def _starting(self, key: ProgramKey, now_s: float) -> list[Any]:
@@ -307,7 +340,7 @@ class RedisStore(RedisLink):
         return [
             keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant),
             keys.idle(key.tenant), keys.leases, keys.totals, keys.calls, keys.homes,
-            keys.home_counts, keys.work,
+            keys.home_counts, keys.work, keys.budgets, keys.reserved,
         ]  # fmt: skip
 
     def _index_keys(self, key: ProgramKey) -> list[Any]:

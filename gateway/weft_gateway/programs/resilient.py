@@ -34,6 +34,7 @@ from weft_gateway.model import (
     ProgramKey,
 )
 from weft_gateway.model.slo import Ask
+from weft_gateway.model.spending import Changes
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.redis_link import RedisLink
@@ -102,9 +103,10 @@ class ResilientTable:
                 if self._view is not None:
                     await self._view.open_call(settled)
                 return opened
+            opened = await view.open_call(opening)
         else:
+            opened = await view.open_call(opening)
             self._unasked.add(opening.call)
-        opened = await view.open_call(opening)
         self._open[opening.call] = _settled(opening, opened.replica)
         self._changes.pop((opening.key, ""), None)
         return replace(opened, local=True)
@@ -152,6 +154,11 @@ class ResilientTable:
         return await self._change(
             key, name, lambda table: table.set_attribute(key, attribute, now_s)
         )
+
+    async def set_budget(self, key: ProgramKey, changes: Changes, now_s: float) -> Program | None:
+        """See ProcessTable."""
+        name = f"budget {' '.join(sorted(changes))}"
+        return await self._change(key, name, lambda table: table.set_budget(key, changes, now_s))
 
     async def get(self, key: ProgramKey) -> Program | None:
         """See ProcessTable."""
@@ -274,7 +281,8 @@ class ResilientTable:
         if self._view is None:
             log.warning("using a local view: %s", error)
             self._view = MemoryTable()
-            self._view.adopt(self._shared.seen(), self._open.values())
+            shared = self._shared
+            self._view.adopt(shared.seen(), self._open.values(), shared.accounts())
             self._probe = asyncio.get_running_loop().create_task(self._probe_until_back())
         return self._view
 
@@ -326,5 +334,7 @@ class ResilientTable:
 
 
 def _settled(opening: Opening, replica: str) -> Opening:
-    """The opening with its replica fixed. If it is sticky, that replica becomes the home."""
-    return replace(opening, candidate=replica, eligible=frozenset())
+    """The opening with its replica fixed, which no budget refuses. If it is sticky, that replica
+    becomes the home.
+    """
+    return replace(opening, candidate=replica, eligible=frozenset(), admitted=True)

@@ -2,10 +2,12 @@
 
 | key (after the prefix) | type | value |
 |---|---|---|
-| p:TENANT/PROGRAM | hash | the row; `t:CALL`: open calls, `h:NAME`: attributes, `goal` |
+| p:TENANT/PROGRAM | hash | the row; `t:CALL`: open calls, `h:NAME`: attributes, `goal`, `budget` |
 | calls | hash | lease (call and TENANT/PROGRAM) of each open call to its replica and cost |
 | in_flight | hash | replica to the number of its calls in `calls` |
 | work | hash | replica to the summed costs of its calls in `calls`, microseconds |
+| budgets | hash | account of a key or a class to what it has used and what its calls reserve |
+| reserved | hash | lease of each open call that accounts pay to its claim and their names |
 | homes | hash | TENANT/PROGRAM of each program that has a home to that replica |
 | home_counts | hash | replica to the number of programs with this home |
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
@@ -33,6 +35,17 @@ from typing import Final
 
 from weft_gateway.model import Program, ProgramAttribute, ProgramKey, Thread
 from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Scope
+from weft_gateway.model.spending import (
+    ALLOWANCE_FIELDS,
+    MEMBERS,
+    NO_ALLOWANCE,
+    NO_RESERVE,
+    Account,
+    Allowance,
+    AtLimit,
+    Changes,
+    Reserve,
+)
 
 _CALL: Final = b"t:"
 _ATTRIBUTE: Final = b"h:"
@@ -65,6 +78,8 @@ class Keys:
         self.activity = base + b"activity"
         self.leases = base + b"leases"
         self.totals = base + b"totals"
+        self.budgets = base + b"budgets"
+        self.reserved = base + b"reserved"
         self.table = base + b"table"
         self.alpha = base + b"alpha"
         self.of_members = [
@@ -153,10 +168,12 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
     for name, packed in row.items():
         if name.startswith(_CALL):
             # Only the thread ids, which are last, may contain a newline.
-            arrival, _, replica, size, ids = packed.split(b"\n", 4)
+            arrival, then, replica, size, ids = packed.split(b"\n", 4)
             parent, thread = decode(ids[: int(size)]), decode(ids[int(size) :])
             call, at_s = decode(name[2:]), float(arrival)
-            threads.append(Thread(call, thread, decode(replica), at_s, 0.0, 0.0, parent))
+            claim = then.split(b" ", 3)[3:]
+            reserve = Reserve(*map(int, claim[0].split())) if claim else NO_RESERVE
+            threads.append(Thread(call, thread, decode(replica), at_s, 0.0, 0.0, parent, reserve))
     threads.sort(key=lambda t: (t.arrival_s, t.call))
     return Program(
         key=key,
@@ -182,6 +199,8 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
         last_replica=decode(row.get(b"last_replica", b"")),
         goal=_goal(row[b"goal"]) if b"goal" in row else NO_GOAL,
         path_calls=whole(b"path_calls"),
+        allowance=_allowance(row[b"budget"]) if b"budget" in row else NO_ALLOWANCE,
+        nanodollars=whole(b"nanodollars"),
     )
 
 
@@ -193,6 +212,51 @@ def asking(ask: Ask | None) -> list[bytes | str | int]:
     deadline = "" if goal is NO_GOAL else number(goal.deadline_s)
     named = [deadline, goal.scope.value, encode(goal.slo)]
     return [*named, int(ask.explicit), int(ask.turn)]
+
+
+def claim(reserve: Reserve) -> str:
+    """Pack what a call reserves; "" for nothing."""
+    if reserve is NO_RESERVE:
+        return ""
+    of = reserve
+    return f"{of.prompt_tokens} {of.output_tokens} {of.engine_us} {of.nanodollars}"
+
+
+def budget(allowance: Allowance) -> str:
+    """Pack a budget; "" for none."""
+    if allowance is NO_ALLOWANCE:
+        return ""
+    return " ".join([_member(getattr(allowance, name)) for name in ALLOWANCE_FIELDS])
+
+
+def budget_changes(changes: Changes) -> list[str]:
+    """Return the arguments of `lua/set_budget.lua`."""
+    at_limit = {"at_limit": changes["at_limit"] or AtLimit.REFUSE} if "at_limit" in changes else {}
+    new = {**changes, **at_limit}
+    return [_member(new[name]) if name in new else "=" for name in ALLOWANCE_FIELDS]
+
+
+def account(name: str, packed: bytes) -> Account:
+    """Parse an account of `budgets`."""
+    since, begun, *whole = map(float, packed.split())
+    calls, prompt, cached, output, service, nanodollars, open_calls, *held = whole
+    return Account(
+        name, since, begun, int(calls), int(prompt), int(cached), int(output), service,
+        int(nanodollars), int(open_calls), Reserve(*map(int, held)),
+    )  # fmt: skip
+
+
+def _member(value: float | str | None) -> str:
+    return "-" if value is None else value if isinstance(value, str) else repr(value)
+
+
+def _allowance(packed: bytes) -> Allowance:
+    *limits, at_limit = packed.decode().split()
+    members = {
+        name: None if text == "-" else (float(text) if name.endswith("_s") else int(text))
+        for name, text in zip(MEMBERS, limits, strict=True)
+    }
+    return Allowance(**members, at_limit=AtLimit(at_limit))  # type: ignore[arg-type]
 
 
 def _goal(packed: bytes) -> Goal:

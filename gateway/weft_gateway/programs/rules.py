@@ -18,6 +18,7 @@ from weft_gateway.model import (
     Thread,
 )
 from weft_gateway.model.slo import NO_GOAL, Ask, Goal, Scope
+from weft_gateway.model.spending import NO_ALLOWANCE, Account, Reserve, full, reserving
 
 # Default limit of named programs per tenant.
 MAX_PER_TENANT: Final = 100_000
@@ -52,7 +53,10 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
     ephemeral program that is called by name becomes a named one.
     """
     replica, home = settle(program, opening)
-    thread = Thread(opening.call, opening.thread, replica, opening.now_s, 0.0, 0.0, opening.parent)
+    thread = Thread(
+        opening.call, opening.thread, replica, opening.now_s, 0.0, 0.0, opening.parent,
+        opening.reserve,
+    )  # fmt: skip
     # By position, as in `closed`: every call builds two rows, and keywords double the cost of one.
     after = Program(
         program.key,
@@ -79,8 +83,39 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
         if program.goal is NO_GOAL and (opening.ask is None or opening.ask.goal is NO_GOAL)
         else pursued(program, opening.ask, opening.now_s),
         program.path_calls,
+        opening.allowance if program.allowance is NO_ALLOWANCE else program.allowance,
+        program.nanodollars,
     )
     return after, replica
+
+
+def has_room(program: Program, accounts: Iterable[Account], opening: Opening) -> bool:
+    """Whether the budgets of a call's program and of its accounts let it begin."""
+    now_s = opening.now_s
+    own = opening.allowance if program.allowance is NO_ALLOWANCE else program.allowance
+    return opening.admitted or not (
+        (own is not NO_ALLOWANCE and full(own, program.used(now_s), program.reserved()))
+        or any(
+            full(charge.allowance, account.used(now_s), account.reserved())
+            for charge, account in zip(opening.charges, accounts, strict=True)
+        )
+    )
+
+
+def settled(account: Account, reserve: Reserve, closing: Closing) -> Account:
+    """Return the account after a call."""
+    account = reserving(account, reserve, -1)
+    if closing.outcome is Outcome.REFUSED:
+        return account
+    return replace(
+        account,
+        calls=account.calls + 1,
+        prompt_tokens=account.prompt_tokens + closing.prompt_tokens,
+        cached_tokens=account.cached_tokens + closing.cached_tokens,
+        output_tokens=account.output_tokens + closing.output_tokens,
+        service_s=account.service_s + closing.service_s,
+        nanodollars=account.nanodollars + closing.nanodollars,
+    )
 
 
 def asked(known: Goal, ask: Ask | None) -> Goal:
@@ -143,6 +178,8 @@ def closed(
         program.last_replica,
         program.goal,
         max(program.path_calls, path_calls_at_open + (not closing.advance)),
+        program.allowance,
+        program.nanodollars + closing.nanodollars,
     )
 
 
@@ -237,6 +274,17 @@ def miscounts(
     if work != (summed := {replica: cost for replica, cost in costs.items() if cost}):
         found.append(f"work {work}, but open calls give {summed}")
     return found
+
+
+def misreserved(accounts: Mapping[str, Account], sums: Mapping[str, Account]) -> list[str]:
+    """Return accounts whose reservations differ from those of the open calls, as messages."""
+    return [
+        f"account {name}: reserves {account.open_calls} calls, {account.reserve}, and its open "
+        f"calls reserve {found.open_calls}, {found.reserve}"
+        for name, account in accounts.items()
+        if (account.open_calls, account.reserve)
+        != ((found := sums.get(name) or Account(name, 0.0, 0.0)).open_calls, found.reserve)
+    ]
 
 
 def differences(

@@ -31,10 +31,22 @@ from weft_gateway.model import (
     ProgramKey,
 )
 from weft_gateway.model.slo import Ask
+from weft_gateway.model.spending import Account, Changes
 
 
 class TableUnavailable(Exception):
     """The table's store cannot be reached. The message names the store."""
+
+
+class BudgetSpent(Exception):
+    """A call was not opened: a budget is spent, or calls in flight may spend it. program, accounts:
+    their states, without the call.
+    """
+
+    def __init__(self, program: Program, accounts: tuple[Account, ...]) -> None:
+        super().__init__("a budget is spent or reserved")
+        self.program = program
+        self.accounts = accounts
 
 
 class ProcessTable(Protocol):
@@ -51,7 +63,9 @@ class ProcessTable(Protocol):
         An ended program that still has calls in flight becomes active again. A removed program
         starts anew. An ephemeral program that is called by name becomes a named one. The call's
         `ask` sets the program's goal if a client asked for it or the program has none; the goal's
-        unit begins as in `rules.pursued`. Raises ValueError if the call is already open.
+        unit begins as in `rules.pursued`. The call's reserve counts against the budgets of its
+        program and of its charges until it closes. Raises BudgetSpent if one of them has no room,
+        as in `rules.has_room`, and ValueError if the call is already open.
         """
         ...
 
@@ -86,6 +100,10 @@ class ProcessTable(Protocol):
         `Program.attributes`. A missing program is created, as by `start`. A removal does not create
         it and returns None. Raises ValueError if the attribute is too long.
         """
+        ...
+
+    async def set_budget(self, key: ProgramKey, changes: Changes, now_s: float) -> Program | None:
+        """Change members of a program's budget. Returns None if the program is unknown."""
         ...
 
     async def get(self, key: ProgramKey) -> Program | None:

@@ -147,6 +147,13 @@ class Metrics:
             ("replica", "end"),
             r,
         )
+        self.budget_limits = Counters(
+            "weft_budget_limits",
+            "Calls that met the limit of a budget, by whose it is (program, key, class) and what "
+            "happened (refuse, warn, hold)",
+            ("budget", "then"),
+            r,
+        )
         self.prompt = Counters("weft_prompt_tokens", "Prompt tokens", ("replica",), r)
         self.cached = Counters(
             "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), r

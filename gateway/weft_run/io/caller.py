@@ -245,12 +245,14 @@ class HttpCaller:
                     # No call can succeed. The journal keeps the finished work.
                     raise JobError(f"{self._base} refuses the key in OPENAI_API_KEY: {why}")
                 away = self._has_models and model_is_away(status, body)
+                # A refusal that no repetition changes, such as a budget that is used up.
+                final = answer.headers.get("x-should-retry") == "false"
                 raise _Refused(
                     f"http_{status}",
                     why,
-                    may_pass(status) or away,
+                    (may_pass(status) or away) and not final,
                     answer.headers.get("retry-after"),
-                    unread=away or status in (429, 503),
+                    unread=away or (status in (429, 503) and not final),
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise _Refused("connection", _reason(error), passes=True, unread=True) from None

@@ -24,7 +24,7 @@ STATEFUL = (
     "list_input_items", "cancel_response", "delete_response", "create_prefill", "get_prefill",
     "delete_prefill", "create_prefill", "extend_prefill", "tag_prompts", "set_priority",
     "set_policy", "get_session", "list_sessions", "get_story", "get_top", "get_timeline",
-    "act_on_program", "delete_session", "create_session",
+    "act_on_program", "delete_session", "create_session", "change_session",
     "finish_session", "add_replica", "drain_replica", "resume_replica", "drain_replica",
     "remove_replica", "create_file", "get_file", "get_file_content", "list_files", "delete_file",
     "create_file", "create_batch", "get_batch", "list_batches", "cancel_batch",

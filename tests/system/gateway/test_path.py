@@ -16,7 +16,7 @@ from weft_gateway import app
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 SOURCES = f"{Path(weft_gateway.__file__).parent}/"
-MOST = 25
+MOST = 26
 # The modules of the path, without the client's connection and the features.
 ON_PATH = re.compile(r"(?:api|calls)/(?!edge|coalescing|connections|keep_alive|timers)\w+\.py")
 FIRST = "Dispatcher.__call__"

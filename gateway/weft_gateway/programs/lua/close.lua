@@ -2,14 +2,35 @@
 -- this call; no row if the call is not open in it. With `lapsed`, closes the call only if its lease
 -- is older, in seconds; returns false otherwise.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
---       open calls, homes, programs by home, work
+--       open calls, homes, programs by home, work, budgets, reserved
 -- ARGV: member, program, call, now, errors or 'refused', service, waiting, prompt, cached, output,
---       preemptions, lease, lapsed or '', 1 for a call of the program's path
+--       preemptions, lease, lapsed or '', 1 for a call of the program's path, nanodollars
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
 local homes, home_counts, work = KEYS[9], KEYS[10], KEYS[11]
 local member, program, call, now, service = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
 local lease, lapsed = ARGV[12], ARGV[13]
+
+-- Return a call's reservation to its accounts, and add what it used (`rules.settled`).
+local function settle(budgets, reserved, lease, closing)
+  local held = redis.call('HGET', reserved, lease)
+  if not held then
+    return
+  end
+  local first = string.match(held, '^[^\n]*')
+  for name in string.gmatch(string.sub(held, #first + 1), '[^\n]+') do
+    local found = account(budgets, reserved, name, 0, closing[4])
+    claim_of(found, words_of(first), -1)
+    if closing[5] ~= 'refused' then
+      local used = {1, closing[8], closing[9], closing[10], closing[6], closing[15]}
+      for i, amount in ipairs(used) do
+        found[2 + i] = found[2 + i] + tonumber(amount)
+      end
+    end
+    redis.call('HSET', budgets, name, packed_account(found))
+  end
+  redis.call('HDEL', reserved, lease)
+end
 
 if lapsed ~= '' then
   local sign = redis.call('ZSCORE', leases, lease)
@@ -18,6 +39,7 @@ if lapsed ~= '' then
   end
 end
 remove_call(in_flight, calls, leases, lease, work)
+settle(KEYS[12], KEYS[13], lease, ARGV)
 local packed = redis.call('HGET', row, 't:' .. call)
 if not packed then
   if redis.call('EXISTS', row) == 0 then
@@ -54,6 +76,9 @@ else
   redis.call('HINCRBY', row, 'cached', ARGV[9])
   redis.call('HINCRBY', row, 'output', ARGV[10])
   redis.call('HINCRBY', row, 'preemptions', ARGV[11])
+  if ARGV[15] ~= '0' then
+    redis.call('HINCRBY', row, 'nanodollars', ARGV[15])
+  end
   local last = redis.call('HGET', row, 'last_completion')
   if not last or tonumber(now) > tonumber(last) then
     redis.call('HSET', row, 'last_completion', now)

@@ -208,6 +208,102 @@ local function drop_told(row, now)
   end
 end
 
+-- Budgets (`model.spending`). A budget is eight limits, '-' for none, and what happens at a limit.
+-- Amounts are in the order of the limits.
+local function words_of(text)
+  local found = {}
+  for word in string.gmatch(text or '', '%S+') do
+    found[#found + 1] = word
+  end
+  return found
+end
+
+local function amounts(prompt, cached, output, calls, engine, wall, nanodollars)
+  return {prompt + output, prompt - cached, cached, output, calls, engine, wall, nanodollars}
+end
+
+-- What reservations take: a prompt may be cached or not.
+local function claims(calls, prompt, output, engine_us, nanodollars)
+  return {prompt + output, prompt, prompt, output, calls, engine_us / 1e6, 0, nanodollars}
+end
+
+-- Whether no other call may begin, as `model.spending.full`.
+local function full(budget, used, reserved)
+  local limits = words_of(budget)
+  if limits[9] == 'warn' then
+    return false
+  end
+  for i = 1, 8 do
+    local most = tonumber(limits[i] or '-')
+    if most and used[i] + reserved[i] >= most then
+      return true
+    end
+  end
+  return false
+end
+
+-- Whether a program's budget has no room.
+local function program_full(row, budget, now)
+  local fields = redis.call('HGETALL', row)
+  local known, sums = {}, {0, 0, 0, 0, 0}
+  for i = 1, #fields, 2 do
+    known[fields[i]] = fields[i + 1]
+    if string.sub(fields[i], 1, 2) == 't:' then
+      local claim = words_of(string.match(fields[i + 1], '^[^\n]*\n[^ \n]* %d+ %d+ ([%d ]+)\n'))
+      sums[1] = sums[1] + 1
+      for j = 1, 4 do
+        sums[j + 1] = sums[j + 1] + tonumber(claim[j] or '0')
+      end
+    end
+  end
+  local function of(name)
+    return tonumber(known[name] or '0')
+  end
+  local wall = known['arrival'] and tonumber(now) - of('arrival') or 0
+  local used = amounts(of('prompt'), of('cached'), of('output'), of('calls_closed'), of('service'),
+    math.max(0, wall), of('nanodollars'))
+  return full(budget, used, claims(unpack(sums)))
+end
+
+-- An account of `budgets` as numbers: begin of its period, its first call, calls, prompt, cached and
+-- output tokens, service, nanodollars; then the calls in flight, and their prompt and output tokens,
+-- microseconds and nanodollars. A later period starts anew.
+local function account(budgets, reserved, name, since, now)
+  local found = words_of(redis.call('HGET', budgets, name))
+  for i = 1, 13 do
+    found[i] = tonumber(found[i] or '0')
+  end
+  if found[2] == 0 or since > found[1] then
+    found[1], found[2] = since, tonumber(now)
+    for i = 3, 8 do
+      found[i] = 0
+    end
+  end
+  if redis.call('EXISTS', reserved) == 0 then
+    -- No call is in flight, or the key was deleted by hand.
+    for i = 9, 13 do
+      found[i] = 0
+    end
+  end
+  return found
+end
+
+-- Change what an account reserves by a call's claim: prompt, output, microseconds, nanodollars.
+local function claim_of(found, claim, sign)
+  found[9] = found[9] + sign
+  for i = 1, 4 do
+    found[9 + i] = math.max(0, found[9 + i] + sign * claim[i])
+  end
+end
+
+local function packed_account(found)
+  local words = {}
+  for i = 1, 13 do
+    words[i] = string.format('%.17g', found[i])
+  end
+  return table.concat(words, ' ')
+end
+
 -- Set a program's last activity, which never decreases.
 local function touch(activity, member, now)
   local last = redis.call('ZSCORE', activity, member)

@@ -10,8 +10,8 @@ for i = 5, #KEYS do
   if not value then
     local packed = redis.call('HGET', KEYS[i], 't:' .. call)
     if packed then
-      -- arrival, critical path, calls of the path, cost, replica, and the threads
-      local cost, replica = string.match(packed, '^[^\n]*\n[^ \n]* %d+ ?(%d*)\n([^\n]*)\n')
+      -- arrival, critical path, calls of the path, cost, claim, replica, and the threads
+      local cost, replica = string.match(packed, '^[^\n]*\n[^ \n]* %d+ ?(%d*)[%d ]*\n([^\n]*)\n')
       value = replica and placed(replica, cost == '' and '0' or cost)
     end
   end
