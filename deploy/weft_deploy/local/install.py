@@ -212,6 +212,8 @@ def _install(wanted: list[str], version: str) -> None:
         installer.pip("-r", str(lock(kind)))
         if kind == "test":
             installer.redis()
+            if not shutil.which("chromium"):
+                installer.say("a test needs Chromium; on Debian: apt-get install chromium")
     installer.say("weft itself")
     installer.pip("--no-build-isolation", "--editable", str(ROOT), "--editable", str(BENCH))
     installer.warn()
