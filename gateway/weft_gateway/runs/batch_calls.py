@@ -91,6 +91,8 @@ class Repeats:
         away = model_is_away(answer.status, answer.body)
         if answer.status not in _TRY_AGAIN and not away:
             return False
+        if error is not None and error.code == "budget_exhausted":
+            return False
         if away or (error is not None and error.code in _NOT_ITS_FAULT):
             after = b"" if error is None else dict(error.headers).get(b"retry-after", b"")
             pause_s = float(after) if after.isdigit() else _FIRST_PAUSE_S

@@ -10,6 +10,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from support import batches, http_runs
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -256,3 +257,44 @@ async def test_keys_and_classes_pay_over_gateways(
         keys.write_text(KEYS_FILE.format(calls=6))
         left.parts.reload_keys()
         assert (await of(left, "other")).status_code == 200
+
+
+async def test_requests_of_a_batch_beyond_the_budget_of_its_key_fail(
+    engine: Any, weft: Any, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[keys.a]\nkey = "sk-a"\nbudget = { tokens = 10 }\n')
+    async with (
+        engine(script=batches.chat) as stub,
+        weft(stub, keys_file=str(keys)) as gateway,
+        batches.client_of(gateway) as client,
+    ):
+        asked = [batches.line(number, max_tokens=2) for number in range(4)]
+        ended = await batches.run(client, batches.lines(*asked))
+        counts = ended.request_counts
+        assert (counts.completed, counts.failed, len(stub.requests)) == (2, 2, 2)
+        failed = await batches.content(client, ended.error_file_id)
+        codes = {one["response"]["body"]["error"]["code"] for one in failed.values()}
+        assert codes == {"budget_exhausted"}
+
+
+async def test_the_key_of_a_run_and_of_prefills_pays(
+    engine: Any, weft: Any, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[keys.a]\nkey = "sk-a"\nbudget = { calls = 2 }\n')
+    async with (
+        engine(script=http_runs.chat) as stub,
+        weft(stub, keys_file=str(keys)) as gateway,
+    ):
+        key = http_runs.headers_of("sk-a")
+        prefill = {"model": "tiny", "messages": [SAID], "session_id": "s"}
+        first = await gateway.client.post("/v1/hints/prefill", json=prefill, headers=key)
+        assert first.status_code == 201
+        # A refusal is final: no row waits for half an hour.
+        rows = [{"text": "one"}, {"text": "two"}, {"text": "three"}]
+        ran, _ = await http_runs.run(gateway.client, http_runs.SAY, rows=rows)
+        assert ran["row_counts"] == {"total": 3, "completed": 1, "failed": 2}
+        again = await gateway.client.post("/v1/hints/prefill", json=prefill, headers=key)
+        assert (again.status_code, again.json()["error"]["code"]) == (429, "budget_exhausted")
+        assert len(stub.requests) == 2
