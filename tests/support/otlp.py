@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -31,10 +32,12 @@ class Span:
 
 @dataclass
 class Collector:
-    """What arrived, as (path, body). resource: attributes of the sender."""
+    """What arrived, as (path, body). keys: of its senders. refusals: the next answers' statuses."""
 
     url: str
     bodies: list[tuple[str, bytes]] = field(default_factory=list)
+    keys: set[str | None] = field(default_factory=set)
+    refusals: list[int] = field(default_factory=list)
 
     def spans(self) -> list[Span]:
         """Return all spans, in the order of their starts."""
@@ -103,8 +106,13 @@ def collector() -> Iterator[Collector]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             assert self.headers["content-type"] == "application/x-protobuf"
-            found.bodies.append((self.path, body))
-            self.send_response(200)
+            if self.headers["content-encoding"] == "gzip":
+                body = gzip.decompress(body)
+            status = found.refusals.pop() if found.refusals else 200
+            if status == 200:
+                found.keys.add(self.headers["authorization"])
+                found.bodies.append((self.path, body))
+            self.send_response(status)
             self.send_header("content-length", "0")
             self.end_headers()
 

@@ -161,8 +161,12 @@ async def test_a_clients_trace_is_continued(otel: Collector, engine: Any, weft: 
 
 
 async def test_gateways_agree_on_the_span_of_a_program(
-    otel: Collector, engine: Any, weft: Any, until: Any
+    otel: Collector, engine: Any, weft: Any, until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20sk-collector")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    otel.refusals.append(503)
     key = ProgramKey(tenant_of(KEYS[0]), "trip")
     async with engine(script=script) as stub:
         for _ in range(2):
@@ -171,6 +175,8 @@ async def test_gateways_agree_on_the_span_of_a_program(
                 await until(lambda: gateway.parts.table.peek(key) is None, "it has expired")
     first, second = (span for span in otel.spans() if span.name == "invoke_agent claude-cli")
     assert (first.trace, first.id) == (second.trace, second.id)
+    assert otel.keys == {"Bearer sk-collector"}
+    assert otel.metrics() == {}
 
 
 async def test_calls_that_get_no_whole_answer(
