@@ -52,6 +52,7 @@ from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.features.admission import AdmissionObserver
 from weft_gateway.calls.features.background import BackgroundObserver
 from weft_gateway.calls.features.budgets import BudgetObserver
+from weft_gateway.calls.features.capacity import CapacityObserver
 from weft_gateway.calls.features.costs import CostObserver
 from weft_gateway.calls.features.feasible import FeasibleObserver
 from weft_gateway.calls.features.foreground import ForegroundObserver
@@ -277,6 +278,10 @@ class Gateway:
         held = s.admission == "auto"
         # Last, so that the receipt of a call that waits exists.
         add(AdmissionObserver(gates, registry, tenants, metrics) if held else None)
+        self.capacity = capacity = CapacityObserver(
+            registry, table, bodies, c.new_program_wait_s, lambda: members.gateways
+        )
+        add(capacity)
         self.sender = sender = Sender(registry, table, tenants, foreground, c.batch_calls)
         add(PatientObserver(sender, registry, table))
 
@@ -444,6 +449,7 @@ class Gateway:
         self.metrics.forget(replica)
         self.gates.forget(replica)
         self.foreground.forget(replica)
+        self.capacity.forget(replica)
         self.budgets.costs.forget(replica)
         self.health.forget(replica)
 

@@ -44,6 +44,9 @@ class Constants:
     connect_timeout_s: float = 5.0
     first_byte_timeout_s: float = 900.0
     """Of a replica that serves no other call either."""
+    new_program_wait_s: float = 600.0
+    """The longest predicted wait of a new program that is taken. After it, the clients of OpenAI
+    and Anthropic give a call up."""
     hold_s: float = 3600.0
     """How long a call waits in the queue of a replica that serves others, and one of a program that
     has begun for a replica."""

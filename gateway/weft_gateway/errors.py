@@ -69,6 +69,10 @@ _ERRORS: Final = {
     ),
     "unsupported_transfer_coding": (501, "The only transfer coding of the gateway is chunked."),
     "unsupported_http_version": (505, "The gateway speaks HTTP/1.1 and HTTP/1.0."),
+    "over_capacity": (
+        503,
+        "More calls wait than can be served soon, and no new program is taken. Try again shortly.",
+    ),
     "no_replica": (503, "No replica can take this call now. Try again shortly."),
     "shutting_down": (
         503,

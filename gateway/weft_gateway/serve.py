@@ -125,6 +125,7 @@ def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
     """
     settings, constants = gateway.settings, gateway.constants
     edge = edge or Edge(constants, gateway.metrics)
+    gateway.capacity.connections = edge.used
     return uvicorn.Config(
         gateway.app,
         host=settings.host,

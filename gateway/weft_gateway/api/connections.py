@@ -82,6 +82,11 @@ class Edge:
         self.by_key: dict[bytes, int] = {}
         self.pieces = Pieces()
 
+    def used(self) -> float:
+        """Return the share of connections that cannot be closed for a new one."""
+        waiting = len(self.fresh) + len(self.idle) + len(self.sockets) + len(self.receiving)
+        return (self.open - waiting) / self.most
+
     def make_room(self) -> bool:
         """Whether a new connection is possible. At the limit, closes the connection that has waited
         longest for its client: idle connections cannot exclude new ones.

@@ -23,13 +23,13 @@ _TRIMMED: Final = 16 << 20
 
 
 class BodyBytes:
-    """The account of one process. total: bytes that are held."""
+    """The account of one process. total: bytes that are held. most: their limit."""
 
     def __init__(self, most: int) -> None:
         """most: limit of `total`. A body larger than that fits while nothing else is held."""
         self.total = 0
         self._peak = 0
-        self._most = most
+        self.most = most
         self._by_tenant: dict[str, int] = {}
 
     def hold(self, tenant: str) -> HeldBytes:
@@ -40,10 +40,10 @@ class BodyBytes:
         """Count `size` further bytes, or fewer if negative. Raises ApiError if they do not fit."""
         own = self._by_tenant.get(tenant, 0)
         if size > 0:
-            share = self._most if tenant == ANONYMOUS else self._most // _SHARE
+            share = self.most if tenant == ANONYMOUS else self.most // _SHARE
             if own and own + size > share:
                 raise errors.of("too_many_body_bytes_of_key")
-            if self.total and self.total + size > self._most:
+            if self.total and self.total + size > self.most:
                 raise errors.of("too_many_body_bytes")
         self.total += size
         self._peak = max(self._peak, self.total)
@@ -63,14 +63,14 @@ class BodyBytes:
 
 
 class HeldBytes:
-    """The bytes that one request holds, until this object ends."""
+    """The bytes that one request holds, until this object ends. size: those that count."""
 
-    __slots__ = ("_account", "_size", "_tenant")
+    __slots__ = ("_account", "_tenant", "size")
 
     def __init__(self, account: BodyBytes, tenant: str) -> None:
         self._account = account
         self._tenant = tenant
-        self._size = 0
+        self.size = 0
 
     def take(self, size: int) -> None:
         """Hold `size` bytes instead of those before. Raises ApiError 429 if the key has too many
@@ -78,9 +78,9 @@ class HeldBytes:
         """
         if size <= SMALL_BYTES:
             size = 0
-        if size != self._size:
-            self._account.add(self._tenant, size - self._size)
-            self._size = size
+        if size != self.size:
+            self._account.add(self._tenant, size - self.size)
+            self.size = size
 
     def __del__(self) -> None:
         self.take(0)

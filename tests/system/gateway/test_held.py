@@ -184,3 +184,77 @@ async def test_limits_of_a_key_hold_begun_programs_and_refuse_new_ones(
             "Hi"
         ] * 5
         assert (await chat(client, "new")).choices[0].message.content == "Hi"
+
+
+async def test_over_capacity_begun_programs_finish_and_clients_of_new_ones_come_back_when_told(
+    engine: Any, weft: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots, told, given = asyncio.Semaphore(2), [], []
+
+    async def script(wire: Any, request: Any) -> None:
+        async with slots:
+            await asyncio.sleep(0.02)
+            await answer(wire, request)
+
+    def spy(kind: Any) -> None:
+        """Record what the client was told, and the time that it waits."""
+        own = kind._calculate_retry_timeout
+
+        def timeout(self: Any, left: int, options: Any, headers: Any = None) -> float:
+            told.append(float(headers["retry-after"]))
+            given.append(own(self, left, options, headers))
+            return float(given[-1])
+
+        monkeypatch.setattr(kind, "_calculate_retry_timeout", timeout)
+
+    spy(openai.AsyncOpenAI)
+    spy(anthropic.AsyncAnthropic)
+    async with (
+        engine(script=script) as stub,
+        weft(stub, new_program_wait_s=0.001) as gateway,
+        openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="k") as ai,
+        anthropic.AsyncAnthropic(base_url=gateway.url, api_key="k") as claude,
+    ):
+        for program in range(6):
+            await chat(ai, f"begun-{program}")
+        (replica,) = gateway.parts.registry
+        replica.slots = 2
+        came: set[int] = set()
+
+        async def begun(program: int) -> None:
+            while len(told) + len(came) < 14:
+                await chat(ai, f"begun-{program}")
+
+        async def new(program: int) -> None:
+            sent = session(f"new-{program}")
+            if program % 2:
+                await chat(ai, f"new-{program}")
+            else:
+                await claude.messages.create(
+                    model="tiny", max_tokens=9, messages=USER, extra_headers=sent
+                )
+            came.add(program)
+
+        running = [asyncio.create_task(begun(program)) for program in range(6)]
+        await until(lambda: len(stub.requests) > 40)
+        others = [asyncio.create_task(new(program)) for program in range(14)]
+        await asyncio.gather(*running)
+        # Those that were refused come back together, and may wait for each other.
+        gateway.parts.capacity.most_s = 60.0
+        await asyncio.gather(*others)
+        assert len(came) == 14
+        text = (await gateway.client.get("/metrics")).text
+        assert f'weft_errors_total{{code="over_capacity"}} {len(told)}.0' in text
+    assert told
+    assert told == given
+    assert all(1 <= seconds <= 60 for seconds in told)
+
+
+async def test_the_last_room_of_a_gateway_is_for_begun_programs(engine: Any, weft: Any) -> None:
+    async with engine(script=answer) as stub, weft(stub) as gateway:
+        assert (await gateway.call(headers=session("begun"))).status_code == 200
+        gateway.parts.capacity.connections = lambda: 0.9
+        assert (await gateway.call(headers=session("begun"))).status_code == 200
+        refused = await gateway.call(headers=session("new"))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "over_capacity")
+        assert 5 <= int(refused.headers["retry-after"]) <= 7
