@@ -86,7 +86,7 @@ def _span(span: Any) -> Span:
         span.span_id.hex(),
         span.parent_span_id.hex(),
         [link.span_id.hex() for link in span.links],
-        {1: "internal", 3: "client"}[span.kind],
+        {0: "?", 1: "internal", 2: "server", 3: "client"}[span.kind],
         status,
         span.start_time_unix_nano / 1e9,
         span.end_time_unix_nano / 1e9,

@@ -41,7 +41,7 @@ _CALLS: Final = tuple(0.01 * 2**n for n in range(14))
 _PROGRAMS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400)
 # Clients name their agents: so many have metrics of their own.
 _AGENTS: Final = 64
-_SHUTDOWN_S: Final = 5.0
+_SHUTDOWN_S: Final = 2.0
 
 
 class _Queued:
