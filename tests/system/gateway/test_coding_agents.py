@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 KEY = {"authorization": f"Bearer {agents.KEY}"}
 # Nearly the whole context that the guides set, 49,152 tokens.
 FULL = 47_000
+
+# How long a call is held, seconds: some agents end after minutes of silence.
+HELD_S = float(os.environ.get("AGENTS_HELD_S", "3"))
 
 # How each agent begins a conversation without a terminal, how it continues this, and how it begins
 # one in a terminal.
@@ -81,6 +85,58 @@ async def test_an_agent_answers_in_its_terminal(
         found = await programs(gateway)
         assert found
         assert {program["errors"] for program in found} == {0}
+
+
+@each_agent
+async def test_an_agent_finishes_although_its_calls_are_held(
+    engine: Any, weft: Any, until: Any, set_up: Any, name: str
+) -> None:
+    """Its first call stands in the engine's queue, while others are served. The later ones find no
+    replica.
+    """
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        if request.target == "/v1/completions":
+            await wire.plain({"choices": []})
+            return
+        await go.wait()
+        await wire.stream(*answer(request.target, "Forty-two.", 1_000))
+
+    # As by default for half an hour: 15 s and 900 s.
+    times = {"heartbeat_s": min(15.0, HELD_S / 6), "first_byte_timeout_s": max(2.0, HELD_S / 2)}
+    async with (
+        engine(script=script, models=("weft-demo",)) as stub,
+        weft(stub, health_interval_s=0.5, **times) as gateway,
+    ):
+        agent = set_up(name, gateway.url)
+        _, begin, proceed, _ = AGENTS[name]
+
+        async def run(*arguments: str) -> None:
+            result = await asyncio.to_thread(agent.run, *arguments, wait_s=HELD_S + 240)
+            assert result.status == 0, result.output
+            assert "Forty-two." in result.output
+
+        running = asyncio.create_task(run(*begin, "Begin."))
+        await until(lambda: stub.requests or running.done())
+        for _ in range(12):
+            await asyncio.sleep(HELD_S / 12)
+            got = await gateway.call("/v1/completions", body={"model": "weft-demo", "prompt": "x"})
+            assert got.status_code == 200
+        assert not running.done()
+        go.set()
+        await running
+        (replica,) = gateway.parts.registry
+        stub.healthy = False
+        await until(lambda: not replica.circuit.alive)
+        running = asyncio.create_task(run(*proceed, "Go on."))
+        # The time begins with the first of its calls.
+        await until(lambda: gateway.parts.disconnects._all or running.done())
+        await asyncio.sleep(HELD_S)
+        assert not running.done()
+        stub.healthy = True
+        await running
+        assert {program["errors"] for program in await programs(gateway)} == {0}
 
 
 @each_agent
