@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,8 @@ from weft_bench.stack.processes import NotReady
 from weft_bench.stack.proxies import started as proxy_started
 from weft_bench.studies.cells import Values
 from weft_bench.workloads.cutting import ReadyProgram
+
+log = logging.getLogger(__name__)
 
 # Engine seconds between the first sessions.
 SPREAD_S: Final = 0.5
@@ -81,6 +84,8 @@ def play(
         busy_s, late_s = engines.device_seconds()
         played = asyncio.run(drive(url, engines.model, sessions, at, pace))
         busy_now_s, late_now_s = engines.device_seconds()
+    for session, error in played.failed.items():
+        log.warning("session %s failed: %s", session, error)
     counted = [one.id for one in sessions[: at.counted] if one.id in played.spans]
     if not counted:
         raise RuntimeError(f"no session ended: {next(iter(played.failed.values()), 'too short')}")
