@@ -83,9 +83,11 @@ class Edge:
         self.pieces = Pieces()
 
     def used(self) -> float:
-        """Return the share of connections that cannot be closed for a new one."""
+        """Return the share of connections that cannot be closed for a new one, without the one of
+        the call that asks.
+        """
         waiting = len(self.fresh) + len(self.idle) + len(self.sockets) + len(self.receiving)
-        return (self.open - waiting) / self.most
+        return max(0, self.open - waiting - 1) / self.most
 
     def make_room(self) -> bool:
         """Whether a new connection is possible. At the limit, closes the connection that has waited

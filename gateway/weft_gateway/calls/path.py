@@ -127,8 +127,11 @@ class CallPath:
         while True:
             try:
                 placed = self.placement.place(call)
-            except ApiError as error:
-                placed = await self._placed_later(call, client, error)
+            except ApiError:
+                found = await self._placed_later(call, client)
+                if found is None:
+                    raise
+                placed = found
             try:
                 return await self.lifecycle.open(call, placed)
             except BudgetExhausted as error:
@@ -163,16 +166,19 @@ class CallPath:
             if not again:
                 raise errors.replica_failed(error)
             placed = self.placement.place(call, avoid)
-        except ApiError as refusal:
-            placed = await self._placed_later(call, client, refusal)
+        except ApiError:
+            found = await self._placed_later(call, client)
+            if found is None:
+                raise
+            placed = found
         return await self.lifecycle.open(call, placed)
 
-    async def _placed_later(self, call: Call, client: Disconnect, refusal: ApiError) -> Placed:
-        """Hold a call of a program that has begun until a replica takes it. Raises `refusal` for
-        other calls, and for those that were held too long; ClientGone.
+    async def _placed_later(self, call: Call, client: Disconnect) -> Placed | None:
+        """Hold a call of a program that has begun until a replica takes it. Returns None for other
+        calls, and for those that were held too long. Raises ClientGone.
         """
         if not await has_begun(self.lifecycle.table, call):
-            raise refusal
+            return None
         while call.held_s < self.hold_s:
             held = perf_counter()
             try:
@@ -181,7 +187,7 @@ class CallPath:
                 call.held_s += perf_counter() - held
             with contextlib.suppress(ApiError):
                 return self.placement.place(call)
-        raise refusal
+        return None
 
     def _head(self, call: Call) -> list[Tap]:
         """Record the arrival of the answer's first bytes, and return the taps of a stream."""
