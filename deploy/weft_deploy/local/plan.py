@@ -183,4 +183,4 @@ def gateway(
 def programs(url: str, model: str, count: int, key: str) -> Start:
     """Plan the process that plays programs. key: an accepted API key, "" if none is required."""
     command = (sys.executable, "-m", "weft_deploy.local.programs", url, model, str(count))
-    return Start("programs", command, f"{url}/ready", {"WEFT_DEMO_CLIENT": key} if key else {})
+    return Start("programs", command, f"{url}/ready", {"DEMO_PROGRAMS_KEY": key} if key else {})

@@ -62,7 +62,7 @@ def _message(random: Random, role: str, words: int) -> dict[str, Any]:
 async def main(url: str, model: str, count: int) -> None:
     """Play `count` programs at a time, for ever."""
     numbers = itertools.count(1)
-    key = os.environ.get("WEFT_DEMO_CLIENT", "")
+    key = os.environ.get("DEMO_PROGRAMS_KEY", "")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
