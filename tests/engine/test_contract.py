@@ -58,6 +58,7 @@ PATHS = {
     "vllm_config.parallel_config.pipeline_parallel_size",
     "vllm_config.parallel_config.tensor_parallel_size",
     "vllm_config.additional_config",
+    "vllm_config.scheduler_config.enable_chunked_prefill",
 }
 # Records that only a running engine makes; other tests of this folder cover them.
 RECORDS = {
