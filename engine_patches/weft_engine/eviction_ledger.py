@@ -76,7 +76,7 @@ class EvictionLedger:
         young.pop(None, None)
 
     def emptied(self, now: float) -> None:
-        """The cache has lost everything, and nobody took it."""
+        """The cache was emptied. No program took the blocks."""
         self._young, self._old, self._taken = {}, {}, {}
         self.emptied_at = now
 

@@ -272,7 +272,7 @@ class Board:
                 live.happened(what, seen.key, view.about(row))
             self._version += 1
             found.append(_Cell(seen.key.tenant, row, self._version))
-        # Nobody sees half of a change.
+        # No reader sees half of a change: nothing here waits.
         for name in gone:
             cells.pop(name, None)
         cells.update((cell.row["row"], cell) for cell in found)

@@ -50,8 +50,8 @@ class Counts(NamedTuple):
 class Earlier(NamedTuple):
     """What the program's earlier prompts have to do with this one. common: where it leaves them,
     and length: where they end, both in tokens; equal if nothing was changed. lost: why tokens
-    before `common` are missing that nobody has evicted. ended: what was evicted had been given up
-    before. exact: `common` is the end of a prompt that was counted.
+    before `common` are missing that no program evicted. ended: the session or the retention had
+    ended before the eviction. exact: `common` is the end of a prompt that was counted.
     """
 
     common: float = 0.0

@@ -147,7 +147,7 @@ def _was_given_up(before: Prompt, report: CallReport | None) -> bool:
 
 
 def _expired(before: Prompt, report: CallReport | None) -> str:
-    """Return why an engine has nothing left of a prompt that nobody has evicted, "" if unknown."""
+    """Return why an engine lost a prompt that no program evicted, "" if unknown."""
     if before.ended:
         return "the session had ended, idle for too long"
     if _was_given_up(before, report):

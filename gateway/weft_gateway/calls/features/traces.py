@@ -278,7 +278,7 @@ class TraceObserver(CallObserver):
             Ended(
                 name, True, ids, trace.parent, trace.links, begun_ns, trace.ended_s, attributes,
                 error, _phases(call, trace, opened=opened),
-                # Metrics must not grow by names of models that nobody serves.
+                # Unknown models get no series: clients choose their names.
                 (operation, call.model if opened else "")
                 if call.endpoint.is_text and not prefill
                 else None,
