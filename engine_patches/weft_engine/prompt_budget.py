@@ -56,6 +56,8 @@ class PromptBudget:
         self._others, self._hidden_s = others, hidden_s
         # Seconds of the prompts of calls that are not short.
         self._used_s = 0.0
+        # Whether a prompt got tokens.
+        self._begun = False
         self._costs, self._short, self._tenants = costs, short, tenants
         self._passed_over = 0
 
@@ -66,8 +68,9 @@ class PromptBudget:
 
     @property
     def spent(self) -> bool:
-        """Whether no prompt gets further tokens."""
-        return self._tokens <= 0 or self._left_s < self._costs.prefill_s(_LEAST)
+        """Whether no prompt gets further tokens. Never before one got some: time passes with steps
+        only, so an idle engine would never run another one."""
+        return self._tokens <= 0 or (self._begun and self._left_s < self._costs.prefill_s(_LEAST))
 
     def left(self, sequence: str, running: bool, tokens: int, context: int) -> int:
         """Return how many of these prompt tokens the sequence may compute in this step. running: it
@@ -93,6 +96,7 @@ class PromptBudget:
         if self._tenants is not None:
             self._tenants.take(sequence, running, tokens, of)
         seconds = self._costs.prefill_s(tokens, context)
+        self._begun = True
         self._tokens -= tokens
         self._left_s -= seconds
         if sequence not in self._short:

@@ -60,6 +60,19 @@ def test_a_short_call_takes_a_slot_at_the_next_step_if_residents_have_all(engine
     }  # fmt: skip
 
 
+def test_a_long_prompt_after_a_short_call_runs_on_an_idle_engine_whose_first_step_was_slow(engine):
+    """Then 16 prompt tokens seem to take longer than all that a step may spend on prompts."""
+    e = engine(policy="resident", blocks=250, step_tokens=2048)
+    e.step_s, e.token_s = 0.0001, 0.05
+    e.add("chat", program="chat", prompt=text(9, 40), tokens=5)
+    e.run()
+    e.add("long", program="p", prompt=text(1, 1000), tokens=2)
+    e.step()
+    assert "long" in e.batches[-1]
+    e.run()
+    assert len(e.tokens["long"]) == 2
+
+
 @pytest.mark.parametrize("what", ["long", "later"])
 def test_other_calls_take_no_slot_of_a_resident(engine, what):
     """A long prompt, and a later call of a program."""
