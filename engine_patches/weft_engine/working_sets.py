@@ -286,9 +286,13 @@ class WorkingSets:
 
     def take_place(self, program: str) -> bool:
         """Make a candidate a resident in place of those of the highest levels, the youngest first.
-        Returns False if its set does not fit at all."""
+        Returns False if its set does not fit at all, or is empty."""
         known = self._sets.get(program)
-        if known is None or known.longest + self._predicted(known) > self.blocks:
+        if (
+            known is None
+            or not known.contexts
+            or known.longest + self._predicted(known) > self.blocks
+        ):
             return False
         while self._needed(known) > self.left and self.residents:
             self._lose(self._worst(self.residents))

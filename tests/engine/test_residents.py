@@ -135,8 +135,10 @@ def test_any_course_of_events_ends_with_all_calls_and_nothing_held(engine, seed)
     assert {name: len(e.tokens[name]) for name in wanted} == wanted
     assert e.scheduler.state()["held_back"] == 0
     e.scheduler.obey(Command(policy="resident"))
-    for program in range(9):
-        e.scheduler.obey(Command(kv=KvCommand(action="forget", program=f"p{program}")))
+    # Without a program, each sequence is one of its own.
+    alone = [f"c{number}-{sibling}" for number in range(120) for sibling in range(4)]
+    for program in [*(f"p{number}" for number in range(9)), *alone]:
+        e.scheduler.obey(Command(kv=KvCommand(action="forget", program=program)))
     assert e.scheduler.state()["kept_blocks"] == 0
     e.scheduler.obey(Command(policy="fcfs"))
     e.scheduler.obey(Command(policy="resident"))

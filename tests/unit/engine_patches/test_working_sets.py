@@ -307,3 +307,10 @@ def test_a_place_is_taken_from_the_youngest_of_the_highest_level():
     assert found.take_place("c")
     assert found.choose() == ({"c"}, {"b"})
     assert not sets(100, ("a", 40), ("b", 101)).take_place("b")
+
+
+def test_a_program_whose_contexts_are_gone_takes_no_place():
+    found = sets(100, ("a", 40))
+    found.expire(1.0)
+    assert not found.take_place("a")
+    assert found.violations() == []
