@@ -54,7 +54,7 @@ def lines(story: dict[str, Any]) -> list[str]:
         found.append("  ".join(padded).rstrip())
     for cause, one in sorted(total["cause"].items(), key=lambda item: -item[1]["tokens"]):
         seconds = "" if one["seconds"] is None else f", {one['seconds']:.1f} s"
-        found.append(f"{cause}: {one['tokens']:,} tokens{seconds} in {one['calls']} calls")
+        found.append(f"{cause}: {one['tokens']:,} tokens{seconds}, calls: {one['calls']}")
     return found
 
 
