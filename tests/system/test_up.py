@@ -121,6 +121,8 @@ def wait_for_end(pids: set[int]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_every_process(start, number):
+    # Tests under nohup inherit an ignored SIGHUP, and so would the process.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     up = start()
     pids = up.ready()
     up.process.send_signal(number)

@@ -70,10 +70,10 @@ def run(
         print(f"weft up: warning: {line}", file=sys.stderr)
     # The port keeps the logs of several stacks of one checkout apart.
     logs = logs or default_folder().parents[1] / "logs" / str(options.port)
-    with _signals() as came, Children(logs) as children:
+    with _signals(), Children(logs) as children:
         try:
             engines = _start(options, settings, console, children, replica)
-            _keep(engines, console, children, came)
+            _keep(engines, console, children)
         except _Stopped:
             console.print("Stopping ...")
             return 0
@@ -92,15 +92,13 @@ def _report(failure: _Failed) -> None:
     )
 
 
-def _keep(engines: list[str], console: Console, children: Children, came: list[int]) -> NoReturn:
+def _keep(engines: list[str], console: Console, children: Children) -> NoReturn:
     """Watch the children, and restart engines that end, at most _RESTARTS times each.
 
-    Raises _Failed when the gateway or the last engine has ended for good, _Stopped after a signal.
+    Raises _Failed when the gateway or the last engine has ended for good.
     """
     restarts: Counter[str] = Counter()
     while True:
-        if came:
-            raise _Stopped
         ended = children.crashed()
         if ended is not None:
             name, failure = ended.name, _failure(ended)
@@ -257,26 +255,21 @@ def _failure(ended: Child) -> _Failed:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Raise _Stopped at a signal. Yields the signals that came: Python drops an exception that is
-    raised while a destructor runs.
-    """
-    came: list[int] = []
+def _signals() -> Iterator[None]:
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         # Under nohup, the process has to outlive its terminal.
         numbers.remove(signal.SIGHUP)
 
-    def stop(number: int, _: object) -> None:
-        came.append(number)
+    def stop(*_: object) -> None:
         # A second Ctrl-C must not interrupt the shutdown.
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
         raise _Stopped
 
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
-        yield came
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
