@@ -41,13 +41,13 @@ def test_a_streamed_call_through_the_gateway(stack):
     with httpx.stream("POST", f"{stack.url}/v1/chat/completions", json=body, timeout=60) as answer:
         frames = [line[6:] for line in answer.iter_lines() if line.startswith("data: {")]
     choices = [json.loads(frame)["choices"][0] for frame in frames]
-    words = [text for choice in choices if (text := choice["delta"].get("content"))]
-    # Tokens that end at about the same time share a frame.
-    assert 10 < len(words) <= 20
     assert choices[-1]["finish_reason"] == "length"
+    # Tokens that end at about the same time share a frame; on a busy machine, most of them.
+    streamed = "".join(choice["delta"].get("content") or "" for choice in choices)
+    assert len(streamed.split()) == 20
     # The same prompt has the same answer.
     plain = chat(stack.url, max_tokens=20).json()["choices"][0]["message"]["content"]
-    assert plain == "".join(words)
+    assert plain == streamed
 
 
 def test_the_service_of_a_program_grows_with_each_call(stack):
