@@ -6,17 +6,21 @@ import ssl
 import sys
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import settings
 from support import scheduling
 from support.recorder import Recorder
+from support.waiting import DEADLINE_S
 
 # Every httpx client makes a context, which reads all certificates.
 ssl.create_default_context = functools.cache(ssl.create_default_context)
 
-# Tests do not depend on wall-clock time, because the machine may be busy.
+# Tests do not depend on wall-clock time, because the machine may be busy. The limits of hypothesis
+# and httpx are 0.2 s and 5 s.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+httpx._config.DEFAULT_TIMEOUT_CONFIG.__init__(DEADLINE_S)  # type: ignore[misc]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
+from support.waiting import DEADLINE_S
 from weft_gateway.model.limits import Quota, TenantRules
 from weft_gateway.programs.limits import IN_FLIGHT, REQUESTS, TOKENS, Limiter
 from weft_gateway.programs.redis_limits import RedisLimiter
@@ -21,7 +22,7 @@ _prefixes = itertools.count()
 
 async def eventually(ask: Callable[[], Awaitable[Quota]], fits: Callable[[Quota], Any]) -> Quota:
     """Ask until the answer fits. The limiters write releases and corrections in the background."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             quota = await ask()
             if fits(quota):
@@ -33,7 +34,7 @@ async def drain(limiter: Any) -> None:
     """Wait for the limiter's background writes."""
     writer = getattr(limiter, "_writer", None)
     if writer is not None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await writer
 
 
@@ -67,7 +68,7 @@ async def test_requests_beyond_the_limit_are_refused_with_a_wait_time(
     quotas = [await limiter.admit("a", rules, 10) for _ in range(4)]
     assert [quota.refused for quota in quotas] == ["", "", "", REQUESTS]
     assert 0 < quotas[-1].wait_s <= 20.0
-    assert quotas[0].requests_left == pytest.approx(2.0, abs=0.5)
+    assert quotas[0].requests_left == pytest.approx(2.0)
     await close(limiter)
 
 
@@ -102,18 +103,20 @@ async def test_a_refused_call_consumes_no_quota(make_limiter: Any) -> None:
         assert (await limiter.admit("a", rules, 90)).refused == TOKENS
     quota = await limiter.admit("a", rules, 5)
     assert quota.refused == ""
-    assert quota.requests_left == pytest.approx(8.0, abs=0.6)
+    # More may have become available meanwhile.
+    assert quota.requests_left >= 8.0 - 1e-6
     await close(limiter)
 
 
 async def test_a_refusal_reports_the_remainder_of_every_limit(make_limiter: Any) -> None:
     limiter = make_limiter()
     rules = TenantRules(requests_per_minute=600, tokens_per_minute=1000, calls_in_flight=1)
-    assert (await limiter.admit("a", rules, 100)).refused == ""
+    assert (await limiter.admit("a", rules, 600)).refused == ""
     quota = await limiter.admit("a", rules, 100)
     assert quota.refused == IN_FLIGHT
     assert quota.requests_left == pytest.approx(599, abs=1)
-    assert quota.tokens_left == pytest.approx(900, abs=20)
+    # Half of what was used may have become available meanwhile.
+    assert 400 <= quota.tokens_left < 700
     limiter.release("a", rules)
     quota = await eventually(
         lambda: limiter.admit("a", rules, 950), lambda quota: quota.refused != IN_FLIGHT

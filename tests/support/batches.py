@@ -12,12 +12,12 @@ from typing import Any
 
 import httpx
 import openai
+from support.waiting import DEADLINE_S
 from weft_bench.stack.gateway import command
 
 CHAT = "/v1/chat/completions"
 # Calls of batches in flight at an engine of a test.
 CALLS = 4
-DEADLINE_S = 60
 
 
 def line(number: int, content: str = "", **body: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ async def run(client: openai.AsyncOpenAI, content: bytes, **options: Any) -> Any
 
 
 async def ended(client: openai.AsyncOpenAI, batch_id: str) -> Any:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             batch = await client.batches.retrieve(batch_id)
             if batch.status in ("completed", "failed", "expired", "cancelled"):

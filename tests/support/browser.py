@@ -13,9 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from support.waiting import DEADLINE_S
 from websockets.asyncio.client import ClientConnection, connect
-
-DEADLINE_S = 30.0
 
 
 def chromium() -> str | None:

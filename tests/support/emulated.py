@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 from support.stack import ROOT, SECRET, free_port, until
+from support.waiting import DEADLINE_S
 
 MODEL = "emulated-8b"
 # More than three calls of 300 tokens, less than eight.
@@ -64,7 +65,7 @@ class EmulatedEngine:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         try:
-            return int(self.process.wait(60))
+            return int(self.process.wait(DEADLINE_S))
         finally:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -83,13 +84,11 @@ def counters(url: str) -> dict[str, float]:
 def settled(url: str) -> dict[str, float]:
     """Return the totals once they stop changing. The engine may still run a step that it scheduled
     before it knew that a call was over."""
-    before = counters(url)
-    while True:
-        sleep(0.2)
-        after = counters(url)
-        if after == before:
-            return after
-        before = after
+    found = [counters(url)]
+    while len(found) < 4 or found[-4:].count(found[-1]) < 4:
+        sleep(0.1)
+        found.append(counters(url))
+    return found[-1]
 
 
 def total(url: str, name: str) -> float:

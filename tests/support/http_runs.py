@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import httpx
+from support.waiting import DEADLINE_S
 
 ENDED = ("completed", "cancelled", "stopped", "failed")
 SAY = """
@@ -57,7 +58,7 @@ async def begin(
 
 async def ended(client: httpx.AsyncClient, run_id: str, key: str = "sk-a") -> dict[str, Any]:
     """Wait for the end of a run."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             answer = await client.get(f"/v1/runs/{run_id}", headers=headers_of(key))
             run: dict[str, Any] = answer.json()
@@ -68,7 +69,7 @@ async def ended(client: httpx.AsyncClient, run_id: str, key: str = "sk-a") -> di
 
 async def completed(client: httpx.AsyncClient, run_id: str, rows: int) -> None:
     """Wait until a number of rows has ended well."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             answer = await client.get(f"/v1/runs/{run_id}", headers=headers_of("sk-a"))
             if answer.json()["row_counts"]["completed"] >= rows:

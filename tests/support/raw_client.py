@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
-DEADLINE_S = 20.0
+from support.waiting import DEADLINE_S
 
 BODY = b'{"model": "tiny", "messages": []}'
 CALL = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"

@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httptools
-
-DEADLINE_S = 20.0
+from support.waiting import DEADLINE_S
 
 
 @dataclass

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from support.waiting import DEADLINE_S
 from weft_gateway.programs.redis_store import RedisStore
 
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
@@ -30,7 +31,7 @@ class Monitor:
     """Commands that a server got from clients and from scripts."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
         self._lines = self._socket.makefile("rb")
         self._socket.sendall(b"MONITOR\r\n")
         assert self._lines.readline().startswith(b"+OK")

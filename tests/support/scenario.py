@@ -24,10 +24,10 @@ import redis
 from support.placeholders import Placeholders
 from support.redis_server import RedisServer
 from support.scripted_engine import Engine, Received, Wire
+from support.waiting import DEADLINE_S
 from websockets.asyncio.client import ClientConnection, connect
 from weft_bench.stack.processes import free_port
 
-DEADLINE_S = 60.0
 COMMAND = (sys.executable, "-m", "weft_gateway.cli")
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
-
-DEADLINE_S = 20.0
+from support.waiting import DEADLINE_S
 
 
 class Received:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-DEADLINE_S = 20.0
+from support.waiting import DEADLINE_S
 
 
 @dataclass(frozen=True)

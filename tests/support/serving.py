@@ -39,7 +39,7 @@ async def serving(handler: Callable[[httpx.Request], Any]) -> AsyncIterator[str]
             await response.write(part)
         return response
 
-    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0)
+    runner = web.ServerRunner(web.Server(answer, handler_cancellation=True), shutdown_timeout=0)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
+from support.waiting import DEADLINE_S
 from weft_bench.stack.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +77,7 @@ class Stack:
         """Send Ctrl-C. Return the exit status."""
         self.process.send_signal(signal.SIGINT)
         try:
-            return self.process.wait(60)
+            return self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -96,7 +97,7 @@ def engine_load(stack: Stack) -> int:
     return total
 
 
-def until(condition: Callable[[], bool], message: str, wait_s: float = 20.0) -> None:
+def until(condition: Callable[[], bool], message: str, wait_s: float = DEADLINE_S) -> None:
     deadline = time.monotonic() + wait_s
     while not condition():
         assert time.monotonic() < deadline, message
@@ -114,7 +115,7 @@ def end_programs(url: str) -> int:
     """
     for key in KEYS:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        with httpx.Client(base_url=url, headers=headers, timeout=30) as client:
+        with httpx.Client(base_url=url, headers=headers, timeout=DEADLINE_S) as client:
             while sessions := client.get("/v1/sessions", params={"limit": 1000}).json()["data"]:
                 for session in sessions:
                     path = "/v1/sessions/" + quote(session["id"], safe="").replace(".", "%2E")

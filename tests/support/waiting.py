@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from weft_gateway.programs.table import ProcessTable
+if TYPE_CHECKING:
+    from weft_gateway.programs.table import ProcessTable
+
+# Bound of every wait: more than the slowest machine needs, because only a failing test waits so
+# long.
+DEADLINE_S = 60.0
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait until the condition holds."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, what
         await asyncio.sleep(0.002)

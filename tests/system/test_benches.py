@@ -85,7 +85,7 @@ def test_a_terminated_bench_stops_its_processes():
         assert bench.wait(60) == 130
     finally:
         bench.kill()
-    until(lambda: not any(map(_is_running, children)), "a process is still running", wait_s=20)
+    until(lambda: not any(map(_is_running, children)), "a process is still running")
 
 
 def _is_running(pid: int) -> bool:

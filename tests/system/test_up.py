@@ -18,6 +18,7 @@ import pytest
 from support.processes import alive, descendants
 from support.redis_server import RedisServer
 from support.stack import free_port, until
+from support.waiting import DEADLINE_S
 
 pytestmark = [
     pytest.mark.system,
@@ -25,7 +26,6 @@ pytestmark = [
 ]
 
 LAUNCHER = Path(__file__).parents[1] / "support" / "up_with_fakes.py"
-WAIT_S = 60.0
 # Two engines and a gateway have a guard with one child each. Each engine has one helper.
 ALL_PROCESSES = 2 * 3 + 2
 
@@ -66,7 +66,7 @@ class Up:
             assert text in self.output or self.process.poll() is None, self.output
             return text in self.output
 
-        until(there, f"no {text!r} in the output", WAIT_S)
+        until(there, f"no {text!r} in the output")
 
     def ready(self) -> set[int]:
         """Wait until the supervisor is ready and return every process that it has started."""
@@ -76,8 +76,8 @@ class Up:
         return pids
 
     def wait(self) -> int:
-        status = self.process.wait(WAIT_S)
-        self._reader.join(WAIT_S)
+        status = self.process.wait(DEADLINE_S)
+        self._reader.join(DEADLINE_S)
         return status
 
     def line(self, start: str) -> str:
@@ -116,7 +116,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
 
 
 def wait_for_end(pids: set[int]) -> None:
-    until(lambda: not any(map(alive, pids)), f"alive of {pids}: {set(filter(alive, pids))}", WAIT_S)
+    until(lambda: not any(map(alive, pids)), f"alive of {pids}: {set(filter(alive, pids))}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -163,13 +163,12 @@ def test_a_crashed_engine_is_restarted_and_the_others_stay(start):
         replicas = httpx.get(f"{up.url}/health").json()["replicas"]
         return [replica["healthy"] for replica in replicas]
 
-    until(lambda: healthy() == [True, True], "the replicas are not both healthy", WAIT_S)
+    until(lambda: healthy() == [True, True], "the replicas are not both healthy")
     assert up.process.poll() is None
     # One engine has three processes: its guard, the engine and its helper.
     until(
         lambda: len(set(filter(alive, pids))) == ALL_PROCESSES - 3,
         "the other processes did not stay",
-        WAIT_S,
     )
 
 
@@ -367,7 +366,7 @@ def test_readiness_waits_for_a_redis_that_stops_during_the_start(start, tmp_path
         redis.kill()
         (up.folder / "1" / "hold").unlink()
         up.until_output("Starting gateway")
-        until(lambda: _answers(up.url), "the gateway does not answer", WAIT_S)
+        until(lambda: _answers(up.url), "the gateway does not answer")
         assert httpx.get(f"{up.url}/ready").status_code == 503
         assert "Base URL" not in up.output
         redis.start()

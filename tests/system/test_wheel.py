@@ -21,6 +21,7 @@ import httpx
 import pytest
 from support.dockerfile import parse
 from support.sources import ROOT
+from support.waiting import DEADLINE_S
 from support.wheel import Environment, build_wheel, clean_environment
 from weft_bench.stack.processes import free_port, running
 
@@ -113,7 +114,7 @@ def serve_one_call(environment: Environment, folder: Path) -> None:
         (helper,) = re.findall(r"helper ([0-9]+)", (folder / "engine.log").read_text())
         os.kill(int(helper), signal.SIGKILL)
         url = f"http://127.0.0.1:{port}/v1/chat/completions"
-        answer = httpx.post(url, json=body, trust_env=False, timeout=30)
+        answer = httpx.post(url, json=body, trust_env=False, timeout=DEADLINE_S)
     assert answer.status_code == 200, answer.text
     assert answer.json()["choices"][0]["message"]["content"] == "I am fake."
 

@@ -34,7 +34,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        until(lambda: "Ctrl-C" in log.read_text() or up.poll() is not None, "no stack", 60)
+        until(lambda: "Ctrl-C" in log.read_text() or up.poll() is not None, "no stack")
         yield f"http://127.0.0.1:{port}"
     finally:
         up.send_signal(signal.SIGINT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ import pytest
 import uvicorn
 import uvicorn.server
 from support.redis_server import RedisServer
-from support.scripted_engine import DEADLINE_S, Engine
+from support.scripted_engine import Engine
+from support.waiting import DEADLINE_S
 from weft_gateway.app import Gateway
 from weft_gateway.config import Settings, load
 from weft_gateway.constants import Constants
@@ -67,6 +69,24 @@ def until() -> Callable[..., Awaitable[Any]]:
     value.
     """
     return wait_until
+
+
+@pytest.fixture
+def skip() -> Callable[[float], Awaitable[None]]:
+    """Return `await skip(seconds)`, which moves the clock of the event loop forward, so that a test
+    of a timeout neither waits for it nor depends on the pace of the machine.
+    """
+    ahead = 0.0
+
+    async def move(seconds: float) -> None:
+        nonlocal ahead
+        # What has arrived is read before the clock moves, and what is due is done after it.
+        await asyncio.sleep(0.005)
+        ahead += seconds
+        asyncio.get_running_loop().time = lambda: time.monotonic() + ahead  # type: ignore[method-assign]
+        await asyncio.sleep(0.005)
+
+    return move
 
 
 @pytest.fixture
@@ -141,8 +161,9 @@ def weft(
         replicas = ",".join(f"r{number}={url}" for number, url in enumerate(urls))
         limits = {name: settings.pop(name) for name in LIMITS if name in settings}
         given = {name: settings.pop(name) for name in [*settings] if name not in known}
-        # The long interval leaves only the health checks at the start and after failures.
-        constants = Constants(**{"health_interval_s": 60} | given)
+        # The long interval leaves only the health checks at the start and after failures. With the
+        # long timeout, a stall of the machine is no outage of Redis.
+        constants = Constants(**{"health_interval_s": 60, "redis_timeout_s": DEADLINE_S} | given)
         defaults = {
             "replicas": replicas,
             "balancer": "round_robin",

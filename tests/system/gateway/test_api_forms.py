@@ -12,6 +12,7 @@ import anthropic
 import openai
 import pytest
 from support import batches
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -172,7 +173,7 @@ class Clients:
         params: Any = {"model": "tiny", "max_tokens": 9, "messages": ASK}
         api = self.anthropic.messages.batches
         batch = await api.create(requests=[{"custom_id": "one", "params": params}])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             while batch.processing_status != "ended":
                 batch = await api.retrieve(batch.id)
         (result,) = [result async for result in await api.results(batch.id)]

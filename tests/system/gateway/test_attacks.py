@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from support.attacks import ATTACKS, Activity, Target
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
-
-DEADLINE_S = 40.0
 
 
 @pytest.mark.parametrize("name", ATTACKS)

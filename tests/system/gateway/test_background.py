@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -61,7 +62,7 @@ async def test_every_background_task_is_restarted(engine: Any, weft: Any, until:
         for task in tasks.values():
             task.cancel()
         counted = [f'weft_task_failures_total{{task="{name}"}} 1.0' for name in TASKS]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 shown = await metrics(gateway)
                 if all(line in shown for line in counted):

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 from support.redis_server import RedisServer
 from support.turns import MESSAGES
+from support.waiting import DEADLINE_S
 
 KEYS = ("own", "mine", "theirs")
 
@@ -65,7 +66,7 @@ async def test_a_tenants_objects_do_not_exist_for_another_tenant(
             assert "tags" in session["told"]
             return session, trace, len(gateway.parts.prefills)
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             while (await client.get(f"/v1/hints/prefill/{handle}", headers=MINE)).json()[
                 "status"
             ] == "running":

@@ -11,6 +11,7 @@ import socket
 from typing import Any
 
 import pytest
+from support.waiting import DEADLINE_S
 from weft_gateway.telemetry import listeners as waiting
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -66,7 +67,7 @@ async def test_a_stream_cut_inside_a_tool_call_dispatches_only_complete_calls(
             again = await gateway.call(body=body, headers={**NAMED, "x-request-id": "s"})
             assert again.status_code == 200
             received = []
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 while len(received) < 2:
                     line = await anext(lines)
                     received += [json.loads(line[6:])] if line.startswith("data: ") else []

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.batches import CHAT, chat, client_of, content, ended, line, lines, run, upload
-from support.waiting import until
+from support.waiting import DEADLINE_S, until
 from weft_gateway.runs.batch_results import Results
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -113,7 +113,7 @@ async def test_a_cancellation_at_the_begin_is_kept(
 
         monkeypatch.setattr(type(runner.sender), "look", slow)
         batch = await client.batches.create(input_file_id=file_id, **WINDOW)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await looks.wait()
         assert (await client.batches.cancel(batch.id)).status == "cancelling"
         may_look.set()

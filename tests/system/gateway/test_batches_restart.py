@@ -12,10 +12,9 @@ import openai
 import pytest
 from support.batches import CALLS, CHAT, chat, content, ended, line, lines, served, upload
 from support.stack import free_port
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
-
-DEADLINE_S = 60
 
 
 async def test_a_killed_gateway_continues_its_batches(
@@ -123,7 +122,7 @@ async def test_a_killed_gateway_continues_batches_of_messages(
                 await until(lambda: len(stub.requests) > 5)
                 await batches.cancel(batch.id)
             gate.set()
-            async with served(port, stub.url, folder), asyncio.timeout(60):
+            async with served(port, stub.url, folder), asyncio.timeout(DEADLINE_S):
                 while (await batches.retrieve(batch.id)).processing_status != "ended":  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
                 results = [one async for one in await batches.results(batch.id)]

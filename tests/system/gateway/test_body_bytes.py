@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from httpx import AsyncClient
-from support.raw_client import DEADLINE_S, Raw, raw
+from support.raw_client import Raw, raw
+from support.waiting import DEADLINE_S
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 

@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 from support.raw_client import CALL as CALL_HEAD
-from support.raw_client import DEADLINE_S, raw
+from support.raw_client import raw
 from support.stack import free_port
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -34,7 +35,7 @@ class Served:
 
     async def stopped(self) -> int:
         """Wait until the process ends and return its exit status."""
-        _, self.stderr = await asyncio.wait_for(self.process.communicate(), 3 * DEADLINE_S)
+        _, self.stderr = await asyncio.wait_for(self.process.communicate(), DEADLINE_S)
         return int(self.process.returncode)
 
 
@@ -49,9 +50,9 @@ async def serving(url: str, **variables: str) -> AsyncIterator[Served]:
     )
     try:
         async with httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}", timeout=3 * DEADLINE_S, trust_env=False
+            base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S, trust_env=False
         ) as client:
-            async with asyncio.timeout(3 * DEADLINE_S):
+            async with asyncio.timeout(DEADLINE_S):
                 while True:
                     with contextlib.suppress(httpx.TransportError):
                         if (await client.get("/health")).status_code == 200:

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.raw_client import BODY, CALL, DEADLINE_S, WHOLE, Raw, raw
+from support.raw_client import BODY, CALL, WHOLE, Raw, raw
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -191,7 +192,7 @@ async def test_a_slow_body_is_408_and_opens_no_call(engine: Any, weft: Any) -> N
 
 @pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/files", b"/v1/messages/batches"])
 async def test_a_body_may_take_longer_than_its_timeout_while_it_arrives(
-    path: bytes, engine: Any, weft: Any
+    path: bytes, engine: Any, weft: Any, skip: Any
 ) -> None:
     """The last bytes come late, so the body's time has begun again several times."""
     form = b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\n'
@@ -202,7 +203,7 @@ async def test_a_body_may_take_longer_than_its_timeout_while_it_arrives(
         b"/v1/files": form,
         b"/v1/messages/batches": b'{"requests": [%b]%%b}' % request,
     }[path]
-    timeout_s, piece, pieces = 0.5, b" " * 65536, 20
+    timeout_s, piece, pieces = 10.0, b" " * 65536, 20
     body = whole % (piece * pieces)
     head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n"
     async with (
@@ -214,13 +215,13 @@ async def test_a_body_may_take_longer_than_its_timeout_while_it_arrives(
         for _ in range(pieces):
             await client.send(body[: len(piece)])
             body = body[len(piece) :]
-            await asyncio.sleep(timeout_s / 5)
+            await skip(timeout_s / 10)
         await client.send(body)
         assert (await client.answer())[0] == 200
 
 
 async def test_the_body_of_a_pipelined_request_does_not_end_the_answer_before_it(
-    engine: Any, weft: Any
+    engine: Any, weft: Any, until: Any, skip: Any
 ) -> None:
     go = asyncio.Event()
 
@@ -230,11 +231,13 @@ async def test_the_body_of_a_pipelined_request_does_not_end_the_answer_before_it
 
     async with (
         engine(script=script) as stub,
-        weft(stub, body_timeout_s=0.1) as gateway,
+        weft(stub, body_timeout_s=10) as gateway,
         raw(gateway) as client,
     ):
         await client.send(WHOLE + WHOLE[:-1])
-        asyncio.get_running_loop().call_later(0.5, go.set)
+        await until(lambda: stub.requests)
+        await skip(11)
+        go.set()
         assert (await client.answer())[0] == 200
         await client.send(WHOLE[-1:])
         assert (await client.answer())[0] == 200
@@ -247,22 +250,26 @@ async def test_an_idle_connection_is_closed(engine: Any, weft: Any) -> None:
         assert await client.ended() == b""
 
 
-async def test_request_timeouts_do_not_limit_a_long_answer(engine: Any, weft: Any) -> None:
+async def test_request_timeouts_do_not_limit_a_long_answer(
+    engine: Any, weft: Any, until: Any, skip: Any
+) -> None:
     go = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
         await go.wait()
         await wire.plain({"id": "resp_1"})
 
-    settings = {"head_timeout_s": 0.1, "body_timeout_s": 0.1, "keep_alive_s": 0.1}
+    times = ("head_timeout_s", "body_timeout_s", "keep_alive_s", "send_timeout_s")
     async with (
         engine(script=script) as stub,
-        weft(stub, **settings, send_timeout_s=0.1) as gateway,
+        weft(stub, **dict.fromkeys(times, 10)) as gateway,
         raw(gateway) as client,
     ):
         # A part of the next head is already in the buffer.
         await client.send(WHOLE + CALL)
-        asyncio.get_running_loop().call_later(0.5, go.set)
+        await until(lambda: stub.requests)
+        await skip(11)
+        go.set()
         assert (await client.answer())[0] == 200
 
 
@@ -320,13 +327,13 @@ async def test_a_plain_answer_to_a_client_that_does_not_read_releases_its_connec
                 await asyncio.sleep(0.05)
 
 
-async def test_a_slow_reader_gets_the_complete_answer(engine: Any, weft: Any) -> None:
+async def test_a_slow_reader_gets_the_complete_answer(engine: Any, weft: Any, skip: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.plain({"x": "y" * 2_000_000})
 
     async with (
         engine(script=script) as stub,
-        weft(stub, send_timeout_s=0.3) as gateway,
+        weft(stub, send_timeout_s=10) as gateway,
         raw(gateway, buffer=4096) as client,
     ):
         await client.send(WHOLE)
@@ -335,5 +342,5 @@ async def test_a_slow_reader_gets_the_complete_answer(engine: Any, weft: Any) ->
         got = 0
         while got < size:
             got += len(await client.reader.read(65536))
-            await asyncio.sleep(0.02)
+            await skip(1)
         assert got == size

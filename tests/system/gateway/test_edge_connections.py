@@ -7,7 +7,8 @@ import contextlib
 from typing import Any
 
 import pytest
-from support.raw_client import BODY, CALL, DEADLINE_S, WHOLE, raw
+from support.raw_client import BODY, CALL, WHOLE, raw
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

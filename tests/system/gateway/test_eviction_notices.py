@@ -94,7 +94,7 @@ async def test_one_of_several_gateways_on_one_redis_sends_each_notice(
 async def test_notices_are_sent_once_after_an_outage_of_redis(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
-    settings = {**IDLE, "redis_url": redis.url}
+    settings = {**IDLE, "redis_url": redis.url, "redis_timeout_s": 1}
     async with (
         engine(canned=CANNED) as stub,
         weft(stub, **settings) as first,

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from support.waiting import DEADLINE_S
 
 KEYS = ("own", "a", "b")
 
@@ -89,7 +90,7 @@ async def test_a_replica_with_5xx_answers_gets_traffic_again_after_its_recovery(
         failing.broken = False
         answered = len(bad.requests)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while len(bad.requests) == answered:
                 assert (await gateway.call()).status_code == 200
         assert registry["r0"].circuit.healthy

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.simulated import ticking
 from support.turns import MESSAGES
+from support.waiting import DEADLINE_S
 from weft_bench.virtual.engine import EngineSettings
 from weft_bench.virtual.replica import Replica
 from weft_bench.workloads.schema import Part
@@ -281,7 +282,7 @@ async def test_a_listener_receives_the_tool_calls_of_its_program(engine: Any, we
                 body={"stream": True, "tools": TOOLS}, headers={**NAMED, "x-request-id": "a"}
             )
             received = []
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 async for line in lines:
                     if line.startswith("data: "):
                         received.append(json.loads(line[6:]))
@@ -319,7 +320,7 @@ async def test_a_listener_receives_the_tool_calls_of_plain_answers(
             assert (
                 await gateway.call(path, body={"tools": TOOLS}, headers=asked)
             ).status_code == 200
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 received = await anext(line async for line in lines if line.startswith("data: "))
         event = json.loads(received[6:])
         assert event["request_id"] == "a"

@@ -11,6 +11,7 @@ from typing import Any
 
 import httptools
 import pytest
+from support.waiting import DEADLINE_S
 from weft_engine.wire import REPORT_COMMENT, CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -160,7 +161,7 @@ class Client:
         )
         got = Got()
         parser = httptools.HttpResponseParser(got)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while not got.done:
                 data = await reader.read(65536)
                 assert data, "the gateway aborted the answer"

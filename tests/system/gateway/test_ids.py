@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -42,7 +43,7 @@ async def test_unescaped_bytes_in_a_path_are_refused(raw: bytes, engine: Any, we
         host, port = gateway.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"GET /v1/sessions/%b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % raw)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             status = await reader.readline()
             await reader.read()
         writer.close()

@@ -16,6 +16,7 @@ import pytest
 from support.raw_http import ask
 from support.redis_server import RedisServer
 from support.turns import MESSAGES
+from support.waiting import DEADLINE_S
 from weft_gateway.programs.identity import tenant_of
 
 KEYS = ("own", "mine", "theirs")
@@ -316,7 +317,7 @@ async def test_other_spellings_of_an_id_expose_nothing_of_another_tenant(
                 ):
                     path = f"/v1/sessions/{session}{part}"
                     # The timeout ends the test if an event stream opens.
-                    async with asyncio.timeout(10):
+                    async with asyncio.timeout(DEADLINE_S):
                         got = await client.request(method, path, headers=THEIRS)
                     assert got.status_code in (400, 404), (method, path)
                     assert got.json()["error"]["code"]

@@ -25,6 +25,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.recording_engine import Recorder, RecordingProtocol
+from support.waiting import DEADLINE_S
 from weft_bench.stack.processes import free_port, running
 from weft_gateway.programs.identity import tenant_of
 
@@ -34,7 +35,6 @@ CASES = int(os.environ.get("FUZZ_CASES", "100000"))
 BATCH = 200
 CONNECTIONS = 8
 PIPELINED = 5
-DEADLINE_S = 60.0
 
 # Client values that must not reach an engine in these places.
 SALT, REQUEST, HIDDEN = "own-salt-of-client", "own-request-id", "hidden-of-client"

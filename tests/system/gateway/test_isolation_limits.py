@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from support.raw_http import ask
 from support.turns import MESSAGES
+from support.waiting import DEADLINE_S
 from weft_gateway.telemetry.listeners import Listeners
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -138,7 +139,7 @@ async def test_listeners_need_an_existing_session_and_are_limited_per_tenant(
         # A new listener of another tenant evicts the oldest stream of the tenant with the most.
         streams += [await listen("a", THEIRS), await listen("b", THEIRS)]
         assert [status for status, _, _ in streams] == [200] * 5
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             assert [line async for line in streams[0][2] if line] == []
         assert sum(map(len, listeners._of.values())) == 4
         for _, _, lines in streams:

@@ -17,7 +17,7 @@ from support import agents
 from support.raw_client import WHOLE as WHOLE_CALL
 from support.raw_client import raw
 from support.silent_hop import silent_hop
-from support.waiting import until
+from support.waiting import DEADLINE_S, until
 from websockets.asyncio.client import connect
 from weft_gateway.engine.errors import ShuttingDown
 
@@ -124,7 +124,7 @@ async def asked(gateway: Any, path: str, **headers: str) -> AsyncIterator[Any]:
 async def read(pieces: AsyncIterator[bytes], part: bytes, times: int, before: bytes = b"") -> bytes:
     """Return the bytes of the stream until they contain `part` this many times."""
     got = before
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while got.count(part) < times:
             got += await anext(pieces)
     return got
@@ -156,7 +156,7 @@ async def test_a_silent_stream_has_keep_alives_between_its_events(
             begun = text.count(part)
             text = await read(pieces, part, begun + 3, text)
             slow.rest.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 text += b"".join([piece async for piece in pieces])
         receipt = (await gateway.client.get(f"/v1/receipts/{got.headers['x-request-id']}")).json()
     assert text.replace(part, b"") == b"".join(STREAMS[path])
@@ -271,7 +271,7 @@ async def test_a_call_that_the_gateway_holds_has_keep_alives(engine: Any, weft: 
             assert len(stub.requests) == 5
             slow.head.set()
             slow.rest.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 text += b"".join([piece async for piece in pieces])
         await asyncio.gather(*calls)
     assert text.replace(COMMENT, b"") == b"".join(STREAMS["/v1/chat/completions"])
@@ -352,7 +352,7 @@ async def test_a_websocket_has_pings_and_events_for_clients_that_count_them(
     ):
         for client in (other, codex):
             await client.send('{"type": "response.create", "model": "tiny", "input": "Hi"}')
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             for _ in range(3):
                 assert json.loads(await codex.recv()) == {"type": "keepalive"}
             slow.head.set()
@@ -387,7 +387,7 @@ async def test_an_error_on_a_websocket_has_its_status_after_keep_alives(
         websocket(gateway, **CODEX) as codex,
     ):
         await codex.send('{"type": "response.create", "model": "tiny", "input": "Hi"}')
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while (got := json.loads(await codex.recv()))["type"] == "keepalive":
                 pass
     assert (got["type"], got["status"], got["error"]["message"]) == ("error", 400, "Too long.")
@@ -442,7 +442,7 @@ async def test_clients_finish_through_a_hop_that_ends_silent_connections(
             text: str = got["response"]["output"][0]["content"][0]["text"]
             return text
 
-        async with asyncio.timeout(20), ai, claude:
+        async with asyncio.timeout(DEADLINE_S), ai, claude:
             got = await asyncio.gather(
                 chat(), completion(), response(), message(), socket_response()
             )
@@ -476,7 +476,7 @@ async def test_codex_waits(
     ):
         codex = agents.codex(hop.url, tmp_path / "home", tmp_path)
         command = ("exec", "--skip-git-repo-check", *WATCHDOG, *options, "Say hello.")
-        ran = await asyncio.to_thread(codex.run, *command, wait_s=60)
+        ran = await asyncio.to_thread(codex.run, *command)
         assert ran.status == 0, ran.output
         assert "Reconnecting" not in ran.output
         assert ran.output.rstrip().endswith("Hello.")
@@ -490,6 +490,6 @@ async def test_claude_code_waits(tmp_path: Path, engine: Any, weft: Any) -> None
         silent_hop(int(gateway.url.rpartition(":")[2]), 2 * CUT_S) as hop,
     ):
         claude = agents.claude_code(hop.url, tmp_path / "home", tmp_path)
-        ran = await asyncio.to_thread(claude.run, "-p", "Say hello.", wait_s=60)
+        ran = await asyncio.to_thread(claude.run, "-p", "Say hello.")
     assert ran.status == 0, ran.output
     assert ran.output.rstrip().endswith("Hello.")

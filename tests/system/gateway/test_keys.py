@@ -20,12 +20,12 @@ import httpx
 import pytest
 from support.stack import free_port
 from support.turns import MESSAGES
+from support.waiting import DEADLINE_S
 from websockets.asyncio.client import connect
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 WEFT = (sys.executable, "-m", "weft_gateway.cli")
-DEADLINE_S = 60
 CALL = {"model": "tiny", "messages": []}
 
 

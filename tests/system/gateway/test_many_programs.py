@@ -19,6 +19,7 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port, until
+from support.waiting import DEADLINE_S
 from weft_bench.drive.client import Connection
 from weft_bench.stack.gateway import command
 from weft_bench.stack.processes import running
@@ -71,7 +72,7 @@ class Gateway:
         return False
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"{self.url}{path}", timeout=20, trust_env=False)
+        return httpx.get(f"{self.url}{path}", timeout=DEADLINE_S, trust_env=False)
 
     def table(self) -> Any:
         return self.get("/weft/state").json()["table"]
@@ -95,7 +96,7 @@ def gateways(tmp_path: Path) -> Iterator[list[Gateway]]:
             made.append(Gateway(engines, redis.url, tmp_path / f"gateway{number}.log"))
             stack.callback(made[-1].kill)
         for gateway in made:
-            until(gateway.serves, "the gateway does not serve", wait_s=60)
+            until(gateway.serves, "the gateway does not serve")
         yield made
 
 
@@ -197,7 +198,7 @@ def test_killed_gateways_lose_no_program_and_leave_no_call_open(
     assert client.refused == []
     assert sum(client.tries.values()) > client.answered, "no call was open at the kills"
     for gateway in gateways:
-        until(gateway.serves, "the restarted gateway does not serve", wait_s=60)
+        until(gateway.serves, "the restarted gateway does not serve")
         # Open calls of a killed gateway are closed after their leases expire.
         until(lambda g=gateway: not _open(g), "a call is still open")
         assert gateway.table()["violations"] == []
@@ -223,7 +224,7 @@ def test_killed_gateways_lose_no_program_and_leave_no_call_open(
 def _open(gateway: Gateway) -> int:
     # The call refreshes the gateway's counts of calls in flight.
     body = {"model": "mock", "messages": []}
-    httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=20, trust_env=False)
+    httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=DEADLINE_S, trust_env=False)
     in_flight: dict[str, int] = gateway.table()["in_flight"]
     return sum(in_flight.values())
 

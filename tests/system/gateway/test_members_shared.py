@@ -14,6 +14,7 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -23,7 +24,7 @@ CALL = {"model": "mock", "messages": [{"role": "user", "content": "x" * 400}]}
 
 async def eventually(check: Any) -> Any:
     """Wait until an asynchronous check returns a true value, and return it."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         while not (value := await check()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return value
@@ -226,7 +227,7 @@ class Fakes:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: ASYNC220
         url = f"http://127.0.0.1:{port}"
         self.processes[url] = process
-        async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(60):
+        async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(DEADLINE_S):
             while True:
                 with contextlib.suppress(httpx.TransportError):
                     await client.get(f"{url}/health")

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from support import batches
 from support.raw_client import raw
+from support.waiting import DEADLINE_S
 from websockets.asyncio.client import connect
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-DEADLINE_S = 20.0
 TIMES = 3
 # In each body, and nowhere else.
 MARK = b"kept" * 4096

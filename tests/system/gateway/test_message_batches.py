@@ -8,6 +8,7 @@ from typing import Any
 
 import anthropic
 import pytest
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -45,7 +46,7 @@ def client_of(gateway: Any, key: str = "sk-a") -> anthropic.AsyncAnthropic:
 
 
 async def ended(client: anthropic.AsyncAnthropic, batch_id: str) -> Any:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             batch = await client.messages.batches.retrieve(batch_id)
             if batch.processing_status == "ended":

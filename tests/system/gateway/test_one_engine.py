@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.waiting import DEADLINE_S
 from weft_gateway.engine.errors import ConnectFailed
 
 pytestmark = pytest.mark.system
@@ -61,7 +62,7 @@ class Process:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(20)
+        self.process.wait(DEADLINE_S)
 
 
 @contextlib.contextmanager

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from time import time
 from typing import Any
 
 import pytest
 from support.turns import CALLS, RESULT, SYSTEM, USER
+from support.waiting import DEADLINE_S
+from weft_gateway.calls import prefills
 from weft_gateway.engine.errors import ReplicaFault
 
 KEYS = ("own", "someone else")
@@ -36,7 +39,7 @@ async def submit(gateway: Any, **body: Any) -> Any:
 
 
 async def done(gateway: Any, handle: str) -> Any:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             shown = (await gateway.client.get(f"/v1/hints/prefill/{handle}")).json()
             if shown["status"] != "running":
@@ -269,7 +272,7 @@ async def test_a_prefill_is_used_by_one_turn(engine: Any, weft: Any) -> None:
 
 
 async def test_a_failed_turn_keeps_the_prefill_until_it_expires(
-    engine: Any, weft: Any, until: Any
+    engine: Any, weft: Any, until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
         if request.json.get("max_tokens") == 1:
@@ -278,7 +281,7 @@ async def test_a_failed_turn_keeps_the_prefill_until_it_expires(
             await wire.plain({"error": {"message": "no"}}, "400 Bad Request")
 
     async with engine(script=script, canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
-        handle = (await submit(gateway, ttl_s=0.5)).json()["id"]
+        handle = (await submit(gateway, ttl_s=60)).json()["id"]
         await done(gateway, handle)
         turn = await gateway.client.post(
             f"/v1/hints/prefill/{handle}/extend",
@@ -287,6 +290,7 @@ async def test_a_failed_turn_keeps_the_prefill_until_it_expires(
         )
         assert turn.status_code == 400
         assert len(gateway.parts.prefills) == 1
+        monkeypatch.setattr(prefills, "time", lambda: time() + 61)
         await until(lambda: [sent["action"] for sent in kv(stub)] == ["give_up"])
         assert len(gateway.parts.prefills) == 0
 

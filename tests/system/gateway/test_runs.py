@@ -20,6 +20,7 @@ from support.http_runs import (
     run,
     texts,
 )
+from support.waiting import DEADLINE_S
 from weft_gateway.runs import runs as runs_module
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -97,7 +98,7 @@ async def test_events_follow_a_run(engine: Any, weft: Any) -> None:
         begun = await begin(client, rows=texts(5))
         path, event = f"/v1/runs/{begun['id']}/events", ""
         async with (
-            asyncio.timeout(60),
+            asyncio.timeout(DEADLINE_S),
             client.stream("GET", path, headers=headers_of("sk-a")) as stream,
         ):
             assert stream.headers["content-type"].startswith("text/event-stream")

@@ -15,6 +15,7 @@ from importlib.metadata import version
 import httpx
 import pytest
 from support.stack import free_port
+from support.waiting import DEADLINE_S
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from weft_bench.stack.gateway import command
@@ -78,7 +79,7 @@ def serving(port: int, line: list[str] | None = None) -> Iterator[subprocess.Pop
 @pytest.mark.parametrize("number", [signal.SIGINT])
 def test_serve_stops_on_a_signal(server: subprocess.Popen[str], number: signal.Signals) -> None:
     server.send_signal(number)
-    server.wait(timeout=30)
+    server.wait(timeout=DEADLINE_S)
     assert server.returncode == 0
     assert server.stderr is not None
     stderr = server.stderr.read()
@@ -114,7 +115,7 @@ def test_refused_websockets_are_counted_and_not_logged(
                 refused[answer.status_code] = json.loads(answer.body)["error"]["code"]
         metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=DEADLINE_S)
     assert refused == {
         401: "invalid_api_key",
         403: "origin_not_allowed",

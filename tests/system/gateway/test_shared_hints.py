@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
+from support.waiting import DEADLINE_S
 from weft_gateway.calls import prefills
 
 KEYS = ("own", "sk-other")
@@ -116,7 +117,7 @@ async def submit(gateway: Any, done: bool = True, **body: Any) -> Any:
     submitted = await gateway.client.post("/v1/hints/prefill", json=body, headers=NAMED)
     assert submitted.status_code == 201
     shown = submitted.json()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while done and shown["status"] == "running":
             await asyncio.sleep(0.01)
             shown = (await gateway.client.get(f"/v1/hints/prefill/{shown['id']}")).json()
@@ -136,7 +137,7 @@ async def test_a_turn_claims_a_prefill_of_another_gateway(
         shown = await submit(first)
         path = f"/v1/hints/prefill/{shown['id']}"
         # The first gateway writes the end of a prefill to Redis after it reports it.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while (seen := (await second.client.get(path)).json())["status"] == "running":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert seen == shown
@@ -161,7 +162,7 @@ async def test_a_turn_claims_a_prefill_of_another_gateway(
         assert receipt["saved_s"]["prefill"] > 0
         # The handle is gone for both gateways, and no blocks are left to release.
         # The gateway that served the turn removes the handle from Redis after it has answered.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             for gateway in (first, second):
                 while (await gateway.client.get(path)).status_code != 404:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)

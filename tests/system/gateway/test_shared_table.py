@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
+from support.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -201,7 +202,7 @@ async def test_a_family_of_agents_is_one_program_through_both_gateways(
         ):
             headers = {"x-session-id": name} | ({"x-parent-session-id": parent} if parent else {})
             calls.append(asyncio.create_task(gateway.call(headers=headers)))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 while len(stub.requests) <= number:  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
         session = (await right.client.get("/v1/sessions/root")).json()

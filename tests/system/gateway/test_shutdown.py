@@ -15,6 +15,7 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port
+from support.waiting import DEADLINE_S
 from weft_bench.stack.gateway import command
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.redis import RedisTable
@@ -23,7 +24,6 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 # The gateway may wait this long for calls in flight, but not for listeners or prefills.
 DRAIN_S = 300
-DEADLINE_S = 60
 
 
 async def is_healthy(client: httpx.AsyncClient) -> bool:

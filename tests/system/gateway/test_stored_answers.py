@@ -11,13 +11,13 @@ import openai
 import pytest
 from agents import Agent, ModelSettings, OpenAIResponsesModel, Runner, function_tool
 from support.redis_server import RedisServer
+from support.waiting import DEADLINE_S
 from websockets.asyncio.client import connect
 
 KEYS = ("own", "sk-other")
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-DEADLINE_S = 20
 OTHER = {"authorization": "Bearer sk-other"}
 IMAGE = "data:image/png;base64," + "iVBORw0KGgo" * 500
 LOOK = {

@@ -9,12 +9,11 @@ from typing import Any
 
 import openai
 import pytest
+from support.waiting import DEADLINE_S
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
-
-DEADLINE_S = 20
 
 
 def event(kind: str, **members: Any) -> bytes:

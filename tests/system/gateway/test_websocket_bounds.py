@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.raw_client import BODY, CALL, DEADLINE_S, raw
+from support.raw_client import BODY, CALL, raw
 from support.stack import free_port
+from support.waiting import DEADLINE_S
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from weft_gateway.api.websocket_server import DrainingSocket
@@ -139,7 +140,7 @@ async def test_malformed_upgrades_do_not_break_the_shutdown(engine: Any) -> None
         )
         writers = []
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(DEADLINE_S):
                 while not writers:
                     await asyncio.sleep(0.05)
                     with contextlib.suppress(OSError):

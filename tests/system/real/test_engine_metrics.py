@@ -86,7 +86,7 @@ def test_weft_series_follow_the_running_calls(stack, plas):
     calls = [threading.Thread(target=ask, args=(engine, 1500)) for _ in range(2)]
     for call in calls:
         call.start()
-    until(lambda: value(engine, "weft_engine_running") >= 1, "no call is running", 60)
+    until(lambda: value(engine, "weft_engine_running") >= 1, "no call is running")
     for call in calls:
         call.join()
     until(lambda: value(engine, "weft_engine_running") == 0, "a call is still running")

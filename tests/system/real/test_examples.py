@@ -15,6 +15,7 @@ import pytest
 from agents.items import ToolCallOutputItem
 from langchain_core.messages import ToolMessage
 from support.stack import until
+from support.waiting import DEADLINE_S
 from weft_programs import Session, Tool
 from weft_programs.examples import langgraph_agent, openai_agents, overlap
 
@@ -152,7 +153,7 @@ async def test_tool_calls_are_dispatched_in_the_stream_and_to_listeners(stack):
         )  # fmt: skip
         calls = s.tool_calls(stream, on_chunk=lambda c: events.append(c.model_extra))
         found = [call async for call in calls]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             assert [await dispatched.get() for _ in found] == found
     sent = [extra["tool_call"] for extra in events if "tool_call" in extra]
     assert [(t["id"], t["function"]["arguments"]) for t in sent] == [
@@ -193,7 +194,7 @@ async def test_run_tools_prefills_while_a_tool_runs(stack):
             """Wait until the prefill is the second call of the program, next to the one that called
             the tool.
             """
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(DEADLINE_S):
                 while (  # noqa: ASYNC110
                     (await client.get(f"/v1/sessions/{s.id}")).json()["calls"] < 2
                 ):

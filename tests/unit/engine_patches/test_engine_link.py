@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from support.waiting import DEADLINE_S
 from weft_engine.engine_link import Command, EngineLink
 from weft_engine.orders import OrderOptions, build_order
 from weft_engine.report_server import EngineLinkError, ReportServer
@@ -31,7 +32,7 @@ def scenario(tmp_path: Path, steps) -> None:
             validated,
         )
         try:
-            with anyio.fail_after(20):
+            with anyio.fail_after(DEADLINE_S):
                 while not reports._engines:  # noqa: ASYNC110 - no event signals it
                     await anyio.sleep(0.01)
                 await steps(reports, channel)
@@ -126,7 +127,7 @@ def test_an_idle_engine_sends_its_state(tmp_path):
         reports = ReportServer(address, take)
         channel = EngineLink(address, lambda: {"policy": "plas", "running": 3}, validated)
         try:
-            with anyio.fail_after(20):
+            with anyio.fail_after(DEADLINE_S):
                 await told.wait()
         finally:
             await anyio.to_thread.run_sync(channel.close)

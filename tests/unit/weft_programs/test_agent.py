@@ -8,13 +8,13 @@ import openai
 import pytest
 from support.scripted_server import (
     CALLED,
-    DEADLINE_S,
     DONE,
     answer_frames,
     call_frames,
     frame,
     scripted,
 )
+from support.waiting import DEADLINE_S
 from weft_programs import Session, Tool, agent
 
 pytestmark = pytest.mark.anyio

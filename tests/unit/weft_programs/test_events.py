@@ -6,6 +6,7 @@ import threading
 import httpx
 import pytest
 from support.scripted_server import scripted
+from support.waiting import DEADLINE_S
 from weft_gateway.overlap.dispatch import frame
 from weft_gateway.overlap.tool_calls import ToolCall as Sent
 from weft_programs import ToolCall
@@ -29,11 +30,11 @@ async def test_each_call_is_reported_while_the_stream_is_open():
         yield FRAMES[0][20:] + b"event: other\ndata: {}\n\n" + FRAMES[1]
         yield b"event: tool_call_dispatch\ndata: {\n\n"
         yield FRAMES[2]
-        assert finish.wait(20)
+        assert finish.wait(DEADLINE_S)
 
     with scripted(answer) as server:
         stream = CallbackStream(f"{server.url}/events", {"authorization": "x"}, seen.put_nowait)
-        async with asyncio.timeout(20), stream:
+        async with asyncio.timeout(DEADLINE_S), stream:
             assert [await seen.get() for _ in CALLS] == CALLS
             finish.set()
             assert await stream.ended is None
@@ -45,10 +46,10 @@ async def test_exit_ends_an_open_stream():
 
     def answer(asked):
         yield b": hello\n\n"
-        assert leave.wait(20)
+        assert leave.wait(DEADLINE_S)
 
     with scripted(answer) as server:
-        async with asyncio.timeout(20), CallbackStream(server.url, {}, print) as stream:
+        async with asyncio.timeout(DEADLINE_S), CallbackStream(server.url, {}, print) as stream:
             assert not stream.ended.done()
         assert stream.ended.cancelled()
         leave.set()
@@ -59,7 +60,7 @@ async def test_callback_error_ends_the_stream_and_is_kept():
         raise KeyError(call.name)
 
     with scripted(lambda asked: FRAMES) as server:
-        async with asyncio.timeout(20), CallbackStream(server.url, {}, fails) as stream:
+        async with asyncio.timeout(DEADLINE_S), CallbackStream(server.url, {}, fails) as stream:
             assert isinstance(await stream.ended, KeyError)
 
 

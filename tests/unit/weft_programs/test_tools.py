@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from functools import partial
 
 import pytest
+from support.waiting import DEADLINE_S
 from weft_programs.stream import ToolCall
 from weft_programs.tools import Tool, run
 
@@ -48,7 +49,7 @@ async def test_any_callable_is_a_tool(function, output):
 
 async def test_a_blocking_tool_does_not_block_the_loop():
     done = threading.Event()
-    work = asyncio.create_task(run(tool(lambda: done.wait(20)), call()))
+    work = asyncio.create_task(run(tool(lambda: done.wait(DEADLINE_S)), call()))
     await asyncio.sleep(0)
     done.set()  # Set by the loop, which a tool inside it would block.
     assert (await work).output == "true"
@@ -56,7 +57,7 @@ async def test_a_blocking_tool_does_not_block_the_loop():
 
 async def test_wide_fan_out_runs_concurrently():
     width = 40
-    all_there = threading.Barrier(width, timeout=20)
+    all_there = threading.Barrier(width, timeout=DEADLINE_S)
     ran = await asyncio.gather(*(run(tool(all_there.wait), call()) for _ in range(width)))
     assert not any(r.failed for r in ran)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.waiting import DEADLINE_S
 from weft_gateway.calls.turns import Turns
 
 pytestmark = pytest.mark.anyio
@@ -73,8 +74,8 @@ async def test_cancelled_waiter_takes_no_turn() -> None:
     await asyncio.sleep(0)
     gone.cancel()
     await first
-    await asyncio.wait_for(after, 5)
+    await asyncio.wait_for(after, DEADLINE_S)
     with pytest.raises(asyncio.CancelledError):
         await gone
     # Every turn is free again.
-    await asyncio.wait_for(turns.take("a", 1), 5)
+    await asyncio.wait_for(turns.take("a", 1), DEADLINE_S)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.waiting import DEADLINE_S
 from weft_gateway.engine.connection import Connection
 from weft_gateway.engine.errors import (
     ConnectFailed,
@@ -154,7 +155,7 @@ def test_request_is_read_at_most_once(scripts: list[list[bytes]]) -> None:
         for _ in range(6):
             upstream.journal.clear()
             try:
-                assert await asyncio.wait_for(call(upstream), 20) == b"ok"
+                assert await asyncio.wait_for(call(upstream), DEADLINE_S) == b"ok"
                 assert upstream.journal[-1] == OK
             except ConnectFailed:
                 assert all(answer == UNREAD for answer in upstream.journal)
@@ -173,7 +174,7 @@ class Front:
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(20)
+        self._listener.settimeout(DEADLINE_S)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections: list[socket.socket] = []
 
@@ -186,7 +187,7 @@ class Front:
 
     def accept_and_answer(self) -> bytes:
         connection, _ = self._listener.accept()
-        connection.settimeout(20)
+        connection.settimeout(DEADLINE_S)
         self.connections.append(connection)
         request = b""
         while not request.endswith(b"BODY"):

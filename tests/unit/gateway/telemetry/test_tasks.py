@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.waiting import DEADLINE_S
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.tasks import Supervisor
 
 pytestmark = pytest.mark.anyio
-
-DEADLINE_S = 20.0
 
 
 def supervisor(metrics: Metrics, **options: float) -> Supervisor:

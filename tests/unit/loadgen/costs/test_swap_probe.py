@@ -8,6 +8,7 @@ import json
 import httpx
 import pytest
 from support.serving import serving
+from support.waiting import DEADLINE_S
 from weft_bench.costs import swap_probe
 from weft_bench.costs.step_probe import ProbeError
 from weft_bench.costs.swap_probe import Moved, per_block, probe_swap, scenes
@@ -70,7 +71,7 @@ class Engine:
         for _ in range(5):
             self.now += STEP_S
             yield b'data: {"token": 1}\n\n'
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             await self.resume.wait()
         # The call that preempted it is answered first.
         for _ in range(5):

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from support.waiting import DEADLINE_S
 from weft_bench.drive.client import Client, Refused
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
@@ -112,7 +113,7 @@ async def test_events_of_a_stream_arrive_one_by_one_whatever_the_chunks():
     async def answer(reader, writer, number):
         await read(reader)
         writer.write(STREAM + chunk(b'data: {"a": 1}\n\nevent: tool\nda'))
-        await asyncio.wait_for(first.wait(), 20)
+        await asyncio.wait_for(first.wait(), DEADLINE_S)
         writer.write(chunk(b"ta: {}\n\n: comment\n\n") + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
     def take(event: str, data: bytes) -> None:
@@ -180,9 +181,9 @@ async def test_cancelled_call_closes_its_connection():
 
     async with served(answer) as (client, _):
         call = asyncio.create_task(client.post("/"))
-        await asyncio.wait_for(asked.wait(), 20)
+        await asyncio.wait_for(asked.wait(), DEADLINE_S)
         call.cancel()
-        await asyncio.wait_for(gone.wait(), 20)
+        await asyncio.wait_for(gone.wait(), DEADLINE_S)
 
 
 @pytest.mark.anyio

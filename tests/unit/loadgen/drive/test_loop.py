@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.waiting import DEADLINE_S
 from weft_bench.drive.loop import closed_loop
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.schema import Part, TraceCall
@@ -24,7 +25,7 @@ async def test_calls_wait_only_for_the_calls_they_need():
         order.append(("begun", number))
         if number == 1:
             # Answered only after the parallel call has begun.
-            await asyncio.wait_for(joined.wait(), 20)
+            await asyncio.wait_for(joined.wait(), DEADLINE_S)
         if number == 2:
             joined.set()
         order.append(("answered", number))

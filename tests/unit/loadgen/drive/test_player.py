@@ -8,6 +8,7 @@ import json
 import httpx
 import pytest
 from support.serving import client_of
+from support.waiting import DEADLINE_S
 from weft_bench.drive.player import Gaps, Player, spans
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.parts import token_ids
@@ -46,7 +47,7 @@ class Gateway:
         self.begun_after[number] = set(self.done)
         self.open.add(number)
         self.changed.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while number not in self.done and len(self.open) < self.sides[number]:
                 self.changed.clear()
                 await self.changed.wait()

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 from support.serving import client_of
+from support.waiting import DEADLINE_S
 from weft_bench.overlap.player import ROWS, OverlapPlayer, Work
 from weft_bench.overlap.prompts import ready
 from weft_bench.overlap.shape import ShapeCall, ShapeRequest, ShapeTurn
@@ -98,7 +99,7 @@ class Tools:
         self.changed.set()
 
     async def all_ended(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while self.ended < len(CALLS):
                 self.changed.clear()
                 await self.changed.wait()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.scripted_server import Asked, scripted
+from support.waiting import DEADLINE_S
 from weft_bench.stack.processes import free_port
 from weft_gateway.policies.costs import EngineCosts, StepCosts
 from weft_run.io.caller import HttpCaller, Server, encoded, read_answer
@@ -178,7 +179,7 @@ async def test_a_call_waits_for_a_server_that_is_away(
     monkeypatch.setattr("weft_run.io.caller.pause", lambda *_: 0.01)
     caller = HttpCaller(f"http://127.0.0.1:{port}", "run-1")
     waiting = asyncio.create_task(caller.call(work(0, attempts=1), count))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         await made.wait()
         with scripted(lambda _: (200, ANSWER), port=port):
             assert (await waiting).text == "hi"

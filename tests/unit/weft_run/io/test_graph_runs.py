@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, StateGraph
-from support.waiting import until
+from support.waiting import DEADLINE_S, until
 from typing_extensions import TypedDict
 from weft_run.io import graphs
 from weft_run.io.budget import Budget
@@ -115,5 +115,5 @@ async def test_a_journal_that_cannot_be_read_ends_the_run(graph: str, tmp_path: 
     journal = Journal(tmp_path / "journal", {})
     run = runner(graph, journal, Model(free=9), Budget(tokens=1000, is_free=unreadable))
     with pytest.raises(sqlite3.OperationalError):
-        await asyncio.wait_for(run.run(), 20)
+        await asyncio.wait_for(run.run(), DEADLINE_S)
     journal.close()

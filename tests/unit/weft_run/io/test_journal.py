@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from support.waiting import DEADLINE_S
 from weft_run.io import journal as journal_module
 from weft_run.io.journal import (
     ENDINGS,
@@ -96,7 +97,7 @@ async def test_large_writes_have_separate_transactions(tmp_path, monkeypatch):
 async def test_an_error_of_the_writer_reaches_the_run(tmp_path):
     journal = opened(tmp_path)
     with pytest.raises(JournalError, match=r"out\.journal: .*too large"):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             await journal.write(Record(0, "a", State.DONE, "x", 1 << 70))
     await journal.write(Record(0, "a", State.DONE, "y", 1))
     assert journal.find(0, "a").value == "y"

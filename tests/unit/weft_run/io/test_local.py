@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.planning import replica
 from support.scripted_server import scripted
+from support.waiting import DEADLINE_S
 from weft_run.io.caller import Server
 from weft_run.io.errors import JobError
 from weft_run.io.job import Job, Opened
@@ -64,7 +65,7 @@ async def test_a_cancelled_run_releases_its_journal(tmp_path: Path) -> None:
     answered = threading.Event()
 
     def answer(request: object) -> tuple[int, object]:
-        answered.wait(20)
+        answered.wait(DEADLINE_S)
         return 503, {}
 
     file = tmp_path / "in.jsonl"
@@ -78,7 +79,7 @@ async def test_a_cancelled_run_releases_its_journal(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 20)
+            await asyncio.wait_for(task, DEADLINE_S)
         answered.set()
     Opened(job, resume=True).journal.close()
 

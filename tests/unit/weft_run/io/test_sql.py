@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import DEADLINE_S
 from weft_run.io.errors import CallFailed
 from weft_run.io.sql import MAX_VALUE_BYTES, Connection, Found
 from weft_run.io.tools import Tools
@@ -102,7 +103,7 @@ async def test_a_query_that_is_not_needed_ends(database: Path) -> None:
     query = asyncio.create_task(tools.run(sql(endless), 1))
     await asyncio.sleep(0.1)
     query.cancel()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         assert (await tools.run(sql("SELECT 1 AS n"), 1)).value == [{"n": 1}]
     await tools.aclose()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.scripted_server import scripted
+from support.waiting import DEADLINE_S
 from weft_run.io.errors import CallFailed
 from weft_run.io.sql import MAX_ROWS
 from weft_run.io.tools import Result, Tools
@@ -294,7 +295,7 @@ async def test_an_answer_that_comes_slowly_has_a_limit() -> None:
     with scripted(lambda _: pieces()) as server:
         host = server.url.removeprefix("http://")
         request = HttpRequest("GET", server.url, {}, None)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             found = await failure(request, 2, hosts=[host], timeout_s=0.2)
         ended.set()
     assert found == ("timeout", "no complete answer within 0.2 s", 2)
