@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from support.sources import ROOT
+from support.waiting import RUN_S
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,6 @@ def test_the_tools_report_no_problem(command: tuple[str, ...]) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=RUN_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,6 +8,7 @@ import sys
 
 import yaml
 from support.sources import ROOT
+from support.waiting import RUN_S
 
 
 def test_the_site_builds_without_warnings(tmp_path) -> None:
@@ -17,7 +18,7 @@ def test_the_site_builds_without_warnings(tmp_path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=RUN_S,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support.waiting import RUN_S
 from weft_deploy.local import demo_model
 
 # One process without plugins, on one core. vLLM reads some of it at import.
@@ -30,7 +31,7 @@ def run(script: str, *arguments: str) -> dict[str, Any]:
             sys.executable, str(Path(__file__).with_name(script)),
             str(demo_model.ensure_demo_model()), *arguments,
         ],
-        capture_output=True, text=True, timeout=600, check=False,
+        capture_output=True, text=True, timeout=RUN_S, check=False,
         env={**os.environ, **_ENVIRONMENT},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

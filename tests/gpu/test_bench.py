@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from support.sessions import sessions
+from support.waiting import RUN_S
 from weft_bench.agents.host import read_gpus
 from weft_engine.version_check import installed_version
 
@@ -28,7 +29,7 @@ def test_systems_play_the_same_sessions_on_a_gpu(tmp_path):
             *("--data", str(data), "--shape", "1b", "--kv-blocks", "600", "--gap", "0.5"),
             *("--json", str(file), "--", "--enforce-eager", "--max-model-len", "9000"),
         ],
-        capture_output=True, text=True, timeout=900, check=False,
+        capture_output=True, text=True, timeout=RUN_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout
     plays = json.loads(file.read_text())["plays"]

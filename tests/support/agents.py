@@ -18,6 +18,7 @@ import pytest
 from support import guides
 from support.stack import ROOT
 from support.terminal import Terminal
+from support.waiting import RUN_S
 
 KEY = guides.KEY
 # No process listens on this port: an agent's requests to other machines fail at once.
@@ -54,7 +55,7 @@ def installed(*packages: str) -> Path:
     try:
         done = subprocess.run(
             [npm, "install", "--no-audit", "--no-fund", "--fetch-retries=1", *packages],
-            cwd=folder, capture_output=True, text=True, timeout=600, check=False,
+            cwd=folder, capture_output=True, text=True, timeout=RUN_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise NotInstalled("npm did not install the agent within 10 minutes") from None
@@ -88,7 +89,7 @@ class Agent:
     replies: tuple[tuple[str, str], ...] = ()
     sign_in: str = ""
 
-    def run(self, *arguments: str, wait_s: float = 240) -> Ran:
+    def run(self, *arguments: str, wait_s: float = RUN_S) -> Ran:
         """Run the agent without a terminal, and end all its processes."""
         process = subprocess.Popen(
             [str(self.program), *arguments],

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from support.waiting import DEADLINE_S
+from support.waiting import DEADLINE_S, RUN_S
 from websockets.asyncio.client import ClientConnection, connect
 
 
@@ -24,7 +24,7 @@ def chromium() -> str | None:
     if found or not (os.environ.get("CI") and shutil.which("apt-get")) or os.geteuid():
         return found
     for command in ("update", "install -y --no-install-recommends chromium"):
-        subprocess.run(["apt-get", "-q", *command.split()], timeout=300, check=False)
+        subprocess.run(["apt-get", "-q", *command.split()], timeout=RUN_S, check=False)
     return shutil.which("chromium")
 
 

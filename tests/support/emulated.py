@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 from support.stack import ROOT, SECRET, free_port, until
-from support.waiting import DEADLINE_S
+from support.waiting import RUN_S
 
 MODEL = "emulated-8b"
 # More than three calls of 300 tokens, less than eight.
@@ -57,7 +57,7 @@ class EmulatedEngine:
             except httpx.HTTPError:
                 return False
 
-        until(ready, "the engine is not ready", wait_s=300)
+        until(ready, "the engine is not ready", wait_s=RUN_S)
 
     def output(self) -> str:
         return self._log.read_text(errors="replace")
@@ -65,7 +65,7 @@ class EmulatedEngine:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         try:
-            return int(self.process.wait(DEADLINE_S))
+            return int(self.process.wait(RUN_S))
         finally:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -103,7 +103,7 @@ def prompt(number: int, words: int) -> str:
 
 def complete(url: str, text: str | list[str], tokens: int, **more: Any) -> Any:
     body = {"model": MODEL, "prompt": text, "max_tokens": tokens, "ignore_eos": True, **more}
-    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120)
+    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=RUN_S)
     assert answer.status_code == 200, answer.text
     return answer.json()
 

@@ -26,6 +26,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from support.waiting import RUN_S
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -36,7 +38,6 @@ from support.stack import SECRET, free_port  # noqa: E402
 TASK = "List the files here."
 BIN = ROOT / ".venv" / "bin"
 # The demo model may write thousands of tokens, on a slow machine.
-WAIT_S = 600.0
 
 
 class Failed(Exception):
@@ -59,7 +60,7 @@ class Running:
             start_new_session=True,
         )
         threading.Thread(target=self._read, args=(ready,), daemon=True).start()
-        if not self._ready.wait(WAIT_S) or self._process.poll() is not None:
+        if not self._ready.wait(RUN_S) or self._process.poll() is not None:
             self.stop()
             raise Failed(f"{shlex.join(command)} is not ready:\n" + "".join(self.lines[-20:]))
 
@@ -75,7 +76,7 @@ class Running:
         """Press Ctrl-C, and wait until the command has ended."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGINT)
-        self._process.wait(60)
+        self._process.wait(RUN_S)
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Hour:
             capture_output=True,
             stdin=subprocess.DEVNULL,
             text=True,
-            timeout=WAIT_S,
+            timeout=RUN_S,
             check=False,
         )
         if done.returncode:
@@ -149,7 +150,9 @@ class Hour:
             [sys.executable, "-m", "venv", str(made)],
             [str(made / "bin" / "pip"), "install", "--quiet", *names],
         ):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=RUN_S, check=False
+            )
             if done.returncode:
                 raise agents.NotInstalled(done.stderr[-300:])
         (made / "installed").touch()
@@ -302,7 +305,7 @@ def keys(hour: Hour) -> str:
         for key in ("sk-search", "sk-batch", "none", ""):
             headers = {"authorization": f"Bearer {key}"} if key else {}
             url = f"http://127.0.0.1:{port}/v1/chat/completions"
-            found.append(httpx.post(url, json=body, headers=headers, timeout=120).status_code)
+            found.append(httpx.post(url, json=body, headers=headers, timeout=RUN_S).status_code)
     finally:
         gateway.stop()
     if found != [200, 200, 401, 401]:
@@ -344,7 +347,7 @@ def _ran(hour: Hour, agent: agents.Agent, *arguments: str) -> str:
     """Run an agent without a terminal."""
 
     def act() -> None:
-        result = agent.run(*arguments, wait_s=WAIT_S)
+        result = agent.run(*arguments, wait_s=RUN_S)
         # The demo model's random answers can be too long, which Claude Code reports as an error.
         if result.status and "output token maximum" not in result.output:
             raise Failed(f"status {result.status}: {result.output[-1500:]}")
@@ -358,7 +361,7 @@ def _shown(hour: Hour, agent: agents.Agent, *arguments: str) -> str:
 
     def act() -> None:
         with agent.terminal(*arguments) as terminal:
-            terminal.until(lambda: hour.calls()[0] > before, WAIT_S, agent.sign_in)
+            terminal.until(lambda: hour.calls()[0] > before, RUN_S, agent.sign_in)
 
     return hour.called(act)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.stack import ROOT
+from support.waiting import RUN_S
 
 
 def program(name: str) -> str:
@@ -54,7 +55,7 @@ def _unpack(folder: Path) -> None:
 def _run(command: list[str], folder: Path) -> None:
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+            command, cwd=folder, capture_output=True, text=True, timeout=RUN_S, check=False
         )
     except subprocess.TimeoutExpired:
         pytest.skip(f"not run: {command[0]} took more than 5 minutes")

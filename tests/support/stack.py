@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
-from support.waiting import DEADLINE_S
+from support.waiting import DEADLINE_S, RUN_S
 from weft_bench.stack.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def _end_with_parent() -> None:
 class Stack:
     """A running `weft up` that is ready. output: the lines that it has printed."""
 
-    def __init__(self, *options: str, wait_s: float = 300) -> None:
+    def __init__(self, *options: str, wait_s: float = RUN_S) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.output: list[str] = []
@@ -77,7 +77,7 @@ class Stack:
         """Send Ctrl-C. Return the exit status."""
         self.process.send_signal(signal.SIGINT)
         try:
-            return self.process.wait(DEADLINE_S)
+            return self.process.wait(RUN_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise

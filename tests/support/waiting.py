@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft_gateway.programs.table import ProcessTable
 
-# Bound of every wait: more than the slowest machine needs, because only a failing test waits so
-# long.
+# Bounds of a wait, and of a program or a call to a real engine. They are more than the slowest
+# machine needs, because only a failing test waits so long.
 DEADLINE_S = 60.0
+RUN_S = 600.0
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

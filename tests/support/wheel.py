@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.sources import ROOT
+from support.waiting import RUN_S
 
 # pip prints it before each retry, whatever the fault of the network.
 _UNREACHABLE = "after connection broken by"
@@ -36,7 +37,7 @@ def build_wheel(folder: Path, sources: Collection[str] = (), checkout: Path = RO
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=RUN_S,
     )
     assert done.returncode == 0, done.stderr
     (wheel,) = folder.glob("*.whl")
@@ -62,7 +63,7 @@ class Environment:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=RUN_S,
         )
         for line in done.stderr.splitlines() if done.returncode != 0 else ():
             if _UNREACHABLE in line:
@@ -78,5 +79,5 @@ class Environment:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=RUN_S,
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.stack import until
+from support.waiting import RUN_S
 from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
 
 pytestmark = pytest.mark.system
@@ -23,7 +24,7 @@ def test_overhead_measures_the_gateway_and_writes_figures(more, tmp_path):
     done = subprocess.run(
         [*WEFT, "bench", "overhead", "--peers", "none", "--concurrency", "1,4", "--requests", "40",
          "--seconds", "0.1", "--rounds", "1", "--json", str(file), *more],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=RUN_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     figures = {f["name"]: f for f in json.loads(file.read_text())["figures"]}
@@ -39,7 +40,7 @@ def test_overhead_measures_bodies_by_size_beside_a_floor(more, tmp_path):
     done = subprocess.run(
         [*WEFT, "bench", "overhead", "--peers", "none", "--bodies", "2k,30k", "--plugin",
          "--requests", "10", "--rounds", "1", "--json", str(file), *more],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=RUN_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     figures = {f["name"]: f for f in json.loads(file.read_text())["figures"]}
@@ -53,7 +54,7 @@ def test_overhead_measures_bodies_by_size_beside_a_floor(more, tmp_path):
 def test_an_unknown_peer_is_refused():
     done = subprocess.run(
         [*WEFT, "bench", "overhead", "--peers", "nobody"], capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=RUN_S, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert "litellm" in done.stderr
@@ -78,11 +79,10 @@ def test_a_terminated_bench_stops_its_processes():
         until(
             lambda: len(_children(bench.pid)) >= 3,
             "the bench has not started its processes",
-            wait_s=60,
         )
         children = _children(bench.pid)
         bench.terminate()
-        assert bench.wait(60) == 130
+        assert bench.wait(RUN_S) == 130
     finally:
         bench.kill()
     until(lambda: not any(map(_is_running, children)), "a process is still running")

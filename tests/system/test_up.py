@@ -18,7 +18,7 @@ import pytest
 from support.processes import alive, descendants
 from support.redis_server import RedisServer
 from support.stack import free_port, until
-from support.waiting import DEADLINE_S
+from support.waiting import DEADLINE_S, RUN_S
 
 pytestmark = [
     pytest.mark.system,
@@ -256,7 +256,7 @@ def paste(up: Up) -> list[str]:
         # A new terminal has no variables of the gateway.
         plain = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
         done = subprocess.run(
-            ["sh", "-c", command], capture_output=True, text=True, timeout=120, env=plain
+            ["sh", "-c", command], capture_output=True, text=True, timeout=RUN_S, env=plain
         )
         said = json.loads(done.stdout)["choices"][0]["message"]["content"] if name == "curl" else ""
         answers.append(said or done.stdout.strip())

@@ -21,7 +21,7 @@ import httpx
 import pytest
 from support.dockerfile import parse
 from support.sources import ROOT
-from support.waiting import DEADLINE_S
+from support.waiting import DEADLINE_S, RUN_S
 from support.wheel import Environment, build_wheel, clean_environment
 from weft_bench.stack.processes import free_port, running
 
@@ -204,7 +204,7 @@ def test_type_checkers_read_the_types_of_the_installed_client(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=RUN_S,
     )
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert len(errors) == 2, done.stdout

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.stack import free_port, until
+from support.waiting import RUN_S
 from weft_run import examples as workflows
 
 pytestmark = [
@@ -38,7 +39,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         up.send_signal(signal.SIGINT)
-        up.wait(60)
+        up.wait(RUN_S)
 
 
 @pytest.mark.parametrize("name", ["map_reduce", "debate", "text_to_sql"])
@@ -51,7 +52,7 @@ def test_an_example_runs(gateway: str, tmp_path: Path, name: str) -> None:
     command += ["--connection", "default=shop.db", "--analyze"]
     wide = {**os.environ, "COLUMNS": "200"}
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=wide
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_S, env=wide
     )
     unmet = name == "text_to_sql"
     assert done.returncode == (4 if unmet else 0), done.stderr

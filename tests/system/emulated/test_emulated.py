@@ -19,6 +19,7 @@ from support.emulated import (
     total,
 )
 from support.stack import engine_load, until
+from support.waiting import RUN_S
 from weft_bench.drive.client import Client
 from weft_engine.emulated.presets import preset
 from weft_engine.wire import ORDER_NAMES
@@ -33,12 +34,14 @@ SCARCE = {"calls": (6, 2), "words": 120, "tokens": 60}
 
 def chat(url, **body):
     body = {"model": MODEL, "messages": HELLO, **body}
-    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=RUN_S)
 
 
 def test_a_streamed_call_through_the_gateway(stack):
     body = {"model": MODEL, "messages": HELLO, "max_tokens": 20, "stream": True}
-    with httpx.stream("POST", f"{stack.url}/v1/chat/completions", json=body, timeout=60) as answer:
+    with httpx.stream(
+        "POST", f"{stack.url}/v1/chat/completions", json=body, timeout=RUN_S
+    ) as answer:
         frames = [line[6:] for line in answer.iter_lines() if line.startswith("data: {")]
     choices = [json.loads(frame)["choices"][0] for frame in frames]
     assert choices[-1]["finish_reason"] == "length"
@@ -56,7 +59,7 @@ def test_the_service_of_a_program_grows_with_each_call(stack):
     for stream in (False, True, False):
         body = {"model": MODEL, "messages": HELLO, "max_tokens": 20, "stream": stream}
         answer = httpx.post(
-            f"{stack.url}/v1/chat/completions", json=body, headers=headers, timeout=60
+            f"{stack.url}/v1/chat/completions", json=body, headers=headers, timeout=RUN_S
         )
         assert answer.status_code == 200
         # The API key determines the tenant of the program.
@@ -70,7 +73,7 @@ def test_a_receipt_names_the_program_that_evicted_a_prompt(stack):
         headers = {"x-weft-program": session, "x-request-id": name, "authorization": "Bearer none"}
         body = {"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": words}]}
         url = f"{stack.url}/v1/chat/completions"
-        assert httpx.post(url, json=body, headers=headers, timeout=60).status_code == 200
+        assert httpx.post(url, json=body, headers=headers, timeout=RUN_S).status_code == 200
         receipt = httpx.get(f"{stack.url}/v1/receipts/{name}", headers=headers).json()
         prompt, actual = receipt["prompt"], receipt["actual"]
         sources = ("cached", "loaded", "new", "again")
@@ -103,15 +106,6 @@ def test_a_lone_call_takes_the_time_of_the_cost_model(engine, request):
     expected = COST.step(length, 0, 0) + sum(COST.step(0, 1, length + n) for n in range(steps - 1))
     assert after["busy_seconds"] - before["busy_seconds"] == pytest.approx(expected, abs=1e-5)
     assert after["late_seconds"] >= before["late_seconds"]
-
-
-def test_engine_seconds_agree_at_every_dilation(stack, swapping):
-    found = []
-    for url, engine in ((stack.url, stack.replicas[0]), (swapping.url, swapping.url)):
-        before = counters(engine)["busy_seconds"]
-        together(url, calls=(6,), words=20, tokens=150)
-        found.append(counters(engine)["busy_seconds"] - before)
-    assert found[0] == pytest.approx(found[1], rel=0.03)
 
 
 def test_a_lone_program_takes_the_steps_of_virtual_time(stack):
@@ -226,7 +220,7 @@ def test_a_call_without_a_limit_ends(stack):
 @pytest.mark.parametrize("body", [{"logprobs": 0}, {"logprobs": 2}, {"prompt_logprobs": 1}])
 def test_logprobs_are_refused(stock, body):
     answer = httpx.post(
-        f"{stock.url}/v1/completions", json={"model": MODEL, "prompt": "a", **body}, timeout=60
+        f"{stock.url}/v1/completions", json={"model": MODEL, "prompt": "a", **body}, timeout=RUN_S
     )
     assert answer.status_code == 400
     assert "no model" in answer.json()["error"]["message"]
@@ -240,7 +234,7 @@ def test_embeddings_are_refused(stock):
 def test_an_aborted_stream_leaves_the_engine(stack):
     body = {"model": MODEL, "prompt": "long", "max_tokens": 1000, "stream": True}
     until(lambda: engine_load(stack) == 0, "the engine is not idle")
-    with httpx.stream("POST", f"{stack.url}/v1/completions", json=body, timeout=60) as answer:
+    with httpx.stream("POST", f"{stack.url}/v1/completions", json=body) as answer:
         lines = answer.iter_lines()
         next(lines)
         assert engine_load(stack) == 1

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from support.emulated import MODEL
 from support.stack import SECRET, Stack
+from support.waiting import RUN_S
 
 pytestmark = [pytest.mark.system, pytest.mark.engine, pytest.mark.anyio]
 
@@ -82,7 +83,7 @@ async def attackers_calls(client: httpx.AsyncClient, *, programs: bool) -> int:
 async def test_an_attacker_gets_no_more_than_the_share_of_its_key(
     stack: Stack, programs: bool
 ) -> None:
-    async with httpx.AsyncClient(base_url=stack.url, timeout=120) as client:
+    async with httpx.AsyncClient(base_url=stack.url, timeout=RUN_S) as client:
         # Six times as many threads, and the calls of both take equally long.
         found = await attackers_calls(client, programs=programs)
         assert 0 < found <= 2 * AGENTS * CALLS
@@ -91,7 +92,7 @@ async def test_an_attacker_gets_no_more_than_the_share_of_its_key(
 async def test_pins_of_an_attacker_leave_the_blocks_of_others(stack: Stack) -> None:
     engine = stack.replicas[0]
     headers = {"x-weft-secret": SECRET}
-    async with httpx.AsyncClient(base_url=stack.url, timeout=120) as client:
+    async with httpx.AsyncClient(base_url=stack.url, timeout=RUN_S) as client:
         cached = {}
         for key in (ATTACKER, HONEST):
             await client.post(f"{engine}/weft/policy", json={"reset_cache": True}, headers=headers)

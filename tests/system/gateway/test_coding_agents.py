@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support import agents
 from support.answers import answer
+from support.waiting import RUN_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -79,7 +80,7 @@ async def test_an_agent_answers_in_its_terminal(
 
         def talk() -> None:
             with agent.terminal(*AGENTS[name][3], "What is the answer?") as terminal:
-                terminal.until(lambda: "Forty-two." in terminal.text, 120, agent.sign_in)
+                terminal.until(lambda: "Forty-two." in terminal.text, RUN_S, agent.sign_in)
 
         await asyncio.to_thread(talk)
         found = await programs(gateway)
@@ -113,7 +114,7 @@ async def test_an_agent_finishes_although_its_calls_are_held(
         _, begin, proceed, _ = AGENTS[name]
 
         async def run(*arguments: str) -> None:
-            result = await asyncio.to_thread(agent.run, *arguments, wait_s=HELD_S + 240)
+            result = await asyncio.to_thread(agent.run, *arguments, wait_s=HELD_S + RUN_S)
             assert result.status == 0, result.output
             assert "Forty-two." in result.output
 

@@ -20,7 +20,7 @@ import httpx
 import pytest
 from support.stack import free_port
 from support.turns import MESSAGES
-from support.waiting import DEADLINE_S
+from support.waiting import DEADLINE_S, RUN_S
 from websockets.asyncio.client import connect
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -271,7 +271,7 @@ def test_a_removed_form_stops_the_start(
         file.write_text(text)
         named[name] = str(file)
     done = subprocess.run(
-        [*WEFT, "serve"], capture_output=True, text=True, timeout=60, env={**os.environ, **named}
+        [*WEFT, "serve"], capture_output=True, text=True, timeout=RUN_S, env={**os.environ, **named}
     )
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

@@ -14,6 +14,7 @@ import pytest
 from support.batches import served
 from support.http_runs import begin, chat, ended, headers_of, output, texts
 from support.stack import free_port
+from support.waiting import RUN_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -36,7 +37,7 @@ async def addressed(engine: Any, script: Any) -> AsyncIterator[tuple[int, str, h
     url = f"http://127.0.0.1:{port}"
     async with (
         engine(script=script) as stub,
-        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
+        httpx.AsyncClient(base_url=url, timeout=RUN_S, trust_env=False) as client,
     ):
         yield port, stub.url, client
 

@@ -15,7 +15,7 @@ from importlib.metadata import version
 import httpx
 import pytest
 from support.stack import free_port
-from support.waiting import DEADLINE_S
+from support.waiting import DEADLINE_S, RUN_S
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from weft_bench.stack.gateway import command
@@ -32,7 +32,7 @@ def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str
         command,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=RUN_S,
         check=False,
         env={**os.environ, **variables},
     )
@@ -202,7 +202,7 @@ def output(command: list[str], port: int, **variables: str) -> str:
                 break
             time.sleep(0.05)
         process.terminate()
-        return process.communicate(timeout=60)[1]
+        return process.communicate(timeout=RUN_S)[1]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.waiting import DEADLINE_S
+from support.waiting import DEADLINE_S, RUN_S
 from weft_bench.stack.processes import free_port
 from weft_engine.wire import REPORT_HEADER, CallReport
 
@@ -51,7 +51,7 @@ async def serving(*urls: str) -> AsyncIterator[httpx.AsyncClient]:
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=RUN_S, trust_env=False) as client:
             async with asyncio.timeout(DEADLINE_S):
                 while True:
                     with contextlib.suppress(httpx.TransportError):

@@ -18,6 +18,7 @@ import httpx
 import pytest
 from support import agents, guides
 from support.stack import Stack
+from support.waiting import RUN_S
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
@@ -108,7 +109,7 @@ def test_the_ai_sdk_ignores_tool_dispatch_events(stack, tmp_path):
     script = shutil.copy(AI_SDK, tmp_path)
     done = subprocess.run(
         [node, script, f"{stack.url}/v1"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True,
+        cwd=tmp_path, capture_output=True, text=True, timeout=RUN_S, check=True,
     )  # fmt: skip
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["api"] for each in reports] == ["messages", "responses", "chat"]
@@ -140,7 +141,7 @@ def test_python_frameworks_start_as_the_readme_says(stack, tmp_path, agent):
     script = tmp_path / "agent.py"
     script.write_text(PYTHON[agent].format(row=row))
     subprocess.run(
-        [sys.executable, script], env=os.environ | guides.variables(row), timeout=240, check=True
+        [sys.executable, script], env=os.environ | guides.variables(row), timeout=RUN_S, check=True
     )
     session = only_session(stack)
     assert (session["calls"] > 0, session["errors"]) == (True, 0)
@@ -157,6 +158,6 @@ def test_the_ai_sdk_starts_as_the_readme_says(stack, tmp_path):
         + '\nconst asked = { prompt: "Hello", maxOutputTokens: 32 };'
         + '\nawait generateText({ model: openai("weft-demo"), ...asked });'
     )
-    subprocess.run([node, "agent.mjs"], cwd=tmp_path, timeout=240, check=True)
+    subprocess.run([node, "agent.mjs"], cwd=tmp_path, timeout=RUN_S, check=True)
     session = only_session(stack)
     assert (session["id"], session["errors"]) == ("sdk-run-1", 0)

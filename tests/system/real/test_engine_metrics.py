@@ -10,6 +10,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.stack import Stack, until
+from support.waiting import RUN_S
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
@@ -55,7 +56,7 @@ def ask(engine: str, tokens: int) -> None:
             "ignore_eos": True,
             "vllm_xargs": {"weft_call": call, "weft_program": call, "weft_tags": [16, 3]},
         },
-        timeout=120,
+        timeout=RUN_S,
     )
     assert answer.status_code == 200
 
@@ -73,7 +74,7 @@ def test_weft_series_are_exported_next_to_those_of_vllm(stack):
 def plas(stack: Stack) -> Iterator[None]:
     """Set an order that demotes calls, and restore the default."""
     for policy in ("plas", "resident"):
-        answer = httpx.post(f"{stack.url}/weft/policy", json={"policy": policy}, timeout=60)
+        answer = httpx.post(f"{stack.url}/weft/policy", json={"policy": policy}, timeout=RUN_S)
         assert answer.status_code == 200
         if policy == "plas":
             yield

@@ -105,19 +105,19 @@ def test_tool_calls_in_a_json_array_are_reported_one_by_one(stack):
             response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": array}},
             extra_headers={"x-weft-tool-dispatch": "1"},
         )  # fmt: skip
-        content, known_at = "", []
+        content, before, known = "", 0, []
         for chunk in stream:
             if chunk.choices:
-                content += chunk.choices[0].delta.content or ""
+                before, content = len(content), content + (chunk.choices[0].delta.content or "")
             elif found := (chunk.model_extra or {}).get("tool_call"):
-                known_at.append((json.loads(found["function"]["arguments"]), len(content)))
-    assert [arguments for arguments, _ in known_at] == [
-        call["arguments"] for call in json.loads(content)
-    ]
-    assert len(known_at) == 3
-    assert known_at[0][1] < known_at[1][1] < known_at[2][1], (
-        "a call was not parsed at its closing brace"
-    )
+                known.append((json.loads(found["function"]["arguments"]), before, len(content)))
+    calls = json.loads(content)
+    assert [arguments for arguments, _, _ in known] == [call["arguments"] for call in calls]
+    assert len(known) == 3
+    end = 0
+    for _, before, after in known:
+        _, end = json.JSONDecoder().raw_decode(content, content.index("{", end))
+        assert before < end <= after, "a call was not parsed in the chunk with its closing brace"
 
 
 @pytest.mark.anyio

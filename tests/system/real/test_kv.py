@@ -7,6 +7,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from support.stack import SECRET, until
+from support.waiting import RUN_S
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
@@ -25,7 +26,7 @@ def ask(engine: str, program: str, **hints: object) -> httpx.Response:
             "max_tokens": 3,
             "vllm_xargs": {"weft_call": call, "weft_program": program, **hints},
         },
-        timeout=60,
+        timeout=RUN_S,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from support.processes import descendants
 from support.stack import engine_load, free_port, until
+from support.waiting import RUN_S
 from weft_deploy.local import plan
 from weft_deploy.local.demo_model import ensure_demo_model
 
@@ -54,7 +55,7 @@ def test_the_printed_lines_work_when_pasted(stack):
     commands = re.findall(r"^(?:curl|\S+ -c) .*$", "".join(stack.output), re.M)
     assert len(commands) == 2
     for command in commands:
-        done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=RUN_S)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip()
 
@@ -97,7 +98,7 @@ def test_two_hundred_concurrent_calls_are_served_and_closed(stack):
 
     async def main():
         limits = httpx.Limits(max_connections=64)
-        async with httpx.AsyncClient(limits=limits, timeout=120) as client:
+        async with httpx.AsyncClient(limits=limits, timeout=RUN_S) as client:
 
             async def one(number):
                 answer = await client.post(
@@ -134,7 +135,7 @@ def test_the_exit_status_of_an_engine_shows_a_dead_core(tmp_path, process, statu
             return False
 
     try:
-        until(ready, "the engine is not ready", wait_s=300)
+        until(ready, "the engine is not ready", wait_s=RUN_S)
         if process == "its core":
             (core,) = (
                 pid
@@ -144,7 +145,7 @@ def test_the_exit_status_of_an_engine_shows_a_dead_core(tmp_path, process, statu
             os.kill(core, signal.SIGKILL)
         else:
             engine.terminate()
-        assert engine.wait(60) == status
+        assert engine.wait(RUN_S) == status
     finally:
         engine.kill()
         engine.wait()

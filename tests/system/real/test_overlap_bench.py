@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from support.waiting import RUN_S
 from weft_bench.overlap.player import ROWS
 from weft_bench.overlap.shape import generate
 
@@ -30,7 +31,7 @@ def test_all_rows_run_the_same_requests(stack, tmp_path):
             *("--requests", str(REQUESTS), "--seeds", "1", "--seed", str(SEED)),
             *("--rate", "5", "--json", str(file)),
         ],
-        capture_output=True, text=True, timeout=600, check=False,
+        capture_output=True, text=True, timeout=RUN_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout
     document = json.loads(file.read_text())

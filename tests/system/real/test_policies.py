@@ -6,6 +6,7 @@ import asyncio
 
 import httpx
 import pytest
+from support.waiting import RUN_S
 from weft_engine.wire import ORDER_NAMES
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
@@ -25,7 +26,7 @@ async def answers(url: str, policies: list[str]) -> list[str]:
     """Make 24 greedy calls of six programs while the policy changes repeatedly, and return the
     answers.
     """
-    async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=RUN_S, trust_env=False) as client:
 
         async def call(number: int) -> str:
             got = await client.post(
@@ -61,7 +62,7 @@ def test_answers_do_not_depend_on_policy_switches(stack):
 def test_a_hint_of_a_wrong_type_does_not_fail_a_call(stack, value):
     xargs = {"weft_budget": value, "weft_cost": value}
     got = httpx.post(
-        f"{stack.url}/v1/chat/completions", json={**body(2), "vllm_xargs": xargs}, timeout=60
+        f"{stack.url}/v1/chat/completions", json={**body(2), "vllm_xargs": xargs}, timeout=RUN_S
     )
     assert got.status_code == 200
 
@@ -77,7 +78,7 @@ def test_caches_are_emptied_without_a_change_of_the_order(stack):
     def cached() -> int:
         answer = httpx.post(
             f"{stack.url}/v1/chat/completions", json=asked, headers={"x-weft-program": "reset"},
-            timeout=60,
+            timeout=RUN_S,
         ).json()  # fmt: skip
         return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 

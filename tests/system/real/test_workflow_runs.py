@@ -15,6 +15,7 @@ import httpx
 import pytest
 from support.evaluate import Task, evaluate
 from support.stack import free_port, until
+from support.waiting import RUN_S
 from weft_deploy.local import demo_model
 from weft_run import examples as workflows
 from weft_run.language.requests import LlmRequest
@@ -33,11 +34,11 @@ def stock() -> Iterator[str]:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        until(lambda: _answers(url) or process.poll() is not None, "vLLM serves", 240)
+        until(lambda: _answers(url) or process.poll() is not None, "vLLM serves", RUN_S)
         yield url
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(RUN_S)
 
 
 def _answers(url: str) -> bool:
@@ -60,7 +61,7 @@ def check(url: str, tmp_path: Path, name: str) -> None:
     workflows.copy(tmp_path)
     command = [sys.executable, "-m", "weft_gateway.cli", "run", f"{name}.yaml"]
     command += ["--input", f"{name}.jsonl", "--output", "out.jsonl", "--gateway", url]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_S)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
 
@@ -69,7 +70,7 @@ def check(url: str, tmp_path: Path, name: str) -> None:
         assert isinstance(request, LlmRequest)
         messages = [{"role": role, "content": text} for role, text in request.messages]
         body = {**request.parameters, "model": "weft-demo", "messages": messages}
-        answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).json()
+        answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=RUN_S).json()
         text: str = answer["choices"][0]["message"]["content"]
         return text
 
