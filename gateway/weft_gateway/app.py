@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from importlib.metadata import version
 from time import time
+from typing import TYPE_CHECKING
 
 import httpx
 from fastapi import FastAPI
@@ -68,7 +70,6 @@ from weft_gateway.calls.features.receipts import ReceiptsObserver
 from weft_gateway.calls.features.slo import SloObserver
 from weft_gateway.calls.features.stored_answers import StoredAnswers
 from weft_gateway.calls.features.tools import ToolDispatchObserver
-from weft_gateway.calls.features.traces import observer as trace_observer
 from weft_gateway.calls.features.transcripts import TranscriptObserver
 from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.lifecycle import Lifecycle
@@ -118,6 +119,9 @@ from weft_gateway.telemetry.receipts import Receipts
 from weft_gateway.telemetry.slo_tally import SloTally
 from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
 from weft_gateway.tenants import TenantsError
+
+if TYPE_CHECKING:
+    from weft_gateway.calls.features.traces import TraceObserver
 
 log = logging.getLogger(__name__)
 
@@ -248,8 +252,7 @@ class Gateway:
 
         # The features, in the order of their hooks. Each line is optional.
         add = observers.add
-        # First, so that it knows when the others hold a call.
-        self.traces = trace_observer(tenants.name)
+        self.traces = _traces(tenants.name)
         add(self.traces)
         add(TranscriptObserver(transcripts, counter))
         add(StoredAnswers(chains))
@@ -492,6 +495,25 @@ class Gateway:
             except TableUnavailable as error:
                 log.warning("the process table is unreachable: %s", error)
             await asyncio.sleep(every_s)
+
+
+def _traces(name_of: Callable[[str], str]) -> TraceObserver | None:
+    """Return the observer if OpenTelemetry's own variables turn it on. Nothing of OpenTelemetry is
+    imported otherwise.
+    """
+    off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if off or not os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        return None
+    try:
+        from weft_gateway.calls.features.traces import TraceObserver
+    except ImportError as error:
+        log.warning(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but there are no traces (%s). Install them: "
+            'pip install "weft-gateway[otel]"',
+            error,
+        )
+        return None
+    return TraceObserver(name_of)
 
 
 def _fastapi(gateway: Gateway) -> FastAPI:

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from weft_engine.wire import CallContext, CallReport
 
@@ -32,10 +32,12 @@ from weft_gateway.programs.prompts import Found
 from weft_gateway.programs.response_store import Connection
 from weft_gateway.telemetry.prompts import Sources
 from weft_gateway.telemetry.receipts import Receipt
-from weft_gateway.telemetry.traces import CallTrace
 from weft_gateway.transcripts.outline import Sketch
 from weft_gateway.transcripts.reading import Reading
 from weft_gateway.transcripts.transcript import Known, expanded
+
+if TYPE_CHECKING:
+    from weft_gateway.calls.features.traces import CallTrace
 
 
 @dataclass(frozen=True, slots=True)

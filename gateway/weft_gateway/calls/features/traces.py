@@ -1,28 +1,25 @@
-"""Traces: a span per program and call, with its phases, for OpenTelemetry."""
+"""Traces: a span per program and call, with its phases, for OpenTelemetry. A span is made when its
+call or program has ended; only its ids are chosen before, for the engine. Imported where traces are
+on: OpenTelemetry is an extra.
+"""
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from time import perf_counter, time_ns
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from weft_gateway.calls.call import PREFILL, UNKNOWN_CALLER, Call
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome, Program, ProgramKey
 from weft_gateway.programs.lineage.rules import Verdict, shown
-from weft_gateway.telemetry import traces
-from weft_gateway.telemetry.traces import CallTrace, Ended, Ids, Phase
+from weft_gateway.telemetry.otel import Ended, Ids, Otel, Value, new_span, read
 
-if TYPE_CHECKING:
-    from weft_gateway.telemetry.otel import Otel
-
-log = logging.getLogger(__name__)
-
+_HEADER: Final = b"traceparent"
 # The names of the GenAI conventions, v0.1.0.
 _OPERATIONS: Final = {
     "/v1/chat/completions": "chat",
@@ -40,6 +37,20 @@ _TEXT: Final = 256
 
 
 @dataclass(slots=True, eq=False)
+class CallTrace:
+    """The span of a call in progress. call: the attempt that was opened last, "" if none. ended_s:
+    when its client had been served, in seconds since it arrived; 0 before that.
+    """
+
+    ids: Ids
+    parent: Ids | None
+    links: list[Ids]
+    call: str = ""
+    ended_s: float = 0.0
+    closed: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class _Program:
     """A program with calls through this gateway. begun_ns: of the first one. threads: the latest
     call of each.
@@ -53,13 +64,11 @@ class _Program:
 
 
 class TraceObserver(CallObserver):
-    """Hands each call and program that has ended to OpenTelemetry. It comes first: calls are held
-    after its hooks.
-    """
+    """Hands each call and program that has ended to OpenTelemetry."""
 
-    def __init__(self, otel: Otel, name_of: Callable[[str], str]) -> None:
+    def __init__(self, name_of: Callable[[str], str]) -> None:
         """name_of: the name of a tenant."""
-        self._otel = otel
+        self._otel = Otel()
         self._name_of = name_of
         self._programs: dict[ProgramKey, _Program] = {}
 
@@ -67,20 +76,14 @@ class TraceObserver(CallObserver):
         """Prefills have spans, too."""
         return True
 
-    def held(self, call: Call) -> None:
-        """Note when the call could be held."""
-        call.trace = CallTrace(held_s=perf_counter() - call.begun)
-
     def opened(self, call: Call) -> None:
         """Give the call its span, and the engine its context. A retry keeps both."""
         trace = call.trace
         if trace is None:
-            trace = call.trace = CallTrace()
-        trace.opened_s, trace.call = perf_counter() - call.begun, call.id
-        ids = trace.ids or self._begin(call, trace)
-        kept = [pair for pair in call.headers if pair[0] != traces.HEADER]
-        kept.append((traces.HEADER, traces.written(ids)))
-        call.headers = kept
+            trace = call.trace = self._begin(call)
+        trace.call = call.id
+        kept = [pair for pair in call.headers if pair[0] != _HEADER]
+        call.headers = [*kept, (_HEADER, b"00-%032x-%016x-%02x" % trace.ids)]
 
     def closed(self, call: Call) -> None:
         """Export a call that ended before, or a prefill. Other calls end later."""
@@ -99,7 +102,7 @@ class TraceObserver(CallObserver):
         if trace is None:
             if call.caller is UNKNOWN_CALLER:
                 return
-            trace = call.trace = CallTrace()
+            trace = call.trace = self._begin(call)
         trace.ended_s = perf_counter() - call.begun
         if trace.closed or trace.call != call.id:
             self._export(call, trace)
@@ -108,9 +111,6 @@ class TraceObserver(CallObserver):
         """Export a program that has ended. idle: it had no call for too long."""
         if program is None or program.ephemeral:
             return
-        known = self._programs.pop(program.key, None)
-        begun_ns = int(program.arrival_s * _NS)
-        ended_ns = int(program.last_completion_s * _NS) if idle else time_ns()
         totals = {
             "gen_ai.usage.input_tokens": program.prompt_tokens,
             "gen_ai.usage.output_tokens": program.output_tokens,
@@ -118,40 +118,41 @@ class TraceObserver(CallObserver):
             "weft.calls": program.calls,
             "weft.errors": program.errors,
         }
-        self._export_program(program.key, known, begun_ns, ended_ns, totals)
+        known = self._programs.pop(program.key, None) or self._new(program.key, None, "")
+        known.begun_ns = int(program.arrival_s * _NS)
+        ended_ns = int(program.last_completion_s * _NS) if idle else time_ns()
+        self._export_program(program.key, known, ended_ns, totals)
 
     async def aclose(self, *, programs_end: bool) -> None:
         """Export what is left. programs_end: the process table ends with this gateway."""
         for key, known in self._programs.items() if programs_end else ():
-            self._export_program(key, known, known.begun_ns, time_ns(), {})
+            self._export_program(key, known, time_ns(), {})
         await self._otel.aclose()
 
-    def _begin(self, call: Call, trace: CallTrace) -> Ids:
+    def _begin(self, call: Call) -> CallTrace:
         """Choose the span of a call that was just opened, or was refused."""
-        client = traces.read(call.headers)
+        client = read(call.headers)
         if client is None:
             call.headers = [pair for pair in call.headers if pair[0] != b"tracestate"]
         program = self._program(call, client)
-        trace.parent = client
-        if program is not None:
-            trace.agent = program.agent
-            if client is None:
-                trace.parent = program.ids
-        parent = trace.parent
-        if program is not None and parent is program.ids:
-            number, sampled = parent.trace, parent.sampled
-        else:
-            number = traces.new_trace() if parent is None else parent.trace
-            sampled = self._otel.sampled(number, parent)
-        trace.ids = ids = Ids(number, traces.new_span(), sampled)
-        if program is not None and trace.call:
-            self._link(call, trace, program)
-            threads = program.threads
-            threads.pop(call.identity.thread, None)
+        if program is None:
+            return CallTrace(self._otel.begin(client), client, [])
+        parent = client or program.ids
+        ids = parent._replace(span=new_span()) if client is None else self._otel.begin(client)
+        trace = CallTrace(ids, parent, [])
+        if call.replica:
+            identity, threads = call.identity, program.threads
+            if client is not None:
+                trace.links.append(program.ids)
+            if identity.parent in threads and identity.thread not in threads:
+                trace.links.append(threads[identity.parent])
+            if call.asked is not None:
+                trace.links += self._joined(call.key, program, call.asked.verdict)
+            threads.pop(identity.thread, None)
             if len(threads) >= _THREADS:
                 del threads[next(iter(threads))]
-            threads[call.identity.thread] = ids
-        return ids
+            threads[identity.thread] = trace.ids
+        return trace
 
     def _program(self, call: Call, client: Ids | None) -> _Program | None:
         """Return the program of a call, None if it has no span: it is the call, or unknown."""
@@ -160,31 +161,21 @@ class TraceObserver(CallObserver):
         if known is None:
             if call.identity.ephemeral or not call.replica:
                 return None
-            number, span = traces.of_program(key)
             # The program that begins with this call belongs to the client's trace.
-            parent = client if call.program.calls <= 1 else None
-            if parent is not None:
-                number = parent.trace
-            ids = Ids(number, span, self._otel.sampled(number, parent))
-            known = _Program(ids, parent, _agent(call), time_ns())
+            known = self._new(key, client if call.program.calls <= 1 else None, _agent(call))
             if len(programs) >= _PROGRAMS:
                 del programs[next(iter(programs))]
         programs[key] = known
         return known
 
-    def _link(self, call: Call, trace: CallTrace, program: _Program) -> None:
-        """Link the call to its program in another trace, to the call that its thread forks from,
-        and to the threads whose answers it joins.
-        """
-        links = [] if trace.parent is program.ids else [program.ids]
-        threads, identity = program.threads, call.identity
-        if identity.parent in threads and identity.thread not in threads:
-            links.append(threads[identity.parent])
-        if call.asked is not None:
-            links += self._joined(call.key, program, call.asked.verdict)
-        trace.links = tuple(links)
+    def _new(self, key: ProgramKey, parent: Ids | None, agent: str) -> _Program:
+        # The ids follow from the key, so that all gateways give its calls the same parent.
+        digest = sha256("\0".join(key).encode("utf-8", "surrogatepass")).digest()
+        trace, span = int.from_bytes(digest[:16]), int.from_bytes(digest[16:24])
+        return _Program(self._otel.begin(parent, trace, span), parent, agent, time_ns())
 
     def _joined(self, key: ProgramKey, program: _Program, verdict: Verdict) -> list[Ids]:
+        """Return the threads whose answers a call contains."""
         found = []
         for owner, thread in verdict.joined:
             ids = program.threads.get(shown(owner, thread, verdict.program))
@@ -198,24 +189,19 @@ class TraceObserver(CallObserver):
             folded = ProgramKey(key.tenant, owner)
             known = self._programs.pop(folded, None)
             if known is not None:
-                self._export_program(folded, known, known.begun_ns, time_ns(), {}, (program.ids,))
+                self._export_program(folded, known, time_ns(), {}, [program.ids])
         return found
 
     def _export_program(
         self,
         key: ProgramKey,
-        known: _Program | None,
-        begun_ns: int,
+        known: _Program,
         ended_ns: int,
         totals: Mapping[str, int],
-        links: tuple[Ids, ...] = (),
+        links: list[Ids] | None = None,
     ) -> None:
-        if known is None:
-            number, span = traces.of_program(key)
-            known = _Program(Ids(number, span, self._otel.sampled(number, None)), None, "", 0)
-        attributes: dict[str, str | int | float | bool] = {
+        attributes: dict[str, Value] = {
             "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.provider.name": traces.PROVIDER,
             "gen_ai.conversation.id": _text(key.program),
             "weft.tenant": _text(self._name_of(key.tenant)),
             **totals,
@@ -224,115 +210,87 @@ class TraceObserver(CallObserver):
         if known.agent:
             attributes["gen_ai.agent.name"] = known.agent
             name = f"invoke_agent {known.agent}"
-        seconds = max(0, ended_ns - begun_ns) / _NS
+        seconds = max(0, ended_ns - known.begun_ns) / _NS
+        self._otel.metrics.program(known.agent, seconds)
         self._otel.export(
-            Ended(
-                name, False, known.ids, known.parent, links, begun_ns, seconds, attributes, "", (),
-                ("invoke_agent", known.agent),
-            )
-        )  # fmt: skip
+            Ended(name, known.ids, known.parent, known.begun_ns, seconds, attributes, links or ())
+        )
 
     def _export(self, call: Call, trace: CallTrace) -> None:
-        ids = trace.ids or self._begin(call, trace)
         opened, prefill = trace.call == call.id, call.endpoint is PREFILL
         operation = "prefill" if prefill else _OPERATIONS[call.endpoint.path]
         identity, error, usage = call.identity, _error(call, opened=opened), call.usage
-        attributes: dict[str, str | int | float | bool] = {
+        first_s = call.first_byte_s if call.is_stream else 0.0
+        model, choices = call.model or call.body.get("model"), call.body.get("n")
+        model = _text(model) if isinstance(model, str) else ""
+        in_program = identity.key.program and not identity.ephemeral
+        found: dict[str, Value | None] = {
             "gen_ai.operation.name": operation,
-            "gen_ai.provider.name": traces.PROVIDER,
             "gen_ai.request.stream": call.body.get("stream") is True,
+            "gen_ai.request.model": model or None,
+            "gen_ai.conversation.id": _text(identity.key.program) if in_program else None,
+            "gen_ai.agent.name": _agent(call) or None,
+            "gen_ai.request.choice.count": choices
+            if type(choices) is int and 1 < choices < 1 << 31
+            else None,
+            "gen_ai.response.time_to_first_chunk": first_s or None,
+            "error.type": error or None,
             "weft.tenant": _text(self._name_of(call.caller.tenant)),
             "weft.call": call.id,
             "weft.request_id": call.request_id.decode(),
             "weft.outcome": call.outcome if opened else "refused",
+            "weft.thread": _text(identity.thread) if in_program else None,
+            "weft.replica": call.replica if opened else None,
+            "weft.retries": len(call.failed) or None,
         }
-        name = operation
-        model = call.model or call.body.get("model")
-        if model and isinstance(model, str):
-            attributes["gen_ai.request.model"] = model = _text(model)
-            name = f"{operation} {model}"
-        if identity.key.program and not identity.ephemeral:
-            attributes["gen_ai.conversation.id"] = _text(identity.key.program)
-            attributes["weft.thread"] = _text(identity.thread)
-        if trace.agent:
-            attributes["gen_ai.agent.name"] = trace.agent
-        choices = call.body.get("n")
-        if type(choices) is int and choices != 1 and abs(choices) < 1 << 31:
-            attributes["gen_ai.request.choice.count"] = choices
-        if opened:
-            attributes["weft.replica"] = call.replica
-            if call.failed:
-                attributes["weft.retries"] = len(call.failed)
-        if call.is_stream and call.first_byte_s:
-            attributes["gen_ai.response.time_to_first_chunk"] = call.first_byte_s
         tokens = None
         if usage is not None:
             tokens = usage.prompt_tokens, usage.output_tokens, usage.cached_tokens
-            attributes["gen_ai.usage.input_tokens"] = tokens[0]
-            attributes["gen_ai.usage.output_tokens"] = tokens[1]
-            attributes["gen_ai.usage.cache_read.input_tokens"] = tokens[2]
-        if error:
-            attributes["error.type"] = error
-        begun_ns = time_ns() - int((perf_counter() - call.begun) * _NS)
+            found["gen_ai.usage.input_tokens"] = tokens[0]
+            found["gen_ai.usage.output_tokens"] = tokens[1]
+            found["gen_ai.usage.cache_read.input_tokens"] = tokens[2]
+        if call.endpoint.is_text and not prefill:
+            # Unknown models get no series: clients choose their names.
+            self._otel.metrics.call(
+                operation, call.model if opened else "", trace.ended_s, first_s, tokens, error
+            )
         self._otel.export(
             Ended(
-                name, True, ids, trace.parent, trace.links, begun_ns, trace.ended_s, attributes,
-                error, _phases(call, trace, opened=opened),
-                # Unknown models get no series: clients choose their names.
-                (operation, call.model if opened else "")
-                if call.endpoint.is_text and not prefill
-                else None,
-                call.first_byte_s if call.is_stream else 0.0, tokens,
+                f"{operation} {model}".rstrip(),
+                trace.ids,
+                trace.parent,
+                time_ns() - int((perf_counter() - call.begun) * _NS),
+                trace.ended_s,
+                {name: value for name, value in found.items() if value is not None},
+                trace.links,
+                _phases(call, trace.ended_s, opened=opened),
+                error,
             )
-        )  # fmt: skip
-
-
-def observer(name_of: Callable[[str], str]) -> TraceObserver | None:
-    """Return the observer if OpenTelemetry's own variables turn it on. Nothing of OpenTelemetry is
-    imported otherwise.
-    """
-    if not os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-        return None
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return None
-    try:
-        from weft_gateway.telemetry.otel import Otel
-    except ImportError as error:
-        log.warning(
-            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but there are no traces (%s). Install them: "
-            'pip install "weft-gateway[otel]"',
-            error,
         )
-        return None
-    return TraceObserver(Otel(), name_of)
 
 
-def _phases(call: Call, trace: CallTrace, *, opened: bool) -> tuple[Phase, ...]:
+def _phases(call: Call, ended_s: float, *, opened: bool) -> list[tuple[str, float, float]]:
     """Return what the call waited for and what served it, in order. Only a stream tells when the
     answer began, and only the plugin how long the call was queued: otherwise one phase, `served`,
     stands for those that cannot be told apart.
     """
-    end_s, at_s, found = trace.ended_s, trace.held_s, []
-    if call.held_s:
-        found.append(Phase("held", at_s, at_s := min(at_s + call.held_s, end_s)))
-    if not opened:
-        return tuple(found)
-    found.append(Phase("placed", at_s, at_s := trace.opened_s))
-    if call.memory_wait_s:
-        found.append(Phase("held", at_s, min(at_s + call.memory_wait_s, end_s)))
-    if not call.overhead_s:
-        return tuple(found)  # It was not sent.
-    report, at_s = call.report, call.sent_s
-    first_s = call.first_byte_s if call.is_stream else 0.0
-    until_s = first_s or end_s
+    at_s, found = 0.0, []
+    own = ("held", call.held_s), ("placed", call.overhead_s), ("held", call.memory_wait_s)
+    for name, seconds in own:
+        if seconds:
+            found.append((name, at_s, at_s := at_s + seconds))
+    if not opened or not call.overhead_s:
+        return found  # It was not sent.
+    report, first_s = call.report, call.first_byte_s if call.is_stream else 0.0
+    until_s = first_s or ended_s
     if report is not None and report.waiting_s:
         # The time includes waits after preemptions, and that of all sequences.
-        found.append(Phase("queued", at_s, at_s := min(at_s + report.waiting_s, until_s)))
+        found.append(("queued", at_s, at_s := min(at_s + report.waiting_s, until_s)))
     known = report is not None and (first_s or call.endpoint is PREFILL)
-    found.append(Phase("prefill" if known else "served", at_s, until_s))
+    found.append(("prefill" if known else "served", at_s, until_s))
     if first_s:
-        found.append(Phase("decode", first_s, end_s))
-    return tuple(found)
+        found.append(("decode", first_s, ended_s))
+    return found
 
 
 def _error(call: Call, *, opened: bool) -> str:
