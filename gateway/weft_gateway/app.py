@@ -268,7 +268,7 @@ class Gateway:
         add(ToolDispatchObserver(listeners))
         add(AutoPrefill(next_turns, prefills, spawner) if c.auto_prefill else None)
         add(TokenLearning(counter))
-        add(PromptObserver(prompts, registry, budgets))
+        add(PromptObserver(prompts, budgets, metrics))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
         add(JournalObserver(calls_journal))
         add(MetricsObserver(metrics))

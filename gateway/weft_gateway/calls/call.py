@@ -30,9 +30,7 @@ from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.lineage.rules import Asked
 from weft_gateway.programs.prompts import Found
 from weft_gateway.programs.response_store import Connection
-from weft_gateway.telemetry.prompts import Sources
 from weft_gateway.telemetry.receipts import Receipt
-from weft_gateway.transcripts.outline import Sketch
 from weft_gateway.transcripts.reading import Reading
 from weft_gateway.transcripts.transcript import Known, expanded
 
@@ -116,7 +114,6 @@ BATCH: Final = {
 }
 UNKNOWN_CALLER: Final = Caller("", "")
 UNIDENTIFIED: Final = Identity(ProgramKey("", ""), MAIN_THREAD, "", "none", True)
-NOTHING_FOUND: Final = Found()
 _NO_PROGRAM: Final = Program(ProgramKey("", ""), 0.0)
 
 
@@ -198,11 +195,10 @@ class Call:
     sections: Sequence[Section] = ()
     counted: Counted | None = None
 
-    # sketch: of the prompt, until the call closes; found: how it continues earlier ones. sources:
-    # where its tokens came from, None if unknown.
-    sketch: Sketch | None = None
-    found: Found = NOTHING_FOUND
-    sources: Sources | None = None
+    # found: how the prompt continues earlier ones, until the call closes. sources: where its tokens
+    # came from, as in receipts. None if unknown.
+    found: Found | None = None
+    sources: dict[str, Any] | None = None
 
     # The open call. placed: the proposal and its reason. replica: "" before the call is open.
     # program: its state when the call opened. local: the table's store was away. failed: replicas

@@ -36,31 +36,6 @@ WHO: Final = {
 }
 
 
-class Counts(NamedTuple):
-    """What an engine has counted. prompt: all tokens. cached: found in the GPU's cache; loaded:
-    from other memory. evicted: computed again, because others took their memory.
-    """
-
-    prompt: int
-    cached: int
-    loaded: int = 0
-    evicted: int = 0
-
-
-class Earlier(NamedTuple):
-    """What the program's earlier prompts have to do with this one. common: where it leaves them,
-    and length: where they end, both in tokens; equal if nothing was changed. lost: why tokens
-    before `common` are missing that no program evicted. ended: the session or the retention had
-    ended before the eviction. exact: `common` is the end of a prompt that was counted.
-    """
-
-    common: float = 0.0
-    length: float = 0.0
-    lost: Cause = Cause.EXPIRED
-    ended: bool = False
-    exact: bool = True
-
-
 class Split(NamedTuple):
     """The tokens of a prompt by source: they add up to the prompt. again: by cause."""
 
@@ -70,29 +45,41 @@ class Split(NamedTuple):
     again: dict[Cause, int]
 
 
-def split(counts: Counts, earlier: Earlier) -> Split:
-    """Return where the tokens of a prompt come from."""
-    prompt = counts.prompt
-    found = min(counts.cached + counts.loaded, prompt)
-    loaded = min(counts.loaded, found)
-    evicted = min(counts.evicted, prompt - found)
+def split(
+    prompt: int,
+    cached: int,
+    loaded: int = 0,
+    evicted: int = 0,
+    *,
+    reach: tuple[float, float] = (0.0, 0.0),
+    lost: Cause = Cause.EXPIRED,
+    ended: bool = False,
+    exact: bool = True,
+) -> Split:
+    """Return where the tokens of a prompt come from, as the engine has counted them. cached: found
+    in the GPU's cache; loaded: from other memory. evicted: computed again, because others took
+    their memory.
+
+    reach: where the prompt leaves the program's earlier one, and where that ends, in tokens; equal
+    if nothing was changed. exact: the first is the end of a prompt that was counted. lost: why
+    tokens before it are missing that no program evicted. ended: the session or the retention had
+    ended before the eviction.
+    """
+    found = min(cached + loaded, prompt)
+    loaded = min(loaded, found)
+    evicted = min(evicted, prompt - found)
     # From here on, the engine knows of no earlier copy.
     at = found + evicted
-    common = min(max(round(earlier.common), at), prompt)
-    length = min(max(round(earlier.length), common), prompt)
-    lost, changed = common - at, length - common
-    slack = _SLACK if earlier.exact else max(_SLACK, round(_DOUBT * common))
-    if lost <= slack:
-        changed = changed + lost if changed > _SLACK else 0
-        lost = 0
-    if changed <= _SLACK:
-        changed = 0
-    again = {
-        Cause.EXPIRED if earlier.ended else Cause.EVICTED: evicted,
-        earlier.lost: lost,
-        Cause.CHANGED: changed,
-    }
-    if earlier.ended and earlier.lost is Cause.EXPIRED:
-        again[Cause.EXPIRED] = evicted + lost
+    common = min(max(round(reach[0]), at), prompt)
+    changed = min(max(round(reach[1]), common), prompt) - common
+    missing = common - at
+    slack = _SLACK if exact else max(_SLACK, round(_DOUBT * common))
+    if missing <= slack:
+        changed = changed + missing if changed > _SLACK else 0
+        missing = 0
+    again = dict.fromkeys(Cause, 0)
+    again[Cause.EXPIRED if ended else Cause.EVICTED] += evicted
+    again[lost] += missing
+    again[Cause.CHANGED] = changed if changed > _SLACK else 0
     again = {cause: tokens for cause, tokens in again.items() if tokens}
     return Split(found - loaded, loaded, prompt - found - sum(again.values()), again)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.policies.fair_lru import FairLRU
@@ -87,20 +86,6 @@ class Transcripts:
         """Forget the transcripts of a program that has ended."""
         for transcript in [*self._of_program.get(key, ())]:
             self._drop(key.tenant, transcript)
-
-    def changed(self, key: ProgramKey, raw: bytes) -> tuple[int, int] | None:
-        """Return where a body leaves what the program has sent: the index of the first message that
-        differs from that of the transcript with most in common, and the end of the one before, in
-        bytes. (-1, 0) if what is before the messages differs, such as a leading system message.
-        None without a transcript.
-        """
-        own = self._of_program.get(key)
-        if not own:
-            return None
-        count, one = max([(one.same(raw), one) for one in own], key=itemgetter(0))
-        if count:
-            return one.first + count, one.ends[count - 1]
-        return (one.first, one.head) if one.begins(raw) else (-1, 0)
 
     def _drop(self, tenant: str, transcript: Transcript) -> None:
         if transcript in self._digests:

@@ -17,7 +17,6 @@ from weft_gateway.model.slo import CallBudget
 from weft_gateway.model.usage import Usage
 from weft_gateway.policies.fair_lru import FairLRU
 from weft_gateway.policies.lateness import Overruns
-from weft_gateway.telemetry.prompts import Sources
 
 # Only the plugin reports them.
 _REPORTED: Final = (
@@ -85,7 +84,7 @@ class Receipt:
     memory_tokens: int = 0
     programs_ahead: int = 0
     budget: CallBudget | None = None
-    sources: Sources | None = None
+    sources: dict[str, Any] | None = None
     held_s: float = 0.0
     begun: float = 0.0
     listed: bool = True
@@ -144,7 +143,7 @@ class Receipt:
                 "service_s": self.predicted_service_s,
             },
             "actual": self._actual(),
-            "prompt": None if self.sources is None else self.sources.to_json(),
+            "prompt": self.sources,
             "memory": self._memory(),
             "slo": self._slo(),
             "times": {

@@ -39,8 +39,6 @@ class MetricsObserver(CallObserver):
             metrics.served(call.report)
         if call.usage is not None:
             metrics.used(call.usage)
-        if call.sources is not None:
-            self._metrics.came_from(call.sources.split, call.headers)
         if call.dropped:
             self._metrics.dropped.labels(call.replica).inc(call.dropped)
         if call.saved_s:

@@ -6,24 +6,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from time import time
-from typing import Final
+from typing import Any, Final
 
 from weft_engine.wire import CallReport
 
 from weft_gateway.calls.budgets import Budgets
-from weft_gateway.calls.call import NOTHING_FOUND, Call
+from weft_gateway.calls.call import Call
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.engine.endpoints import Endpoint
-from weft_gateway.engine.engine_request import ReplicaKind, program_digest
-from weft_gateway.engine.registry import Registry
-from weft_gateway.policies.misses import Cause, Counts, Earlier, split
+from weft_gateway.engine.engine_request import program_digest
+from weft_gateway.policies.misses import Cause, split
 from weft_gateway.policies.tags_sections import is_otherwise
-from weft_gateway.programs.prompts import Prompt, Prompts
-from weft_gateway.telemetry.prompts import Sources
-from weft_gateway.transcripts.outline import sketch
+from weft_gateway.programs.prompts import Prompts
+from weft_gateway.telemetry.metrics import Metrics
+from weft_gateway.telemetry.prompts import described
+from weft_gateway.transcripts.outline import Change, Outline, outline
 
 # Of a hint of the engine (`EvictionAdapter.take`).
-_UNKNOWN: Final = "the engine knows it no more"
 _RETENTION_ENDED: Final = "weft_retain=expired"
 
 
@@ -34,8 +33,8 @@ class PromptObserver(CallObserver):
     """
 
     prompts: Prompts
-    registry: Registry
     budgets: Budgets
+    metrics: Metrics
     _counts: set[str] = field(default_factory=set)
 
     def observes(self, endpoint: Endpoint) -> bool:
@@ -44,85 +43,101 @@ class PromptObserver(CallObserver):
 
     def sending(self, call: Call) -> None:
         """Compare the prompt with the program's earlier ones, while its bytes are here."""
-        call.sketch, call.found = None, NOTHING_FOUND
+        call.found = None
         if call.skimmed or is_otherwise(call.body):
             return
-        replica = self.registry.get(call.replica)
-        vllm = replica is not None and replica.kind is not ReplicaKind.STOCK
         own = call.body.get("cache_salt")
         salt = hash((call.caller.salt, own if isinstance(own, str) else ""))
-        raw, body = call.raw, call.body
-        call.sketch = sketch(raw, body, call.reading, call.model, salt, vllm=vllm)
-        if call.sketch is not None:
-            call.found = self.prompts.find(call.key, call.sketch, raw, body)
+        prompt = outline(call.raw, call.body, call.reading, call.model, salt)
+        if prompt is not None:
+            call.found = self.prompts.find(call.key, prompt, call.raw, call.body)
 
     def closed(self, call: Call) -> None:
         """Split the prompt as the engine has counted it, and keep it for the next one."""
-        usage = call.usage
+        usage, report = call.usage, call.report
         if usage is None or not usage.prompt_tokens:
             return
-        report = call.report
         if report is None:
             if usage.cached_tokens:
                 self._counts.add(call.replica)
             elif call.replica not in self._counts:
                 # An engine that does not report cached tokens.
                 return
-        call.sources = self._sources(call, usage.prompt_tokens, usage.cached_tokens, report)
-        if call.sketch is not None and not call.identity.ephemeral:
-            # Engines count the prompt for each answer.
-            tokens = usage.prompt_tokens / _answers(call)
-            call.sketch.measure(tokens, call.found.base, call.found.common)
-            prompt = Prompt(call.sketch.outline, call.replica, time())
-            self.prompts.keep(call.key, program_digest(call.key), call.found, prompt)
-        call.sketch, call.found = None, NOTHING_FOUND
+        # Engines count the prompt for each answer.
+        wanted = call.body.get("n")
+        answers = wanted if type(wanted) is int and wanted > 0 else 1
+        self._explain(call, usage.prompt_tokens, usage.cached_tokens, answers)
+        if call.found is not None and not call.identity.ephemeral:
+            digest, tokens = program_digest(call.key), usage.prompt_tokens / answers
+            self.prompts.keep(call.key, digest, call.found, tokens, call.replica, time())
+        call.found = None
 
-    def _sources(self, call: Call, prompt: int, cached: int, report: CallReport | None) -> Sources:
-        found, answers = call.found, _answers(call)
-        before, own, change = found.before, call.sketch, found.change
-        common, length = found.reach
+    def _explain(self, call: Call, prompt: int, cached: int, answers: int) -> None:
+        found, report = call.found, call.report
+        before = None if found is None else found.before
+        loaded = evicted = 0
         # Without reports of evictions, they are the usual cause.
-        lost, expired = Cause.EVICTED if report is None else Cause.EXPIRED, ""
-        if before is not None and own is not None:
-            if before.outline.salt != own.outline.salt:
+        lost = Cause.EVICTED
+        if report is not None:
+            loaded, evicted, lost = report.loaded_tokens, report.evicted_tokens, Cause.EXPIRED
+        reach, change, expired, ended = (0.0, 0.0), None, "", False
+        if found is not None and before is not None:
+            reach, change = found.reach, found.change
+            if before.salt != found.own.salt:
                 lost = Cause.SALT
             elif before.replica != call.replica:
                 lost = Cause.MOVED
-            expired = _expired(before, report)
-            if lost is Cause.EXPIRED and not expired and found.billing is not None:
-                # Nothing else explains the loss: the engine sees the line.
-                common, change = 0.0, found.billing
-        counts = Counts(prompt, cached)
-        if report is not None:
-            counts = Counts(
-                prompt, cached - report.loaded_tokens, report.loaded_tokens, report.evicted_tokens
-            )
-        ended = before is not None and lost is Cause.EXPIRED and _was_given_up(before, report)
-        exact = change is None
-        earlier = Earlier(common * answers, length * answers, lost, ended, exact)
-        sources = Sources(split(counts, earlier))
-        again = sources.split.again
-        if not again:
-            return sources
-        sources.token_s = (self.budgets.costs.speed(call.replica) or (None,))[0]
-        if change is not None:
-            sources.change = change
-        if before is not None:
-            sources.before, sources.expired = before.replica, expired or _UNKNOWN
-        if Cause.MOVED in again:
-            sources.moved = _moved(call, sources.before)
-        if report is not None and report.evicted_tokens:
-            sources.evicted_s = report.evicted_s
-            by = self.prompts.name(report.evicted_by)
-            if by is not None:
-                sources.evicted_by = by.program if by.tenant == call.key.tenant else ""
-        return sources
+            else:
+                expired, ended = _expired(before, report)
+                head = before.ends[0] * answers
+                if found.billed and not expired and cached + evicted <= head:
+                    # Nothing else explains the loss of the head: the engine sees the line.
+                    reach, change = (0.0, reach[1]), Change("billing line", "system")
+        sources = split(
+            prompt,
+            cached - loaded,
+            loaded,
+            evicted,
+            reach=(reach[0] * answers, reach[1] * answers),
+            lost=lost,
+            ended=ended,
+            exact=change is None,
+        )
+        about: dict[Cause, tuple[str, dict[str, Any]]] = {}
+        for cause in sources.again:
+            if cause is Cause.CHANGED and change is not None:
+                text = f"changed at {change.path}, byte {change.byte}: {change.kind}"
+                if not change.path:
+                    text = f"changed: {change.kind}"
+                about[cause] = text, change._asdict() | {"path": change.path or None}
+            elif cause is Cause.MOVED and before is not None:
+                why = _moved(call, before.replica)
+                details = {"from": before.replica, "why": why}
+                about[cause] = f"moved from {before.replica}: {why}", details
+            elif cause is Cause.EVICTED:
+                about[cause] = self._evicted(call, report)
+            elif cause is Cause.EXPIRED:
+                why = expired or "the engine knows it no more"
+                about[cause] = f"expired: {why}", {"why": why}
+            else:
+                about[cause] = "another cache salt", {}
+        token_s = (self.budgets.costs.speed(call.replica) or (None,))[0] if about else None
+        call.sources = described(sources, token_s, about)
+        self.metrics.came_from(sources, call.headers)
 
-
-def _answers(call: Call) -> int:
-    """Return how often the engine counts the prompt."""
-    wanted = call.body.get("n")
-    return wanted if type(wanted) is int and wanted > 0 else 1
+    def _evicted(self, call: Call, report: CallReport | None) -> tuple[str, dict[str, Any]]:
+        """Return which program took the memory, and how long before."""
+        if report is None or not report.evicted_tokens:
+            return "evicted", {"by": None, "seconds_ago": None}
+        by, text = self.prompts.name(report.evicted_by), "evicted"
+        own = by is not None and by.tenant == call.key.tenant
+        if by is not None:
+            text += f" by {by.program if own else 'a program of another key'}"
+        seconds = report.evicted_s
+        return f"{text}, {seconds:.0f} s before", {
+            "by": by.program if by is not None and own else None,
+            "seconds_ago": seconds,
+        }
 
 
 def _moved(call: Call, before: str) -> str:
@@ -140,18 +155,15 @@ def _moved(call: Call, before: str) -> str:
     return "home of its program"
 
 
-def _was_given_up(before: Prompt, report: CallReport | None) -> bool:
-    """Whether the engine had been told, or had promised, to keep the prompt no longer."""
-    hints = () if report is None else report.hints
-    return before.ended or any(hint.startswith(_RETENTION_ENDED) for hint in hints)
-
-
-def _expired(before: Prompt, report: CallReport | None) -> str:
-    """Return why an engine lost a prompt that no program evicted, "" if unknown."""
+def _expired(before: Outline, report: CallReport | None) -> tuple[str, bool]:
+    """Return why an engine lost a prompt that no program evicted, "" if unknown; and whether it was
+    to keep it no longer.
+    """
+    if report is None:
+        return "", False
     if before.ended:
-        return "the session had ended, idle for too long"
-    if _was_given_up(before, report):
-        return "its retention had ended"
-    if report is not None and 0 < report.emptied_s <= time() - before.at:
-        return f"the cache was emptied {report.emptied_s:.0f} s before"
-    return ""
+        return "the session had ended, idle for too long", True
+    if any(hint.startswith(_RETENTION_ENDED) for hint in report.hints):
+        return "its retention had ended", True
+    emptied = 0 < report.emptied_s <= time() - before.at
+    return f"the cache was emptied {report.emptied_s:.0f} s before" if emptied else "", False

@@ -113,38 +113,6 @@ def test_the_oldest_transcripts_go_when_there_is_no_room() -> None:
     assert call(store, ProgramKey("tenant", "0"), body(32, "text 0")) == 0
 
 
-def test_the_place_of_a_change_is_known() -> None:
-    store = Transcripts(1 << 20)
-    raw = body(60)
-    call(store, ONE, body(90, "sub-agent"))
-    call(store, ONE, raw)
-    end = len(raw) - len(b'], "model": "m"}')
-    whole = json.loads(raw)
-    shorter, compacted = dict(whole), dict(whole)
-    shorter["messages"] = whole["messages"][:40]
-    compacted["messages"] = [*whole["messages"][:2], *whole["messages"][50:]]
-    between = b', {"role": "user", "content": "x 40 '
-    for name, edited, message in (
-        ("an edited message", raw.replace(b"x 40 ", b"y 40 "), 41),
-        ("one byte more", raw.replace(b"x 40 ", b"x 40  "), 41),
-        ("a space before a comma", raw.replace(between, b" " + between), 41),
-        ("an escape", raw.replace(b"x 40 ", b"\\u0078 40 "), 41),
-        ("the first message", raw.replace(b"x 0 ", b"y 0 "), 1),
-        ("messages removed at the end", json.dumps(shorter).encode(), 40),
-        ("messages removed in the middle", json.dumps(compacted).encode(), 2),
-    ):  # fmt: skip
-        found, offset = store.changed(ONE, edited) or (0, 0)
-        assert found == message, name
-        assert edited[:offset] == raw[:offset], name
-        assert len(json.loads(edited[:offset] + b"]}")["messages"]) == message, name
-    assert store.changed(ONE, raw) == (61, end)
-    assert store.changed(ONE, body(62)) == (61, end)
-    assert store.changed(ONE, raw.replace(b'"m"', b'"n"')) == (61, end), "the messages are the same"
-    assert store.changed(ONE, raw.replace(b"brief", b"Brief")) == (-1, 0)
-    assert store.changed(TWO, raw) is None
-    assert call(store, ONE, raw.replace(b"x 40 ", b"y 40 ")) == 40
-
-
 def test_what_is_kept_is_limited_by_the_cost_of_reading_it_and_in_memory() -> None:
     store = Transcripts(1 << 22)
     parts = [{"type": "text", "text": "x"}] * 4000

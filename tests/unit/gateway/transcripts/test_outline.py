@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from weft_gateway.model import ProgramKey
-from weft_gateway.programs.prompts import Found, Prompt, Prompts
-from weft_gateway.transcripts.outline import Sketch, sketch
+from weft_gateway.programs.prompts import Found, Prompts
+from weft_gateway.transcripts.outline import Outline, outline
 
 KEY = ProgramKey("t", "p")
 LINE = "x-anthropic-billing-header: cc_version=2.1; cch=a1b2c;"
@@ -48,9 +48,9 @@ def responses(system: str, count: int) -> dict[str, Any]:
     }
 
 
-def outlined(body: dict[str, Any], ascii_too: bool = True) -> tuple[Sketch, bytes]:
+def outlined(body: dict[str, Any], ascii_too: bool = True) -> tuple[Outline, bytes]:
     raw = json.dumps(body, ensure_ascii=ascii_too).encode()
-    found = sketch(raw, body, None, "m", 0, vllm=True)
+    found = outline(raw, body, None, "m", 0)
     assert found is not None
     return found, raw
 
@@ -59,9 +59,7 @@ def follow(before: dict[str, Any], now: dict[str, Any], **options: Any) -> tuple
     """Return how the second body continues the first one, of 1,000 tokens."""
     prompts = Prompts()
     first, raw = outlined(before, **options)
-    first.measure(1000.0, None, 0)
-    found = prompts.find(KEY, first, raw, before)
-    prompts.keep(KEY, "digest", found, Prompt(first.outline, "r0", 0.0))
+    prompts.keep(KEY, "digest", prompts.find(KEY, first, raw, before), 1000.0, "r0", 0.0)
     second, raw = outlined(now, **options)
     return prompts.find(KEY, second, raw, now), raw
 
@@ -109,15 +107,9 @@ def test_what_engines_do_not_see_is_no_change(form: Any) -> None:
     found, _ = follow(form(SYSTEM, 5), marked)
     assert (found.change, found.common) == (None, 5)
     billed = form(LINE + "\n" + SYSTEM, 7)
-    found, raw = follow(form(LINE.replace("a1b2c", "d3e4f") + "\n" + SYSTEM, 5), billed)
+    found, _ = follow(form(LINE.replace("a1b2c", "d3e4f") + "\n" + SYSTEM, 5), billed)
     assert (found.change, found.common) == (None, 5)
-    assert found.billing is not None
-    assert raw[found.billing.byte :].startswith(b'"x-anthropic-billing-header')
-    # In another place, engines render it.
-    late = form("Preface\n" + LINE + "\n" + SYSTEM, 7)
-    found, _ = follow(form("Preface\n" + LINE.replace("a1b2c", "f") + "\n" + SYSTEM, 5), late)
-    assert found.change is not None
-    assert found.change.kind == "billing line"
+    assert found.billed, "in another place, engines render it"
 
 
 def test_another_conversation_with_the_same_beginning_is_no_change() -> None:
@@ -158,13 +150,11 @@ def test_a_prompt_without_messages_is_compared_in_pieces(prompt: Any) -> None:
 def test_positions_after_a_change_start_from_counted_prompts() -> None:
     """A long head with few tokens, such as tools, would mislead an estimate by bytes."""
     prompts = Prompts()
-    found = Found()
     for count, tokens in ((1, 100.0), (3, 1000.0), (5, 4000.0)):
         body = chat(SYSTEM + "-" * 5000, count)
         now, raw = outlined(body)
         found = prompts.find(KEY, now, raw, body)
-        now.measure(tokens, found.base, found.common)
-        prompts.keep(KEY, "digest", found, Prompt(now.outline, "r0", 0.0))
+        prompts.keep(KEY, "digest", found, tokens, "r0", 0.0)
     body = chat(SYSTEM + "-" * 5000, 7)
     edited = deepcopy(body)
     edited["messages"][4]["content"] = "edited"
@@ -182,9 +172,8 @@ def test_prompts_are_bounded_and_belong_to_their_tenant() -> None:
             key = ProgramKey(tenant, str(number))
             found = prompts.find(key, now, raw, body)
             assert found.before is None, "a tenant sees no other tenant's prompts"
-            now.measure(100.0, None, 0)
-            prompts.keep(key, f"{tenant}{number}", found, Prompt(now.outline, "r0", 0.0))
-            prompts.keep(key, f"{tenant}{number}", found, Prompt(now.outline, "r0", 0.0))
+            prompts.keep(key, f"{tenant}{number}", found, 100.0, "r0", 0.0)
+            prompts.keep(key, f"{tenant}{number}", found, 100.0, "r0", 0.0)
             if number < 50 and tenant == "a":
                 prompts.forget(key)
     assert 10 < len(prompts) < 60
@@ -199,4 +188,4 @@ def test_prompts_are_bounded_and_belong_to_their_tenant() -> None:
         for number in range(200):
             prompts.forget(ProgramKey(tenant, str(number)))
     assert len(prompts) == 0
-    assert prompts.find(ProgramKey("b", "new"), now, raw, body) == Found()
+    assert prompts.find(ProgramKey("b", "new"), now, raw, body) == Found(now)
