@@ -20,9 +20,6 @@ _FIRST_S: Final = 0.125
 _BINS: Final = 30
 _BOUNDS: Final = (0.0, *(_FIRST_S * 2 ** (i / 2) for i in range(_BINS)))
 _WIDTHS: Final = tuple(end - begin for begin, end in pairwise(_BOUNDS))
-# The hazard before anything was observed: 1/age, under which the index orders like PLAS. It counts
-# as one program.
-_PRIOR: Final = tuple(1 / max(begin, _FIRST_S) for begin in _BOUNDS[:_BINS])
 # Observations of service after which the hazards are computed again.
 _UPDATE_EVERY: Final = 16
 # After this many ends, what was observed before counts by a tenth less.
@@ -88,13 +85,17 @@ class ServiceForecast:
         return level
 
     def hazards(self) -> list[float]:
-        """Return the rate at which programs end in each bin, per second of service."""
-        return [
-            (ends + prior * width) / (seconds + width)
-            for ends, seconds, prior, width in zip(
-                self._ends, self._exposure, _PRIOR, _WIDTHS, strict=True
-            )
-        ]
+        """Return the rate at which programs end in each bin, per second of service.
+
+        In each bin, one more program has the mean rate. Without observations, service therefore
+        says nothing about the end, and the oldest program comes first.
+        """
+        mean = (1 + sum(self._ends)) / (1 + sum(self._exposure))
+        found = []
+        for ends, seconds, width in zip(self._ends, self._exposure, _WIDTHS, strict=True):
+            one = 1 - math.exp(-mean * width)
+            found.append((ends + one) / (seconds + one / mean))
+        return found
 
     def _update(self) -> None:
         self._hazards = self.hazards()

@@ -171,8 +171,16 @@ def test_programs_of_another_tenant_get_their_share_of_the_places():
     assert found.choose() == ({"few-0", "few-1"}, {"many-2", "many-3"})
 
 
+def learned_that_most_are_short(blocks: int) -> Sets:
+    found = Sets(blocks)
+    found.forecast.serve(0.0, 1000.0)
+    for _ in range(8):
+        found.forecast.end(3.0)
+    return found
+
+
 def test_free_places_go_to_the_lowest_level_and_the_oldest_of_it():
-    found = Sets(50)
+    found = learned_that_most_are_short(50)
     found.arrive("a", 40, 0.0, 0.0)
     found.arrive("long", 40, 1.0, 1.0, service_s=100.0)
     found.arrive("short", 40, 2.0, 2.0)
@@ -182,7 +190,7 @@ def test_free_places_go_to_the_lowest_level_and_the_oldest_of_it():
 
 
 def test_a_context_to_compute_again_raises_the_level():
-    found = Sets(50)
+    found = learned_that_most_are_short(50)
     found.arrive("in", 40, 0.0, 0.0, service_s=2.0)
     found.arrive("out", 40, 1.0, 1.0, service_s=2.0)
     found.block_s = 0.5
