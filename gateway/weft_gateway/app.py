@@ -80,7 +80,7 @@ from weft_gateway.calls.outlook import Outlook
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.placement import Placement, PromptCounter
 from weft_gateway.calls.prefills import PrefillManager
-from weft_gateway.calls.spending import Spending, use_of_budget
+from weft_gateway.calls.spending import Spending
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.constants import CONSTANTS, Constants
@@ -336,8 +336,7 @@ class Gateway:
             engine_client,
             gates,
             tenants.name,
-            s.heartbeat_s or None,
-            use_of_budget,
+            s.heartbeat_s,
         )
         pages = _fastapi(self)
         for routes in (
@@ -355,7 +354,7 @@ class Gateway:
             journal.router(auth, calls_journal, s),
             replicas.router(auth, members, health, s),
             stories.router(auth, table, receipts, listeners, turns),
-            page.router(auth, board, table, lifecycle, advisor, receipts, s),
+            page.router(auth, board, table, lifecycle, receipts, s),
             files.router(auth, batches, turns, bodies),
             batch_routes.router(auth, batches, turns, bodies, reader, s),
             run_routes.router(auth, runs, turns, s.max_body_bytes),
@@ -404,7 +403,6 @@ class Gateway:
             "batches": self.batches.run,
             "old_files": self.batches.keep_house,
             "runs": self.runs.run,
-            "live_view": self.board.run,
         }
         self.batches.start()
         for name, work in background.items():
@@ -413,6 +411,7 @@ class Gateway:
             yield
         finally:
             await self.tasks.stop()
+            self.board.close()
             await self.runs.aclose()
             await self.batches.aclose()
             await self.prefills.aclose()

@@ -18,11 +18,6 @@ from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
 from weft_gateway.telemetry import view
 
-_COLUMNS: Final = (
-    "Session", "Key", "State", "For", "Context", "KV", "Hit", "Calls", "Output", "Path", "Budget",
-    "Replica",
-)  # fmt: skip
-_ENGINES: Final = ("Engine", "State", "Residents", "Held", "Free blocks", "Batch", "Queue", "Pace")
 _COLORS: Final = {
     view.HELD: "red", view.QUEUED: "yellow", view.RUNNING: "green", "prefill": "magenta",
     "decode": "green", "gap": "bright_black", view.GAP: "bright_black", view.ENDED: "bright_black",
@@ -32,24 +27,10 @@ _AGAIN_S: Final = 2.0
 
 def cells(row: view.Row, now_s: float) -> list[Text]:
     """Return the cells of a program. Names are text, never markup."""
-    spent = row["spent"]["text"] if row["spent"] else ""
     since = view.seconds(max(0.0, now_s - row["since"])) if row["since"] else ""
-    texts = (
-        row["session"], row["tenant"], view.about(row), since, view.short(row["context"]),
-        view.percent(row["share"]), view.percent(row["hit"]), str(row["calls"]),
-        view.short(row["output"]), view.seconds(row["path_s"]), spent, row["replica"],
-    )  # fmt: skip
+    texts = [row["session"], view.about(row), since, *(one.text(row) for one in view.COLUMNS)]
     style = _COLORS.get(row["state"], "")
-    return [Text(_plain(text), style if at == 2 else "") for at, text in enumerate(texts)]
-
-
-def engine_cells(row: view.Row) -> list[Text]:
-    """Return the cells of an engine."""
-    shown = [row["row"], row["state"], row["residents"], row["held"]]
-    free = f"{view.short(row['free'])} of {view.short(row['blocks'])}" if row["blocks"] else "-"
-    pace = "-" if row["pace"] is None else f"{view.short(row['pace'])} tok/s"
-    shown += [free, row["batch"], row["waiting"], pace]
-    return [Text("-" if value is None else _plain(str(value))) for value in shown]
+    return [Text(_plain(text), style if at == 1 else "") for at, text in enumerate(texts)]
 
 
 def story_lines(line: view.Row, width: int) -> list[Text]:
@@ -99,7 +80,7 @@ class Top(App[None]):
     BINDINGS: ClassVar = [
         ("q", "quit", "Quit"),
         ("s", "stop", "Stop (twice)"),
-        ("r", "raise", "Raise"),
+        ("r", "raise", "Double budget"),
         ("o", "order", "Sort"),
         ("slash", "filter", "Filter"),
     ]
@@ -127,8 +108,9 @@ class Top(App[None]):
 
     def on_mount(self) -> None:
         """Begin to read."""
-        self.query_one("#engines", DataTable).add_columns(*_ENGINES)
-        self.query_one("#programs", DataTable).add_columns(*_COLUMNS)
+        self.query_one("#engines", DataTable).add_columns(*(one.title for one in view.ENGINES))
+        titles = (one.title for one in view.COLUMNS)
+        self.query_one("#programs", DataTable).add_columns("Session", "State", "For", *titles)
         self.query_one("#programs").focus()
         self._read()
         self.set_interval(1.0, self._draw)
@@ -145,7 +127,7 @@ class Top(App[None]):
             table = self.query_one("#engines", DataTable)
             table.clear()
             for row in data["engines"]:
-                table.add_row(*engine_cells(row))
+                table.add_row(*(Text(_plain(one.text(row))) for one in view.ENGINES))
         for event in data.get("events", ()):
             at = datetime.fromtimestamp(event["at"]).strftime("%H:%M:%S")
             line = f"{at} {event['what']} {event['session'] or ''} {event['text']}"
@@ -195,26 +177,30 @@ class Top(App[None]):
         names = list(self.rows)
         return names[at] if 0 <= at < len(names) else ""
 
-    async def _act(self, action: str) -> None:
-        row = self._chosen()
-        if row:
-            got = await self._http.post(f"/v1/top/{row}", json={"action": action})
-            found = got.json()
-            said = action if got.is_success else found["error"]["message"]
-            self.notify(f"{self.rows[row]['session']}: {said}", markup=False)
+    async def _change(self, method: str, row: str, said: str, **more: Any) -> None:
+        got = await self._http.request(method, f"/v1/top/{row}", **more)
+        said = said if got.is_success else got.json()["error"]["message"]
+        self.notify(f"{self.rows[row]['session']}: {said}", markup=False)
 
     async def action_stop(self) -> None:
         """Stop the program of the cursor, if asked twice."""
         row, asked = self._chosen(), self._asked
         self._asked = "" if row == asked else row
         if row and row == asked:
-            await self._act("stop")
+            await self._change("DELETE", row, "stopped")
         elif row:
             self.notify(f"Press s again to stop {self.rows[row]['session']}.", markup=False)
 
     async def action_raise(self) -> None:
-        """Raise the program of the cursor."""
-        await self._act("raise")
+        """Double the limit that the program of the cursor is nearest to."""
+        row = self._chosen()
+        spent = self.rows[row]["spent"] if row else None
+        if spent:
+            name, limit = spent["name"], 2 * spent["limit"]
+            change = {"budget": {name: limit}}
+            await self._change("PATCH", row, f"{limit:.10g} {name}", json=change)
+        elif row:
+            self.notify(f"{self.rows[row]['session']} has no budget.", markup=False)
 
     def action_order(self) -> None:
         """Sort by the next column."""

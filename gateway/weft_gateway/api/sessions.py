@@ -153,6 +153,26 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
     }
 
 
+def budget_changes(budget: BudgetEntry | None, settings: Settings) -> Changes:
+    """Return the changes of a budget; None removes it. Raises ApiError."""
+    if budget is not None and budget.dollars is not None and not settings.prices_file:
+        raise errors.invalid_member(("budget", "dollars"), NEEDS_PRICES)
+    return NO_BUDGET if budget is None else budget.changes()
+
+
+async def changed(
+    request: Request, key: ProgramKey, table: ProcessTable, settings: Settings
+) -> Program:
+    """Change a session as the request's body says. Raises ApiError."""
+    change = await read_model(request, SessionChange, settings.max_body_bytes)
+    program = await table.get(key)
+    if program is not None and "budget" in change.model_fields_set:
+        program = await table.set_budget(key, budget_changes(change.budget, settings), time())
+    if program is None:
+        raise errors.of("session_not_found", name=key.program)
+    return program
+
+
 def router(
     auth: Authenticator,
     table: ProcessTable,
@@ -189,7 +209,7 @@ def router(
         except ValueError as error:
             member = "slo" if str(error).startswith("the classes") else "deadline_s"
             raise errors.invalid_member((member,), str(error)) from None
-        changes = {} if new.budget is None else budget_changes(new.budget)
+        changes = {} if new.budget is None else budget_changes(new.budget, settings)
         program, created = await table.start(key, now_s, ask)
         if changes:
             program = await table.set_budget(key, changes, now_s) or program
@@ -256,12 +276,6 @@ def router(
         key = program_key(tenant, path_id(session_id))
         return shown(key, await table.get(key))
 
-    def budget_changes(budget: BudgetEntry | None) -> Changes:
-        """Return the changes of a budget; None removes it. Raises ApiError."""
-        if budget is not None and budget.dollars is not None and not settings.prices_file:
-            raise errors.invalid_member(("budget", "dollars"), NEEDS_PRICES)
-        return NO_BUDGET if budget is None else budget.changes()
-
     @api.patch(
         "/v1/sessions/{session_id}",
         summary="Change a session's budget",
@@ -272,14 +286,8 @@ def router(
     ) -> dict[str, Any]:
         """Set, raise or remove limits of the session with all its sub-agents. Members that the body
         does not name stay. Calls that the budget holds go on once it is raised."""
-        change = await read_model(request, SessionChange, settings.max_body_bytes)
         key = program_key(tenant, path_id(session_id))
-        program = await table.get(key)
-        if program is not None and "budget" in change.model_fields_set:
-            program = await table.set_budget(key, budget_changes(change.budget), time())
-        if program is None:
-            raise errors.of("session_not_found", name=key.program)
-        return shown(key, program)
+        return shown(key, await changed(request, key, table, settings))
 
     @api.delete("/v1/sessions/{session_id}", summary="End a session")
     async def delete_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:

@@ -190,10 +190,7 @@ def use_of_budget(program: Program) -> dict[str, Any] | None:
     share, name = max(
         (used[name] / limit if limit else 1.0, name) for name, limit in limits.items()
     )
-    return {
-        "text": f"{_number(used[name])} of {_number(limits[name])} {name}",
-        "share": round(min(share, 1.0), 3),
-    }
+    return {"name": name, "used": used[name], "limit": limits[name], "share": round(share, 3)}
 
 
 def headers(balances: tuple[Balance, ...]) -> Headers:

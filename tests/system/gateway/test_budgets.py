@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import pytest
 from support import batches, http_runs
+from support.stack import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -257,6 +263,69 @@ async def test_keys_and_classes_pay_over_gateways(
         keys.write_text(KEYS_FILE.format(calls=6))
         left.parts.reload_keys()
         assert (await of(left, "other")).status_code == 200
+
+
+@contextlib.asynccontextmanager
+async def process(replica: str, redis: str) -> AsyncIterator[Any]:
+    """A gateway as a process of its own, which may be killed."""
+    port = free_port()
+    command = ("serve", "--replica", f"r0={replica}", "--port", str(port), "--redis", redis)
+    child = await asyncio.create_subprocess_exec(sys.executable, "-m", "weft_gateway.cli", *command)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+            async with asyncio.timeout(60):
+                while True:
+                    with contextlib.suppress(httpx.HTTPError):
+                        if (await client.get("/health")).status_code == 200:
+                            break
+                    await asyncio.sleep(0.05)
+
+            async def ask(path: str, body: Any, headers: Any) -> httpx.Response:
+                return await client.post(path, json={"model": "tiny"} | body, headers=headers)
+
+            yield SimpleNamespace(client=client, call=ask, process=child)
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
+
+
+async def test_a_killed_gateway_loses_nothing_of_a_budget(
+    engine: Any, weft: Any, until: Any, redis: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await (wire.closed() if request.json.get("n") else stock(wire, request))
+
+    async with (
+        engine(script=script, weft=False) as stub,
+        process(stub.url, redis.url) as left,
+        process(stub.url, redis.url) as right,
+    ):
+        new = {"id": "p", "budget": {"calls": 10, "tokens": 200}}
+        assert (await left.client.post("/v1/sessions", json=new)).status_code == 201
+        for gateway in (left, right) * 2:
+            assert (await call(gateway)).status_code == 200
+        lost = [asyncio.create_task(call(left, n=1)) for _ in range(3)]
+        await until(lambda: len(stub.requests) == 7)
+        left.process.kill()
+        failed = await asyncio.gather(*lost, return_exceptions=True)
+        assert all(isinstance(one, httpx.HTTPError) for one in failed)
+        # What the lost calls may have used stays reserved: others wait for it.
+        waiting = [asyncio.create_task(call(right)) for _ in range(6)]
+        await until(lambda: sum(one.done() for one in waiting) == 3)
+        found = (await right.client.get("/v1/sessions/p")).json()
+        assert (found["used"], found["reserved"]["calls"]) == ({"calls": 7, "tokens": 105}, 3)
+        # A gateway closes the lost calls when their leases have passed.
+        async with weft(stub, redis_url=redis.url, call_lease_s=2.0) as third:
+            answers = await asyncio.gather(*waiting)
+            assert sorted(one.status_code for one in answers) == [200] * 3 + [429] * 3
+            found = (await right.client.get("/v1/sessions/p")).json()
+            assert found["used"] == {"calls": 10, "tokens": 105}
+            assert found["reserved"] == {"calls": 0, "tokens": 0}
+            await budget(third, calls=11)
+            answers = await asyncio.gather(*(call(one) for one in (third, right) * 2))
+            assert sorted(one.status_code for one in answers) == [200] + [429] * 3
 
 
 async def test_requests_of_a_batch_beyond_the_budget_of_its_key_fail(

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import agents
 from support.answers import answer
+from support.emulated import EmulatedEngine
+from support.stack import SECRET
 from support.waiting import RUN_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -138,6 +141,58 @@ async def test_an_agent_finishes_although_its_calls_are_held(
         stub.healthy = True
         await running
         assert {program["errors"] for program in await programs(gateway)} == {0}
+
+
+@pytest.fixture
+def emulated() -> Iterator[EmulatedEngine]:
+    """A real vLLM without a model, with short answers."""
+    few = json.dumps({"max_new_tokens": 64})
+    engine = EmulatedEngine(
+        ("--preset", "8b-h200", "--served-model-name", "weft-demo", "--max-model-len", "49152",
+         "--override-generation-config", few),
+    )  # fmt: skip
+    engine.start()
+    try:
+        yield engine
+    finally:
+        os.killpg(engine.process.pid, signal.SIGCONT)
+        engine.stop()
+
+
+@pytest.mark.engine
+async def test_agents_finish_although_their_engine_takes_no_call(
+    emulated: EmulatedEngine, weft: Any, until: Any, tmp_path: Path
+) -> None:
+    """All programs have begun. The emulated engine stops, and goes on as if nothing had been."""
+    await asyncio.to_thread(emulated.wait)
+    async with weft(emulated.url, engine_secret=SECRET, health_interval_s=2.0) as gateway:
+
+        async def run(name: str, *arguments: str) -> None:
+            folder = tmp_path / name / "project"
+            folder.mkdir(parents=True, exist_ok=True)
+            agent = AGENTS[name][0](gateway.url, tmp_path / name / "home", folder)
+            got = await asyncio.to_thread(agent.run, *arguments, wait_s=HELD_S + RUN_S)
+            # Random words reach the limit of the answer, which Claude Code reports as an error.
+            assert got.status == 0 or "output token maximum" in got.output, got.output
+
+        await asyncio.gather(*(run(name, *AGENTS[name][1], "Begin.") for name in AGENTS))
+        begun = {program["id"]: program["calls"] for program in await programs(gateway)}
+        os.killpg(emulated.process.pid, signal.SIGSTOP)
+        (replica,) = gateway.parts.registry
+        await until(lambda: not replica.circuit.alive)
+        again = [
+            asyncio.create_task(run(name, *AGENTS[name][2], "Go on.")) for name in AGENTS
+        ]  # fmt: skip
+        async with asyncio.timeout(RUN_S):
+            while len(gateway.parts.live._open) < len(AGENTS):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(HELD_S)
+        assert not any(task.done() for task in again)
+        os.killpg(emulated.process.pid, signal.SIGCONT)
+        await asyncio.gather(*again)
+        after = {program["id"]: program for program in await programs(gateway)}
+        assert {after[name]["errors"] for name in begun} == {0}
+        assert all(after[name]["calls"] > calls for name, calls in begun.items())
 
 
 @each_agent

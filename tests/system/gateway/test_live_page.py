@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -81,10 +82,10 @@ async def test_a_key_shows_its_own_programs_and_the_admin_key_all(page: Any) -> 
     (row,) = own["rows"].values()
     assert (row["state"], row["hit"], row["context"]) == ("tool gap", 0.75, 1024)
     assert sessions(await top(page, ADMIN, q="BET")) == ["beta"]
-    assert sessions(await top(page, ADMIN, sort="-session", limit=1, offset=1)) == ["alpha"]
+    assert sessions(await top(page, ADMIN, sort="session", limit=2)) == [HOSTILE, "alpha"]
     other = next(n for n, row in everything["rows"].items() if row["session"] == "beta")
-    for method, body in (("GET", None), ("POST", {"action": "stop"})):
-        got = await page.client.request(method, f"/v1/top/{other}", json=body, headers=key("key-a"))
+    for method in ("GET", "DELETE", "PATCH"):
+        got = await page.client.request(method, f"/v1/top/{other}", headers=key("key-a"))
         assert got.json()["error"]["code"] == "program_not_found"
     assert (await page.client.get("/v1/top", headers=key("wrong"))).status_code == 401
     line = (await page.client.get(f"/v1/top/{other}", headers=ADMIN)).json()
@@ -99,7 +100,7 @@ async def test_a_stopped_program_loses_its_calls_and_gets_no_others(page: Any, u
     )  # fmt: skip
     await until(page.in_flight)
     (row,) = (await top(page, key("key-a")))["order"]
-    got = await page.client.post(f"/v1/top/{row}", json={"action": "stop"}, headers=key("key-a"))
+    got = await page.client.delete(f"/v1/top/{row}", headers=key("key-a"))
     assert got.json() == {"row": row, "stopped": True, "aborted": 1}
     answers = [await running, await page.call(headers=key("key-a") | {"x-weft-program": "alpha"})]
     assert [one.json()["error"]["code"] for one in answers] == ["program_stopped"] * 2
@@ -115,9 +116,9 @@ async def test_the_stream_has_what_changes(page: Any) -> None:
         events = (
             json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: ")
         )
-        assert sessions(await anext(events)) == ["alpha"]
-        # The cache of the engine is known a moment later.
-        (row,) = (await anext(events))["rows"].values()
+        found = await anext(events)
+        assert sessions(found) == ["alpha"]
+        (row,) = found["rows"].values()
         assert row["share"] == 0.125
         await page.call(headers=key("key-b") | {"x-weft-program": "beta"})
         await page.call(headers=key("key-a") | {"x-weft-program": "gamma"})
@@ -132,7 +133,7 @@ async def test_a_visitor_is_known_by_a_cookie_that_scripts_and_others_do_not_get
     client = httpx.AsyncClient(base_url=page.url, trust_env=False)
     async with client:
         assert 'id="sign-in"' in (await client.get("/ui")).text
-        for path in ("/ui/events", "/ui/story/x"):
+        for path in ("/ui/top", "/ui/top/x"):
             assert (await client.get(path)).status_code == 401
         bad = await client.post("/ui/sign-in", json={"key": "wrong"})
         assert (bad.status_code, "set-cookie" in bad.headers) == (401, False)
@@ -152,20 +153,39 @@ async def test_a_visitor_is_known_by_a_cookie_that_scripts_and_others_do_not_get
         assert shown.headers["content-security-policy"].startswith("default-src 'self';")
         # The cookie is of the page alone.
         assert (await client.get("/v1/top")).status_code == 401
-        await client.post("/ui/sign-out", json={})
+        await client.delete("/ui/sign-in")
         assert 'id="sign-in"' in (await client.get("/ui")).text
+
+
+@contextlib.asynccontextmanager
+async def proxy(url: str) -> AsyncIterator[str]:
+    """A proxy that serves a gateway below a path."""
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data.replace(b" /tools/weft/", b" /"))
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ahead = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        await asyncio.gather(pipe(reader, ahead[1]), pipe(ahead[0], writer))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/tools/weft"
 
 
 async def test_three_visitors_in_a_real_browser(page: Any, until: Any, tmp_path: Path) -> None:
     path = await asyncio.to_thread(chromium)
     if path is None:
         pytest.skip("not run: needs Chromium; on Debian: apt-get install chromium")
-    async with browser(path, tmp_path / "profile") as chrome:
+    async with browser(path, tmp_path / "profile") as chrome, proxy(page.url) as below:
         tabs: dict[str, Tab] = {}
         for name in ("root", *KEYS):
             tab = tabs[name] = await chrome.visitor()
             await tab.shape(1280, 800)
-            await tab.open(f"{page.url}/ui")
+            await tab.open(f"{below if name == 'root' else page.url}/ui")
             await tab.fill("#key", name)
             await tab.press("Enter")
             await tab.until("document.querySelectorAll('#rows tr').length")
@@ -190,10 +210,21 @@ async def test_three_visitors_in_a_real_browser(page: Any, until: Any, tmp_path:
         tab = tabs["key-a"]
         row = "[...document.querySelectorAll('#rows tr')].find((r) => /gamma/.test(r.textContent))"
         await tab.run(f"{row}.querySelector('[data-act=stop]').click()")
-        await tab.run("document.querySelector('#confirm [value=stop]').click()")
+        await tab.run("document.querySelector('#stop [value=yes]').click()")
         got = await running
         assert got.json()["error"]["code"] == "program_stopped"
         await tabs["root"].until(f"{row}.classList.contains('ended')")
+
+        # An administrator raises a budget.
+        limited = key("key-b") | {"x-weft-program": "beta", "x-weft-budget": '{"tokens": 2000}'}
+        assert (await page.call(headers=limited)).status_code == 200
+        assert (await page.call(headers=limited)).status_code == 429
+        tab = tabs["root"]
+        await tab.until("!!document.querySelector('[data-act=raise]')")
+        await tab.run("document.querySelector('[data-act=raise]').click()")
+        await tab.run("document.querySelector('#raise [value=yes]').click()")
+        await tab.until("/of 4000 tokens/.test(document.querySelector('#rows').textContent)")
+        assert (await page.call(headers=limited)).status_code == 200
 
         # The keyboard filters and opens a timeline; on a phone nothing is wider than the screen.
         tab = tabs["root"]

@@ -27,6 +27,7 @@ async def test_it_shows_the_programs_of_its_key_and_stops_them(
     async with engine(script=answer) as stub, weft(stub, api_keys="key-a,key-b") as gateway:
         for key, program in (("key-a", "alpha"), ("key-b", "beta")):
             headers = {"authorization": f"Bearer {key}", "x-weft-program": program}
+            headers["x-weft-budget"] = '{"calls": 10}'
             assert (await gateway.call(headers=headers)).status_code == 200
         top = Top(gateway.url)
         async with top.run_test(size=(160, 40)) as pilot:
@@ -40,10 +41,12 @@ async def test_it_shows_the_programs_of_its_key_and_stops_them(
 
             await until(lambda: top.rows)
             table = top.query_one("#programs", DataTable)
-            assert [str(cell) for cell in table.get_row_at(0)][:3:2] == ["alpha", "in a tool gap"]
+            assert [str(cell) for cell in table.get_row_at(0)][:2] == ["alpha", "in a tool gap"]
             await pilot.press("enter")
             await until(lambda: isinstance(top.screen, Story))
             await pilot.press("escape")
+            await pilot.press("r")
+            await until(lambda: [row["spent"]["limit"] for row in top.rows.values()] == [20])
             await pilot.press("s")
             assert all(row["state"] != "ended" for row in top.rows.values())
             await pilot.press("s")

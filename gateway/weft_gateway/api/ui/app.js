@@ -1,7 +1,7 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
-const look = { q: "", sort: "state", offset: 0 };
-let source = null, total = 0, shown = null;
+const look = { stream: true, q: "", sort: "state" };
+let source = null, shown = null;
 
 function span(s) {
   if (s < 60) return `${Math.floor(s)} s`;
@@ -19,7 +19,7 @@ function clocks(within) {
 
 function put(name, html) {
   const made = document.createElement("template");
-  made.innerHTML = html;
+  made.innerHTML = html.trim();
   const fresh = made.content.firstElementChild, old = $(`p-${name}`);
   clocks(fresh);
   if (!old) return $("rows").append(fresh);
@@ -37,15 +37,6 @@ function arrange(order) {
   });
 }
 
-function page() {
-  const size = Number($("programs").dataset.page);
-  const last = Math.min(total, look.offset + size);
-  $("at").textContent = total ? `${look.offset + 1}–${last} of ${total}` : "";
-  document.querySelector("[data-act=back]").disabled = look.offset === 0;
-  document.querySelector("[data-act=on]").disabled = last >= total;
-  $("none").hidden = total > 0;
-}
-
 function apply(data) {
   for (const [name, html] of Object.entries(data.rows ?? {})) put(name, html);
   if (data.order) arrange(data.order);
@@ -55,20 +46,22 @@ function apply(data) {
     while ($("events").children.length > 200) $("events").lastElementChild.remove();
     clocks($("events"));
   }
+  if (data.budgets !== undefined) $("programs").classList.toggle("budgets", data.budgets);
   if (data.counts) {
-    total = 0;
+    let total = 0;
     for (const [state, count] of Object.entries(data.counts)) {
       document.querySelector(`[data-count="${state}"]`).textContent = count;
       total += count;
     }
-    $("programs").classList.toggle("budgets", data.budgets);
-    page();
+    const rows = $("rows").children.length;
+    $("at").textContent = rows < total ? `the first ${rows} of ${total}` : "";
+    $("none").hidden = total > 0;
   }
 }
 
 function connect() {
   source?.close();
-  source = new EventSource(`ui/events?${new URLSearchParams(look)}`);
+  source = new EventSource(`ui/top?${new URLSearchParams(look)}`);
   let first = true;
   source.onopen = () => { first = true; $("said").textContent = ""; };
   source.onmessage = (event) => {
@@ -81,17 +74,15 @@ function connect() {
   source.addEventListener("signed-out", () => location.reload());
 }
 
-async function post(path, body) {
-  const answer = await fetch(path, {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
-  });
-  const found = await answer.json();
-  $("said").textContent = answer.ok ? "" : found.error.message;
+async function send(method, path, body) {
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch(path, { method, headers, body: JSON.stringify(body) });
+  $("said").textContent = answer.ok ? "" : (await answer.json()).error.message;
   return answer.ok;
 }
 
 async function story(row) {
-  const answer = await fetch(`ui/story/${row}`);
+  const answer = await fetch(`ui/top/${row}`);
   if (!answer.ok) return;
   const part = $("story").firstElementChild;
   part.innerHTML = await answer.text();
@@ -100,45 +91,46 @@ async function story(row) {
   if (!$("story").open) $("story").showModal();
 }
 
-function stop(row) {
-  const box = $("confirm"), name = $(`p-${row}`).querySelector("[data-act=story]").textContent;
-  box.firstElementChild.textContent = `Stop ${name}? Its calls are aborted and refused for five minutes.`;
+function ask(name, text, then) {
+  const box = $(name);
+  box.firstElementChild.textContent = text;
   box.returnValue = "";
-  box.onclose = () => { if (box.returnValue === "stop") post("ui/act", { row, action: "stop" }); };
+  box.onclose = () => { if (box.returnValue) then(box.querySelector("input")?.valueAsNumber); };
   box.showModal();
 }
 
-function turn(pages) {
-  look.offset = Math.max(0, look.offset + pages * Number($("programs").dataset.page));
-  connect();
-}
-
 const acts = {
-  story, stop,
-  raise: (row) => post("ui/act", { row, action: "raise" }),
-  back: () => turn(-1), on: () => turn(1),
-  "sign-out": async () => { if (await post("ui/sign-out", {})) location.reload(); },
+  story,
+  stop: (row, button, session) =>
+    ask("stop", `Stop ${session}? Its calls are aborted and refused for five minutes.`,
+      () => send("DELETE", `ui/top/${row}`)),
+  raise: (row, button, session) => {
+    const { name, limit } = button.dataset;
+    $("raise").querySelector("input").value = 2 * limit;
+    ask("raise", `The budget of ${session} has a limit of ${limit} ${name}. Set it to`,
+      (value) => send("PATCH", `ui/top/${row}`, { budget: { [name]: value } }));
+  },
+  "sign-out": async () => { if (await send("DELETE", "ui/sign-in")) location.reload(); },
 };
 
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-act]");
-  if (button) acts[button.dataset.act](button.closest("[data-row]")?.dataset.row);
+  const button = event.target.closest("[data-act]"), row = button?.closest("[data-row]");
+  if (button) acts[button.dataset.act](row?.dataset.row, button, row?.querySelector(".link").textContent);
 });
 
 $("sign-in")?.addEventListener("submit", async (event) => {
   event.preventDefault();
-  if (await post("ui/sign-in", { key: $("key").value })) location.reload();
+  if (await send("POST", "ui/sign-in", { key: $("key").value })) location.reload();
 });
 
 if ($("look")) {
   const again = () => {
-    Object.assign(look, { q: $("q").value, sort: ($("down").checked ? "-" : "") + $("sort").value, offset: 0 });
+    Object.assign(look, { q: $("q").value, sort: ($("down").checked ? "-" : "") + $("sort").value });
     connect();
   };
   let typed = 0;
   $("q").addEventListener("input", () => { clearTimeout(typed); typed = setTimeout(again, 250); });
-  $("sort").addEventListener("change", again);
-  $("down").addEventListener("change", again);
+  $("look").addEventListener("change", (event) => { if (event.target !== $("q")) again(); });
   $("look").addEventListener("submit", (event) => event.preventDefault());
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !/INPUT|SELECT/.test(event.target.tagName)) { event.preventDefault(); $("q").focus(); }

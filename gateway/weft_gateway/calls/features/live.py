@@ -1,13 +1,12 @@
-"""What the live view needs to know: the programs that this gateway serves and their open requests,
+"""What the live view needs to know: the programs that this gateway serves with their open calls,
 and what happened. It also stops programs.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from time import perf_counter, time
+from time import time
 from typing import Any, Final
 
 from weft_gateway import errors
@@ -19,7 +18,6 @@ from weft_gateway.engine.engine_request import program_digest
 from weft_gateway.engine.errors import ProgramStopped
 from weft_gateway.engine.registry import Registry
 from weft_gateway.model import ProgramKey
-from weft_gateway.telemetry.view import Event, Request
 
 _MOST_PROGRAMS: Final = 4096
 _MOST_EVENTS: Final = 200
@@ -30,8 +28,9 @@ _MOST_STOPPED: Final = 512
 
 @dataclass(slots=True, eq=False)
 class Seen:
-    """A program with calls through this gateway. row: its opaque name. context: tokens of its last
-    call. ended_s: None while it is alive.
+    """A program with calls through this gateway. row: its opaque name, which engines know too.
+    context: tokens of its last call. since_s: the begin of its first open call, Unix time. ended_s:
+    None while it is alive.
     """
 
     key: ProgramKey
@@ -39,26 +38,20 @@ class Seen:
     model: str = ""
     replica: str = ""
     context: int = 0
+    since_s: float = 0.0
     ended_s: float | None = None
     calls: set[Call] = field(default_factory=set)
-
-    def requests(self) -> list[Request]:
-        """Return its open requests."""
-        now_s, now = time(), perf_counter()
-        return [_request(call, now_s - now + call.begun) for call in self.calls]
 
 
 @dataclass(slots=True, eq=False)
 class LiveObserver(CallObserver):
-    """Follows programs. programs: by row, the longest idle first. events: the last ones. changed:
-    the rows that changed since the view was rendered; only filled while it is `watched`.
-    """
+    """Follows programs. programs: by row, those that ended first, then the longest idle first."""
 
     programs: OrderedDict[str, Seen] = field(default_factory=OrderedDict)
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
-    changed: set[str] = field(default_factory=set)
-    watched: bool = False
-    _rows: dict[ProgramKey, Seen] = field(default_factory=dict)
+    # Each with its program's tenant, None for an event of a replica, which administrators see.
+    _events: deque[tuple[str | None, dict[str, Any]]] = field(
+        default_factory=lambda: deque(maxlen=_MOST_EVENTS)
+    )
     # A call may get another program while it runs.
     _open: dict[Call, Seen] = field(default_factory=dict)
     _stopped: OrderedDict[ProgramKey, float] = field(default_factory=OrderedDict)
@@ -77,20 +70,20 @@ class LiveObserver(CallObserver):
 
     def held(self, call: Call) -> None:
         """The program is known."""
-        key = call.key
-        seen = self._rows.get(key)
+        row = program_digest(call.key)
+        seen = self.programs.get(row)
         if seen is None:
-            seen = Seen(key, program_digest(key))
-            self._rows[key] = self.programs[seen.row] = seen
+            seen = self.programs[row] = Seen(call.key, row)
             if len(self.programs) > _MOST_PROGRAMS:
-                self._make_room()
+                idle = (name for name, one in self.programs.items() if not one.calls)
+                self.programs.pop(next(idle))
         else:
-            self.programs.move_to_end(seen.row)
+            self.programs.move_to_end(row)
+        seen.since_s = seen.since_s if seen.calls else time()
         seen.ended_s = None
         seen.model = call.model or seen.model
         seen.calls.add(call)
         self._open[call] = seen
-        self._touch(seen)
 
     def opened(self, call: Call) -> None:
         """The program has a replica."""
@@ -99,15 +92,6 @@ class LiveObserver(CallObserver):
             seen.replica = call.replica
             if call.program.calls <= 1 and not call.identity.ephemeral:
                 self.happened("began", call.key)
-            self._touch(seen)
-
-    def sending(self, call: Call) -> None:
-        """The engine gets the call."""
-        self._note(call)
-
-    def head(self, call: Call) -> None:
-        """The answer has begun."""
-        self._note(call)
 
     def closed(self, call: Call) -> None:
         """The number of tokens is known."""
@@ -121,18 +105,16 @@ class LiveObserver(CallObserver):
         if seen is not None:
             seen.calls.discard(call)
             if call.identity.ephemeral and not seen.calls:
-                self._drop(seen)
-            self._touch(seen)
+                self.programs.pop(seen.row, None)
 
     def program_ended(self, key: ProgramKey, why: str = "") -> None:
         """A program has ended."""
-        seen = self._rows.get(key)
+        seen = self.programs.get(program_digest(key))
         if seen is not None and seen.ended_s is None:
             seen.ended_s = time()
             # The first to go.
             self.programs.move_to_end(seen.row, last=False)
             self.happened("ended", key, why)
-            self._touch(seen)
 
     def look_at(self, registry: Registry) -> None:
         """Notice replicas that were lost or are back."""
@@ -145,7 +127,23 @@ class LiveObserver(CallObserver):
     def happened(self, what: str, key: ProgramKey | None, text: str = "") -> None:
         """Add an event."""
         self._count += 1
-        self.events.append(Event(self._count, time(), what, key, text))
+        tenant, session = (None, None) if key is None else key
+        event = {
+            "number": self._count, "at": time(), "what": what, "session": session, "text": text,
+        }  # fmt: skip
+        self._events.append((tenant, event))
+
+    def after(self, number: int, tenant: str | None, admin: bool) -> list[dict[str, Any]]:
+        """Return the events after a number that a viewer may see, the oldest first. tenant: None
+        for those of all programs.
+        """
+        if number >= self._count:
+            return []
+        return [
+            event
+            for of, event in self._events
+            if event["number"] > number and (admin if of is None else tenant in (None, of))
+        ]
 
     async def stop(self, seen: Seen, lifecycle: Lifecycle) -> int:
         """End a program, and abort its calls through this gateway. Its calls are refused for five
@@ -162,50 +160,14 @@ class LiveObserver(CallObserver):
         self.happened("stopped", seen.key, f"{count} calls aborted")
         if await lifecycle.end(seen.key, now_s) is None and not seen.calls:
             self.program_ended(seen.key)
-        self._touch(seen)
         return count
 
-    def forget_ended(self, before_s: float) -> list[str]:
-        """Drop programs that ended before a time. Returns their rows."""
-        gone = []
-        for seen in list(self.programs.values()):
-            if seen.ended_s is None:
-                break
-            if seen.ended_s < before_s and not seen.calls:
-                gone.append(seen)
-        for seen in gone:
-            self._drop(seen)
-        return [seen.row for seen in gone]
-
-    def _note(self, call: Call) -> None:
-        if self.watched:
-            seen = self._open.get(call)
-            if seen is not None:
-                self.changed.add(seen.row)
-
-    def _touch(self, seen: Seen) -> None:
-        if self.watched:
-            self.changed.add(seen.row)
-
-    def _drop(self, seen: Seen) -> None:
-        del self.programs[seen.row], self._rows[seen.key]
-
-    def _make_room(self) -> None:
-        idle: Iterable[Any] = (seen for seen in self.programs.values() if not seen.calls)
-        seen = next(iter(idle), None)
-        if seen is not None:
-            self._drop(seen)
-            self._touch(seen)
-
-
-def _request(call: Call, since_s: float) -> Request:
-    claim, placed = call.claim, call.placed
-    waits = claim is not None and not claim.sent_s
-    return Request(
-        since_s,
-        call.overhead_s > 0 and not waits,
-        call.first_byte_s > 0,
-        0 if placed is None else placed.prompt_tokens,
-        claim.ahead if claim is not None and waits else 0,
-        call.replica,
-    )
+    def forget_ended(self, before_s: float) -> None:
+        """Drop programs that ended before a time."""
+        gone = [
+            row
+            for row, seen in self.programs.items()
+            if not seen.calls and seen.ended_s is not None and seen.ended_s < before_s
+        ]
+        for row in gone:
+            del self.programs[row]
