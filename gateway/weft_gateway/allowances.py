@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
+from weft_gateway.model.limits import Budget
 from weft_gateway.model.spending import (
     ALLOWANCE_FIELDS,
     NANO,
@@ -62,12 +63,17 @@ _MEMBERS: Final = set(BudgetEntry.model_fields)
 NO_BUDGET: Final[Changes] = dict.fromkeys(ALLOWANCE_FIELDS)
 
 
-class PeriodBudget(BudgetEntry):
+class PeriodEntry(BudgetEntry):
     """The budget of a key or a class."""
 
     per: Literal["day", "month"] | None = Field(
         None, description="period after which it is full again, UTC; missing: never"
     )
+
+    @property
+    def budget(self) -> Budget:
+        """The budget for the gateway."""
+        return Budget(self.allowance(), self.per or "")
 
 
 def since_s(per: str, now_s: float) -> float:

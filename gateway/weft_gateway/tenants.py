@@ -28,7 +28,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from weft_gateway.allowances import NEEDS_PRICES, PeriodBudget
+from weft_gateway.allowances import NEEDS_PRICES, PeriodEntry
 from weft_gateway.model.limits import MAX_WEIGHT, MIN_WEIGHT, Budget, TenantRules
 from weft_gateway.model.slo import Granted, Slos
 from weft_gateway.programs.identity import ANONYMOUS, tenant_of
@@ -124,19 +124,10 @@ class Tenants:
         return bool(self._file) or self._other.limited
 
 
-class KeyBudget(PeriodBudget):
-    """The budget of a key or a class."""
-
-    @property
-    def budget(self) -> Budget:
-        """The budget for the gateway."""
-        return Budget(self.allowance(), self.per or "")
-
-
 class ClassEntry(BaseModel, extra="forbid"):
     """The rules of all calls of one class."""
 
-    budget: KeyBudget
+    budget: PeriodEntry
 
 
 class _Rules(BaseModel, extra="forbid", strict=True):
@@ -152,7 +143,7 @@ class _Rules(BaseModel, extra="forbid", strict=True):
         default=0, description="prompt and output tokens per minute; 0: no limit"
     )
     calls_in_flight: Limit = Field(default=0, description="concurrent calls; 0: no limit")
-    budget: KeyBudget | None = Field(default=None, description="budget of all its calls")
+    budget: PeriodEntry | None = Field(default=None, description="budget of all its calls")
 
     def over(self, default: TenantRules) -> TenantRules:
         """Return `default` with the members that are set here."""
@@ -256,7 +247,7 @@ def _described(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         known = [*_File.model_fields, *_Rules.model_fields, "key", "digest", "class", "may"]
         if "budget" in path[:-1]:
-            known = [*KeyBudget.model_fields]
+            known = [*PeriodEntry.model_fields]
         nearest = get_close_matches(path[-1], known, 1)
         what = f"unknown member{f'; did you mean {nearest[0]}?' if nearest else ''}"
     if path == ["tenants"]:

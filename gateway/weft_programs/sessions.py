@@ -49,17 +49,23 @@ class Session:
         metadata: Mapping[str, Any] | None = None,
         slo: str | None = None,
         deadline_s: float | None = None,
+        budget: Mapping[str, Any] | None = None,
         keep: bool = False,
     ) -> None:
         """base_url: of the gateway, with or without `/v1`. id: a name, 1 to 256 printable ASCII
         characters; an existing program is joined. api_key: default is the variable OPENAI_API_KEY.
         metadata: the server returns it with the session. slo, deadline_s: its SLO class, and its
-        deadline in seconds. keep: leave the program alive on exit, for another process to
-        continue."""
+        deadline in seconds. budget: what all its calls may use, as `{"tokens": 2_000_000}`. keep:
+        leave the program alive on exit, for another process to continue."""
         self.base_url = with_version(base_url)
         self.id = checked(id) if id is not None else ""
         self._key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "none")
-        self._fields = {"metadata": metadata, "slo": slo, "deadline_s": deadline_s}
+        self._fields = {
+            "metadata": metadata,
+            "slo": slo,
+            "deadline_s": deadline_s,
+            "budget": budget,
+        }
         self._keep = keep
         self._known = False  # The server has a session with this id.
         self._clients: list[OpenAI] = []

@@ -22,7 +22,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
 from weft_gateway.api.lists import page
 from weft_gateway.calls.lifecycle import Lifecycle
-from weft_gateway.calls.spending import Spending
+from weft_gateway.calls.spending import of_program
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.model import Program, ProgramKey
@@ -81,7 +81,7 @@ def _budget(program: Program) -> dict[str, Any]:
     """
     if program.allowance is NO_ALLOWANCE:
         return {}
-    balance = Spending.of_program(program)
+    balance = of_program(program, program.allowance)
     limits, shown = written_limits(program.allowance), written(balance.used)
     reserved = written(balance.reserved)
     return {

@@ -153,15 +153,9 @@ class Spending:
     def closed(self, call: Call, program: Program) -> None:
         """Renew the program's balance, for the headers of an answer that is no stream."""
         call.balances = tuple(
-            [self.of_program(program, each) if each.of == "program" else each
+            [of_program(program, each.allowance) if each.of == "program" else each
              for each in call.balances]
         )  # fmt: skip
-
-    @staticmethod
-    def of_program(program: Program, known: Balance | None = None) -> Balance:
-        """Return the balance of a program. known: with its budget."""
-        allowance = program.allowance if known is None else known.allowance
-        return Balance("program", "", allowance, program.used(time()), program.reserved())
 
     def _balances(
         self, call: Call, program: Program, accounts: tuple[Account, ...]
@@ -169,10 +163,8 @@ class Spending:
         own = call.allowance if program.allowance is NO_ALLOWANCE else program.allowance
         if own is NO_ALLOWANCE and not accounts:
             return ()
-        now_s, found = time(), []
-        if own is not NO_ALLOWANCE:
-            used, reserved = program.used(now_s), program.reserved()
-            found.append(Balance("program", "", own, used, reserved))
+        now_s = time()
+        found = [] if own is NO_ALLOWANCE else [of_program(program, own)]
         for charge, account in zip(call.charges, accounts, strict=True):
             of, _, name = account.name.partition(" ")
             shown = self.tenants.name(name) if of == "key" else name
@@ -181,11 +173,16 @@ class Spending:
         return tuple(found)
 
 
+def of_program(program: Program, allowance: Allowance) -> Balance:
+    """Return the balance of a program under a budget."""
+    return Balance("program", "", allowance, program.used(time()), program.reserved())
+
+
 def use_of_budget(program: Program) -> dict[str, Any] | None:
     """Return the use of the limit that a program is nearest to, for the live view."""
     if program.allowance is NO_ALLOWANCE:
         return None
-    balance = Spending.of_program(program)
+    balance = of_program(program, program.allowance)
     used, limits = written(balance.used), written_limits(balance.allowance)
     share, name = max(
         (used[name] / limit if limit else 1.0, name) for name, limit in limits.items()

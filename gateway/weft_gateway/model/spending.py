@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from weft_gateway.model.record import record
 
@@ -133,20 +133,7 @@ class Account:
         return self.reserve.amounts(self.open_calls)
 
 
-class _Used(Protocol):
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def cached_tokens(self) -> int: ...
-    @property
-    def output_tokens(self) -> int: ...
-    @property
-    def service_s(self) -> float: ...
-    @property
-    def nanodollars(self) -> int: ...
-
-
-def used(of: _Used, calls: int, wall_s: float) -> Amounts:
+def used(of: Any, calls: int, wall_s: float) -> Amounts:
     """Return what an account or a program has used."""
     prompt, cached, output = of.prompt_tokens, of.cached_tokens, of.output_tokens
     return Amounts(

@@ -160,7 +160,7 @@ def emulated() -> Iterator[EmulatedEngine]:
 
 
 @pytest.mark.engine
-async def test_agents_finish_although_their_engine_takes_no_call(
+async def test_held_agents_finish_on_an_emulated_engine(
     emulated: EmulatedEngine, weft: Any, until: Any, tmp_path: Path
 ) -> None:
     """All programs have begun. The emulated engine stops, and goes on as if nothing had been."""
