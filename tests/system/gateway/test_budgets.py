@@ -17,6 +17,7 @@ import openai
 import pytest
 from support import batches, http_runs
 from support.stack import free_port
+from support.waiting import RUN_S
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -273,8 +274,8 @@ async def process(replica: str, redis: str) -> AsyncIterator[Any]:
     child = await asyncio.create_subprocess_exec(sys.executable, "-m", "weft_gateway.cli", *command)
     url = f"http://127.0.0.1:{port}"
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
-            async with asyncio.timeout(60):
+        async with httpx.AsyncClient(base_url=url, timeout=RUN_S, trust_env=False) as client:
+            async with asyncio.timeout(RUN_S):
                 while True:
                     with contextlib.suppress(httpx.HTTPError):
                         if (await client.get("/health")).status_code == 200:
