@@ -211,7 +211,14 @@ class Gateway:
         tally = SloTally(slos, metrics, tenants.weight, tenants.name)
         self.slo = SloObserver(slos, table, budgets, tally)
         engines = Engines(
-            registry, engine_client, counter, tenants, turns, budgets, tag_prompts=c.tag_prompts
+            registry,
+            engine_client,
+            counter,
+            tenants,
+            turns,
+            budgets,
+            tag_prompts=c.tag_prompts,
+            repairs=s.repairs,
         )
         self.gates = gates = Gates(lambda: members.gateways, c.admission_wait_s)
         spending = Spending(tenants, slos, prices.load(s.prices_file), registry, table)

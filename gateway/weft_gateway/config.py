@@ -14,6 +14,7 @@ from weft_run import urls
 
 from weft_gateway import prices, slo, tenants
 from weft_gateway.config_runs import RunSettings, split
+from weft_gateway.policies.repairs import RULES
 from weft_gateway.policies.route import registry as balancers
 from weft_gateway.removed_settings import REMOVED
 
@@ -37,6 +38,7 @@ GROUPS: Final = {
         "admin_key",
         "cors_origins",
         "heartbeat_s",
+        "repairs",
     ),
     "Sizes and storage": (
         "max_body_bytes",
@@ -133,6 +135,11 @@ class Settings(RunSettings):
         description="a stream that is silent for this time gets a keep-alive, and a WebSocket a "
         "ping; 0: none, seconds",
     )
+    repairs: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="rules that repair prompts whose beginning clients change from call to call, "
+        f"comma-separated: {', '.join(RULES)}; empty: none",
+    )
 
     max_body_bytes: int = Field(
         33_554_432,
@@ -160,10 +167,18 @@ class Settings(RunSettings):
         "it, those used least recently go first; bytes",
     )
 
-    @field_validator("replicas", "api_keys", "cors_origins", mode="before")
+    @field_validator("replicas", "api_keys", "cors_origins", "repairs", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return split(value)
+
+    @field_validator("repairs")
+    @classmethod
+    def _known_repairs(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if name not in RULES:
+                raise ValueError(f"{name!r} is not one of {', '.join(RULES)}")
+        return value
 
     @field_validator("model_aliases", mode="before")
     @classmethod

@@ -196,9 +196,10 @@ class Call:
     counted: Counted | None = None
 
     # found: how the prompt continues earlier ones, until the call closes. sources: where its tokens
-    # came from, as in receipts. None if unknown.
+    # came from, as in receipts. None if unknown. repairs: the rules that have changed it.
     found: Found | None = None
     sources: dict[str, Any] | None = None
+    repairs: tuple[str, ...] = ()
 
     # The open call. placed: the proposal and its reason. replica: "" before the call is open.
     # program: its state when the call opened. local: the table's store was away. failed: replicas

@@ -39,6 +39,7 @@ from weft_gateway.model.hint import OwnTag
 from weft_gateway.model.slo import NO_GOAL, Scope
 from weft_gateway.overlap import tag_codec
 from weft_gateway.policies.hints import UP_TO_MARK, WHOLE, with_replica_fate
+from weft_gateway.policies.repairs import repaired
 from weft_gateway.policies.tags import end_of, wire_tags
 from weft_gateway.tenants import Tenants
 
@@ -53,7 +54,7 @@ _MAX_REPORT_BYTES: Final = 65_536
 
 @dataclass(slots=True, eq=False)
 class Engines:
-    """Sends calls to their replicas."""
+    """Sends calls to their replicas. repairs: the rules for their prompts."""
 
     registry: Registry
     client: EngineClient
@@ -62,6 +63,7 @@ class Engines:
     turns: Turns
     budgets: Budgets
     tag_prompts: bool
+    repairs: tuple[str, ...] = ()
     _last_ask_s: float = field(default=0.0, init=False)
 
     def turn(self, call: Call, size: int) -> Awaitable[None]:
@@ -90,6 +92,10 @@ class Engines:
             call.caller.salt,
             call.reading,
         )
+        if self.repairs and call.endpoint.is_text and not call.skimmed:
+            # Only the engine gets this body: lineage compares what the client sends.
+            whole, call.repairs = repaired(b"".join(body), self.repairs)
+            body = (whole,)
         name = call.id.encode()
         fields = for_engine(call.headers)
         # The call's id instead of the client's: it is unique within an engine.

@@ -47,7 +47,7 @@ class Receipt:
     call was deferred for KV memory, its context in tokens, and the programs before it at first.
     budget: its part of its program's deadline, None without a target. sources: where the tokens of
     its prompt came from, None if unknown. held_s: how long it was held for another reason than KV
-    memory.
+    memory. repairs: the rules that have changed its prompt.
     """
 
     request_id: str
@@ -86,6 +86,7 @@ class Receipt:
     budget: CallBudget | None = None
     sources: dict[str, Any] | None = None
     held_s: float = 0.0
+    repairs: tuple[str, ...] = ()
     begun: float = 0.0
     listed: bool = True
 
@@ -152,6 +153,7 @@ class Receipt:
                 "total_s": self.total_s or None,
             },
             "hints": self._hints(),
+            "repairs": list(self.repairs),
             "saved_s": dict(self.saved_s or {}),
             "tools_dispatched": [{"name": name, "ahead_s": s} for name, s in self.tools],
         }

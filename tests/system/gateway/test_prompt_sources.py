@@ -320,7 +320,7 @@ async def test_why_lists_the_misses_of_a_session(engine: Any, weft: Any) -> None
     assert [row[4] for row in rows] == ["capacity", "client", "operator", "operator", "capacity"]
     assert int(rows[0][2].replace(",", "")) == second["again"]
     assert rows[1][5].startswith("changed at messages[0], byte")
-    assert rows[1][5].endswith("date or counter")
+    assert rows[1][5].endswith("date or counter; repair: date_line")
     assert any(line.startswith("changed: ") and line.endswith("calls: 1") for line in lines)
 
 

@@ -16,6 +16,7 @@ from weft_gateway.calls.observers import CallObserver
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.engine_request import program_digest
 from weft_gateway.policies.misses import Cause, split
+from weft_gateway.policies.repairs import BY_KIND
 from weft_gateway.policies.tags_sections import is_otherwise
 from weft_gateway.programs.prompts import Prompts
 from weft_gateway.telemetry.metrics import Metrics
@@ -109,6 +110,9 @@ class PromptObserver(CallObserver):
                 text = f"changed at {change.path}, byte {change.byte}: {change.kind}"
                 if not change.path:
                     text = f"changed: {change.kind}"
+                rule = BY_KIND.get(change.kind)
+                if rule is not None and rule not in call.repairs:
+                    text += f"; repair: {rule}"
                 about[cause] = text, change._asdict() | {"path": change.path or None}
             elif cause is Cause.MOVED and before is not None:
                 why = _moved(call, before.replica)

@@ -64,7 +64,7 @@ class ReceiptsObserver(CallObserver):
             return
         receipt.overhead_s, receipt.held_s = call.overhead_s, call.held_s
         receipt.context, receipt.predicted_service_s = call.context, call.expected_s
-        receipt.budget = call.budget
+        receipt.budget, receipt.repairs = call.budget, call.repairs
         if call.fates:
             receipt.hints = _fates(call.fates, taken=call.context is not None)
         counted = counted_alone(call)
