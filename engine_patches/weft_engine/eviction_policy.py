@@ -267,8 +267,7 @@ class EvictionPolicy:
     def sweep(self) -> None:
         """The cache may have been emptied: remove the metadata of blocks that lost their content.
         Settings of programs stay."""
-        numbers = list(self._meta)
-        marks = self._live(numbers, self._contents(list(map(self._block, numbers))))
+        numbers, marks = self._known()
         gone = [number for number, mark in zip(numbers, marks, strict=True) if mark is None]
         self.reused(map(self._block, gone))
         self._move(gone)
@@ -289,9 +288,9 @@ class EvictionPolicy:
     def state(self) -> dict[str, Any]:
         """Return the counts for `GET /weft/state`. Safe to call from another thread."""
         tags = dict.fromkeys(Tag, 0)
-        for number, mark in list(self._meta.items()):
-            if self._block(number).block_hash == self._noted.get(number):
-                tags[Tag.PARTIAL_PREFILL if mark.partial else mark.tag] += 1
+        for mark, begun, end in runs_of(self._known()[1]):
+            if mark is not None:
+                tags[Tag.PARTIAL_PREFILL if mark.partial else mark.tag] += end - begun
         return {
             "blocks_by_tag": {tag.name: count for tag, count in tags.items()},
             "pins": len(self.pins),
@@ -328,6 +327,11 @@ class EvictionPolicy:
 
     def _share(self, tenant: str) -> float:
         return self.shares.share(tenant, self._clock())
+
+    def _known(self) -> tuple[list[int], list[BlockMeta | None]]:
+        """Return all blocks with metadata, and the result of `_live` for them."""
+        numbers = list(self._meta)
+        return numbers, self._live(numbers, self._contents(list(map(self._block, numbers))))
 
     def _live(self, numbers: Sequence[int], contents: Sequence[Any]) -> list[BlockMeta | None]:
         """Return the metadata of each block; None if its content has changed."""

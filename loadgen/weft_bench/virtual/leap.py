@@ -244,6 +244,11 @@ class SimScheduler(WeftScheduler, Parking):
         self.preemptions += 1
         super().on_preempted(request, computed)
 
+    @property
+    def deferred(self) -> int:
+        """The number of calls that wait for the memory of residents."""
+        return 0 if self._residents is None else self._residents.deferred
+
     def furthest(self, now: float) -> tuple[int, float, float]:
         """Return the limits of a leap from now: steps, seconds of service, and an instant.
 

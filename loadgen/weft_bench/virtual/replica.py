@@ -176,7 +176,7 @@ class Replica:
                 break
             begins = max(begins, moves.ready_at)
             # Calls that wait for memory, or for what is loaded, will run.
-            waits = not computes and (self._transfers.pending or scheduler.state()["held_back"])
+            waits = not computes and (self._transfers.pending or scheduler.deferred)
             self._empty = 0 if computes or waits else self._empty + 1
             if self._empty > _EMPTY_STEPS:
                 raise SimulationError(f"{self.name} has calls waiting and does no work")
@@ -298,8 +298,8 @@ class Replica:
         self._leap = []
 
     def _newly_swapped(self) -> int:
-        swap = self.scheduler.state()["swap"] if self.scheduler._swap else None
-        if swap is None:
+        if self.scheduler._swap is None:
             return 0
+        swap = self.scheduler._swap.state()
         before, self._swapped = self._swapped, swap["swapped_out"] + swap["swapped_in"]
         return self._swapped - before
