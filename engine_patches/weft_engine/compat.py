@@ -238,14 +238,14 @@ class SchedulerHooks(AdmissionHooks):
             held = self.blocks_of(request)
             yield request.request_id, [block.block_id for group in held for block in group]
 
-    def missing_keys(self, request: Request, tokens: int) -> list[Any]:
-        """Return the keys of the full blocks of a request's prompt behind its first `tokens`, in
-        order. [] if blocks have several hashes."""
+    def missing_keys(self, request: Request, tokens: int) -> Iterable[Any]:
+        """Iterate in order over the keys of the full blocks of a request's prompt behind its first
+        `tokens`; over none if blocks have several hashes."""
         size = self.block_sizes()[0]
         if size != self.hash_block_size:
-            return []
+            return ()
         last = int(request.num_prompt_tokens) // size
-        return list(map(block_key, request.block_hashes[tokens // size : last]))
+        return map(block_key, request.block_hashes[tokens // size : last])
 
     def blocks_to_take(self, sequence: str) -> int:
         """Return the free blocks that admitting a waiting request takes, by a search that is

@@ -80,13 +80,17 @@ class EvictionLedger:
         self._young, self._old, self._taken = {}, {}, {}
         self.emptied_at = now
 
-    def loss(self, keys: Sequence[Any]) -> Loss:
+    def loss(self, keys: Iterable[Any]) -> Loss:
         """Return what was lost of a context. keys: of its blocks that are not cached, in order."""
         young, old = self._young, self._old
-        # The end of a context is lost before its beginning. A context that is new ends here.
-        if not keys or not (keys[0] in young or keys[0] in old):
+        found = []
+        for key in keys:
+            found.append(young.get(key) or old.get(key))
+            # The end of a context is lost before its beginning. A context that is new ends here.
+            if found[0] is None:
+                return _NOTHING
+        if not found:
             return _NOTHING
-        found = [young.get(key) or old.get(key) for key in keys]
         while found[-1] is None:
             found.pop()
         takings = Counter(found)

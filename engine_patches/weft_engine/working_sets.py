@@ -67,7 +67,7 @@ class WorkingSet:
     """The memory of one program, in blocks. first: the context of its first call. longest: its
     longest context now. peak: so far. calls: its calls in the engine. idle_since: when its last
     call ended. made: its calls so far. growth: what is reserved for it beyond its set while it is
-    resident. service_s: attained so far. filed: its place among the candidates outside."""
+    resident. service_s: attained so far. filed: its tenant and kind, None if it is no candidate."""
 
     name: str
     arrival_s: float
@@ -122,7 +122,8 @@ class WorkingSets:
         # Changes of the residents that `choose` has not reported yet.
         self._came: set[str] = set()
         self._gone: set[str] = set()
-        # Candidates that are no residents, by tenant and kind, the oldest first.
+        # Residents and other candidates by tenant and kind, the oldest first.
+        self._inside: dict[tuple[str, tuple[int, int]], list[tuple[float, str]]] = {}
         self._outside: dict[tuple[str, tuple[int, int]], list[tuple[float, str]]] = {}
         self._changed = False
         # The memory that was left when the first candidates outside did not fit.
@@ -232,11 +233,6 @@ class WorkingSets:
         known = self._sets.get(program)
         return self.forecast.level_of((0, 0) if known is None else self._kind(known))
 
-    def growth_of(self, program: str) -> int:
-        """Return the blocks that a program's set will probably grow by, 0 for an unknown one."""
-        known = self._sets.get(program)
-        return 0 if known is None else self._predicted(known)
-
     def expire(self, before: float) -> None:
         """Threads without a call since before this instant leave their programs' sets. Programs
         without threads are no candidates until they call again."""
@@ -276,7 +272,7 @@ class WorkingSets:
         """
         if self._changed:
             while self._exceeded and self.residents:
-                self._lose(self._worst(self.residents))
+                self._lose(self._worst())
             if not self.closed:
                 self._fill()
                 self._tried = self.left
@@ -295,7 +291,7 @@ class WorkingSets:
         ):
             return False
         while self._needed(known) > self.left and self.residents:
-            self._lose(self._worst(self.residents))
+            self._lose(self._worst())
         self._admit(known)
         return True
 
@@ -307,23 +303,26 @@ class WorkingSets:
     def violations(self) -> list[str]:
         """Return inconsistencies in words."""
         found = self.tree.violations()
-        reserved = outside = 0
+        reserved = 0
         for name, known in self._sets.items():
             resident = name in self.residents
             if known.calls < 0 or known.calls != sum(thread.calls for thread in known.threads):
                 found.append(f"{name} has {known.calls} calls")
-            if bool(known.contexts) != (resident or known.filed is not None):
+            files = self._inside if resident else self._outside
+            if bool(known.contexts) != (known.filed is not None):
                 found.append(f"{name} is no candidate and has a place, or the other way round")
-            if resident and known.filed is not None:
-                found.append(f"{name} is a resident and outside")
+            if known.filed and (known.arrival_s, name) not in files.get(known.filed, ()):
+                found.append(f"{name} is not where it is looked for")
             reserved += known.growth
-            outside += known.filed is not None
             if any(bool(c.holders[KEPT]) is not resident for c in known.contexts):
                 found.append(f"the contexts of {name} are not kept as a resident's")
         if reserved != self.reserved:
             found.append(f"{reserved} blocks are reserved, and {self.reserved} are counted")
-        if outside != sum(map(len, self._outside.values())):
-            found.append("candidates outside are missing or remain")
+        filed = sum(
+            len(names) for files in (self._inside, self._outside) for names in files.values()
+        )
+        if filed != sum(known.filed is not None for known in self._sets.values()):
+            found.append("candidates remain")
         if not self._changed and self._exceeded:
             found.append(f"residents have {self.tree.used[KEPT]} of {self.most} blocks")
         residents = [self._sets[name] for name in self.residents]
@@ -444,6 +443,7 @@ class WorkingSets:
                 return
             before, known.growth = known.growth, self._predicted(known)
             self.reserved += known.growth - before
+            self._file(known)
             self._freed()
         elif lengths:
             # It takes no other's place, except that of another tenant.
@@ -480,8 +480,10 @@ class WorkingSets:
         self._grown += known.peak - known.first
         self.residents.add(known.name)
         self._came.add(known.name)
+        self._file(known)
 
     def _lose(self, known: WorkingSet, refile: bool = True) -> None:
+        self._unfile(known)
         for context in known.contexts:
             self._keep(context, False)
         self.reserved -= known.growth
@@ -521,10 +523,9 @@ class WorkingSets:
         if len(self._tenants) < 2:
             return False
         rich = max(of, key=lambda name: (of[name], name))
-        mine = [name for name in self.residents if self._sets[name].tenant == rich]
-        if rich == tenant or not mine:
+        if rich == tenant or not of[rich]:
             return False
-        worst = self._worst(mine)
+        worst = self._worst(rich)
         size = (worst.longest + worst.growth) / worst.weight
         if of[rich] - size + _ROUNDING < of[tenant] + wanted:
             return False
@@ -539,9 +540,15 @@ class WorkingSets:
                 found[one.tenant] += (one.longest + one.growth) / one.weight
         return found
 
-    def _worst(self, names: set[str] | list[str]) -> WorkingSet:
-        sets = [self._sets[name] for name in names]
-        return max(sets, key=lambda one: (self.level(one.name), one.arrival_s, one.name))
+    def _worst(self, tenant: str | None = None) -> WorkingSet:
+        """Return the resident of the highest level, the youngest one. tenant: None for all."""
+        level = self.forecast.level_of
+        youngest = [
+            (level(kind), filed[-1])
+            for (of, kind), filed in self._inside.items()
+            if tenant in (None, of)
+        ]
+        return self._sets[max(youngest)[1][1]]
 
     def _candidates(self, tenant: str) -> Iterator[WorkingSet]:
         """Yield the candidates outside, of the lowest level and the oldest first."""
@@ -559,15 +566,17 @@ class WorkingSets:
 
     def _file(self, known: WorkingSet) -> None:
         known.filed = known.tenant, self._kind(known)
-        insort(self._outside.setdefault(known.filed, []), (known.arrival_s, known.name))
+        files = self._inside if known.name in self.residents else self._outside
+        insort(files.setdefault(known.filed, []), (known.arrival_s, known.name))
 
     def _unfile(self, known: WorkingSet) -> None:
         if known.filed is None:
             return
-        filed = self._outside[known.filed]
+        files = self._inside if known.name in self.residents else self._outside
+        filed = files[known.filed]
         del filed[bisect_left(filed, (known.arrival_s, known.name))]
         if not filed:
-            del self._outside[known.filed]
+            del files[known.filed]
         known.filed = None
 
     def _attain(self, known: WorkingSet, service_s: float) -> None:
