@@ -41,34 +41,21 @@ def lines(story: dict[str, Any]) -> list[str]:
     if total is None:
         return ["No engine has counted a prompt of this session through this gateway."]
     sources = {name: total[name] for name in ("cached", "loaded", "new", "again")}
-    tokens = sum(sources.values()) or 1
-    shares = ", ".join(f"{share / tokens:.1%} {name}" for name, share in sources.items())
+    tokens = sum(sources.values())
+    shares = ", ".join(f"{share / (tokens or 1):.1%} {name}" for name, share in sources.items())
     found = [f"{total['calls']} calls, {tokens:,} prompt tokens: {shares}"]
-    rows = [row for receipt in story["receipts"] for row in _rows(receipt)]
-    if not rows:
+    if not total["cause"]:
         return [*found, "Nothing was computed again."]
-    rows = [_COLUMNS, *rows]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
-    for row in rows:
-        padded = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-        found.append("  ".join(padded).rstrip())
+    rows = [_COLUMNS]
+    for receipt in story["receipts"]:
+        at = datetime.fromtimestamp(receipt["arrived_at"]).astimezone().strftime("%H:%M:%S")
+        for one in (receipt["prompt"] or {"cause": {}})["cause"].values():
+            seconds = "-" if one["seconds"] is None else f"{one['seconds']:.2f}"
+            again = f"{one['tokens']:,}"
+            rows.append((at, receipt["request_id"], again, seconds, one["who"], one["text"]))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    found += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     for cause, one in sorted(total["cause"].items(), key=lambda item: -item[1]["tokens"]):
         seconds = "" if one["seconds"] is None else f", {one['seconds']:.1f} s"
         found.append(f"{cause}: {one['tokens']:,} tokens{seconds}, calls: {one['calls']}")
     return found
-
-
-def _rows(receipt: dict[str, Any]) -> list[tuple[str, ...]]:
-    prompt = receipt["prompt"] or {"cause": {}}
-    at = datetime.fromtimestamp(receipt["arrived_at"]).astimezone().strftime("%H:%M:%S")
-    return [
-        (
-            at,
-            receipt["request_id"],
-            f"{one['tokens']:,}",
-            "-" if one["seconds"] is None else f"{one['seconds']:.2f}",
-            one["who"],
-            one["text"],
-        )
-        for one in prompt["cause"].values()
-    ]

@@ -10,6 +10,7 @@ import logging
 import os
 import ssl
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -52,7 +53,9 @@ _CALLS: Final = tuple(0.01 * 2**n for n in range(14))
 _PROGRAMS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400)
 # Clients name their agents: so many have metrics of their own.
 _AGENTS: Final = 64
-_TOKENS: Final = ("input_tokens", "output_tokens", "cache_read.input_tokens")
+_COUNTED: Final = ("chat", "text_completion")
+_OUTPUT: Final = "gen_ai.usage.output_tokens"
+_TOKENS: Final = ("gen_ai.usage.input_tokens", _OUTPUT, "gen_ai.usage.cache_read.input_tokens")
 _SHUTDOWN_S: Final = 2.0
 _FIELDS: Final = {bool: "bool_value", int: "int_value", float: "double_value"}
 _read: Final = TraceContextTextMapPropagator().extract
@@ -93,7 +96,7 @@ class Otel:
         wanted = os.environ.get("OTEL_METRICS_EXPORTER", "").strip().lower() != "none"
         readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if wanted else []
         self._meters = MeterProvider(readers, provider.resource, shutdown_on_exit=False)
-        self.metrics: Final = _Metrics(self._meters)
+        self._metrics = _Metrics(self._meters)
         self._exporter = _Exporter(provider.resource)
         self._processor = BatchSpanProcessor(self._exporter)
 
@@ -111,7 +114,10 @@ class Otel:
         return Ids(trace, span or new_span(), found is Decision.RECORD_AND_SAMPLE)
 
     def export(self, ended: Ended) -> None:
-        """Queue a span. Never waits; the oldest ones are lost if the queue is full."""
+        """Count a call or program, and queue its span. Never waits; the oldest ones are lost if the
+        queue is full.
+        """
+        self._metrics.count(ended)
         if ended.ids.sampled:
             self._processor.on_end(cast(ReadableSpan, ended))
 
@@ -180,9 +186,10 @@ class _Exporter(SpanExporter):
             body = gzip.compress(body)
         for pause_s in _PAUSES_S:
             try:
-                why = f"status {(answer := self._client.post(self._url, content=body)).status_code}"
+                answer = self._client.post(self._url, content=body)
                 if answer.is_success:
                     return SpanExportResult.SUCCESS
+                why = f"status {answer.status_code}"
             except httpx.HTTPError as error:
                 why = f"{type(error).__name__}: {error}"
             if self._stopped.wait(pause_s):
@@ -241,7 +248,7 @@ def _pairs(attributes: Mapping[str, object]) -> Any:
 
 
 class _Metrics:
-    """The metrics of the GenAI conventions."""
+    """The metrics of the GenAI conventions, from the attributes of spans."""
 
     def __init__(self, provider: MeterProvider) -> None:
         meter = provider.get_meter(_NAME, version("weft-gateway"))
@@ -253,51 +260,48 @@ class _Metrics:
         self._duration = times(f"{call}.duration", _CALLS)
         self._first = times(f"{call}.time_to_first_chunk", _CALLS)
         self._chunk = times(f"{call}.time_per_output_chunk", _CALLS)
-        self._agent = times("gen_ai.invoke_agent.duration", _PROGRAMS)
+        self._program = times("gen_ai.invoke_agent.duration", _PROGRAMS)
         self._agents: set[str] = set()
         # By operation and model. Counters that are read cost a call nothing.
-        self._tokens: dict[tuple[str, str], tuple[int, int, int]] = {}
-        for at, name in enumerate(_TOKENS):
+        self._used: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for name in _TOKENS:
 
-            def used(_: CallbackOptions, at: int = at) -> Iterable[Observation]:
-                for place, tokens in [*self._tokens.items()]:
-                    plain = {**_call(*place), "gen_ai.token.modality": "unknown"}
-                    yield Observation(tokens[at], plain)
+            def used(_: CallbackOptions, name: str = name) -> Iterable[Observation]:
+                for place, tokens in [*self._used.items()]:
+                    plain = {**_plain(*place), "gen_ai.token.modality": "unknown"}
+                    yield Observation(tokens[name], plain)
 
-            meter.create_observable_counter(f"{call}.usage.{name}", [used], "{token}")
+            short = name.removeprefix("gen_ai.usage.")
+            meter.create_observable_counter(f"{call}.usage.{short}", [used], "{token}")
 
-    def call(
-        self,
-        operation: str,
-        model: str,
-        seconds: float,
-        first_s: float,
-        tokens: tuple[int, int, int] | None,
-        error: str,
-    ) -> None:
-        """Count a call. model: "" for one that does not exist: clients choose names. first_s: time
-        to the first chunk of a stream, else 0. tokens: as spans show them, None if unknown.
-        """
-        plain = _call(operation, model)
-        self._duration.record(seconds, {**plain, "error.type": error} if error else plain)
-        if first_s:
-            self._first.record(first_s, plain)
-            if tokens is not None and tokens[1] > 1:
-                self._chunk.record((seconds - first_s) / (tokens[1] - 1), plain)
-        if tokens is not None:
-            prompt, output, cached = self._tokens.get((operation, model), (0, 0, 0))
-            sums = prompt + tokens[0], output + tokens[1], cached + tokens[2]
-            self._tokens[operation, model] = sums
-
-    def program(self, agent: str, seconds: float) -> None:
-        """Count a program."""
-        if agent not in self._agents:
-            agent = "other" if len(self._agents) >= _AGENTS else agent
-            self._agents.add(agent)
-        plain = {"gen_ai.operation.name": "invoke_agent", "gen_ai.provider.name": _PROVIDER}
-        self._agent.record(seconds, {**plain, "gen_ai.agent.name": agent} if agent else plain)
+    def count(self, ended: Ended) -> None:
+        """Count a call or program."""
+        own: Mapping[str, Any] = ended.attributes
+        operation = own["gen_ai.operation.name"]
+        if ended.phases is None:
+            agent = own.get("gen_ai.agent.name", "")
+            if agent not in self._agents:
+                agent = "other" if len(self._agents) >= _AGENTS else agent
+                self._agents.add(agent)
+            plain = _plain(operation, agent, "gen_ai.agent.name")
+            self._program.record(ended.seconds, plain)
+        elif operation in _COUNTED:
+            # The models of refused calls get no series: clients choose their names.
+            model = own.get("gen_ai.request.model", "") if "weft.replica" in own else ""
+            plain, error = _plain(operation, model), ended.error
+            self._duration.record(ended.seconds, {**plain, "error.type": error} if error else plain)
+            first_s = own.get("gen_ai.response.time_to_first_chunk")
+            output = own.get(_OUTPUT)
+            if first_s:
+                self._first.record(first_s, plain)
+                if output and output > 1:
+                    self._chunk.record((ended.seconds - first_s) / (output - 1), plain)
+            if output is not None:
+                sums = self._used[operation, model]
+                for name in _TOKENS:
+                    sums[name] += own[name]
 
 
-def _call(operation: str, model: str) -> dict[str, str]:
+def _plain(operation: str, name: str, kind: str = "gen_ai.request.model") -> dict[str, str]:
     found = {"gen_ai.operation.name": operation, "gen_ai.provider.name": _PROVIDER}
-    return {**found, "gen_ai.request.model": model} if model else found
+    return {**found, kind: name} if name else found

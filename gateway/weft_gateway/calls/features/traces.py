@@ -211,7 +211,6 @@ class TraceObserver(CallObserver):
             attributes["gen_ai.agent.name"] = known.agent
             name = f"invoke_agent {known.agent}"
         seconds = max(0, ended_ns - known.begun_ns) / _NS
-        self._otel.metrics.program(known.agent, seconds)
         self._otel.export(
             Ended(name, known.ids, known.parent, known.begun_ns, seconds, attributes, links or ())
         )
@@ -243,17 +242,10 @@ class TraceObserver(CallObserver):
             "weft.replica": call.replica if opened else None,
             "weft.retries": len(call.failed) or None,
         }
-        tokens = None
         if usage is not None:
-            tokens = usage.prompt_tokens, usage.output_tokens, usage.cached_tokens
-            found["gen_ai.usage.input_tokens"] = tokens[0]
-            found["gen_ai.usage.output_tokens"] = tokens[1]
-            found["gen_ai.usage.cache_read.input_tokens"] = tokens[2]
-        if call.endpoint.is_text and not prefill:
-            # Unknown models get no series: clients choose their names.
-            self._otel.metrics.call(
-                operation, call.model if opened else "", trace.ended_s, first_s, tokens, error
-            )
+            found["gen_ai.usage.input_tokens"] = usage.prompt_tokens
+            found["gen_ai.usage.output_tokens"] = usage.output_tokens
+            found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
         self._otel.export(
             Ended(
                 f"{operation} {model}".rstrip(),
