@@ -30,6 +30,7 @@ from weft_gateway.api import (
     sessions,
     status,
     stories,
+    usage,
 )
 from weft_gateway.api import batches as batch_routes
 from weft_gateway.api import runs as run_routes
@@ -362,6 +363,7 @@ class Gateway:
             replicas.router(auth, members, health, s),
             stories.router(auth, table, receipts, listeners, turns),
             page.router(auth, board, table, lifecycle, receipts, s),
+            usage.router(auth, table, turns, s),
             files.router(auth, batches, turns, bodies),
             batch_routes.router(auth, batches, turns, bodies, reader, s),
             run_routes.router(auth, runs, turns, s.max_body_bytes),

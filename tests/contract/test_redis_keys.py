@@ -9,6 +9,7 @@ from support.redis_table import run
 from support.table import closing, opening
 from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.model.member import Member
+from weft_gateway.model.usage import Payer, Used
 from weft_gateway.programs.lineage.marks import Entry, Mark
 from weft_gateway.programs.lineage.redis import RedisLineage
 from weft_gateway.programs.members import RedisMembers
@@ -49,7 +50,9 @@ async def run_every_script(table, responses, lineage) -> None:
     calls = [opening(ProgramKey("t", f"p{n}"), now=float(n + 1), sticky=True) for n in range(5)]
     for o in calls:
         await table.open_call(o)
-        await table.close_call(closing(o, now=o.now_s + 0.5, service_s=1.0))
+        who = Payer("t", "codex", "tiny", o.key.program)
+        await table.close_call(closing(o, now=o.now_s + 0.5, service_s=1.0, payer=who))
+    await table.charge("1970-01-01", {who: Used(1)}, "name")
     assert len(await table.programs("t", 9)) == 2
     ephemeral_call = opening(ProgramKey("t", "n"), now=9.0, ephemeral=True)
     await table.open_call(ephemeral_call)

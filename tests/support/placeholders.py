@@ -13,6 +13,7 @@ KINDS = {
     "batch": r"(?:msg)?batch_[0-9a-zA-Z]+",
     "call": r"call-[0-9a-f]+-[0-9a-f]+",
     "date": r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT",
+    "day": r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
     "digest": r"[0-9a-f]{16,64}",
     "file": r"file-[0-9a-f]+",
     "id": r"[A-Za-z0-9_.:-]+",

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from weft_engine.wire import ORDER_NAMES
 
 from weft_gateway.api import web
-from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.auth import Authenticator, Sight
 from weft_gateway.api.body import described, read_model
 from weft_gateway.calls.admission import Gates
 from weft_gateway.config import Settings
@@ -22,7 +22,7 @@ from weft_gateway.engine.described import shallow
 from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
-from weft_gateway.errors import invalid_member
+from weft_gateway.errors import ApiError, invalid_member
 from weft_gateway.programs.alpha import SharedAlpha
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry.slo_tally import SloTally
@@ -87,6 +87,23 @@ def guard(
         web.check_admin(request.method, headers, settings, bodiless=bodiless)
 
     return check
+
+
+def seeing(auth: Authenticator, settings: Settings) -> Callable[[Request], Sight]:
+    """Return a function that tells what the key of a request shows. It raises ApiError 401."""
+
+    def sight(request: Request) -> Sight:
+        headers = dict(request.headers.raw)
+        found = auth.sight(headers, request.client.host if request.client else "")
+        if found.admin and not settings.admin_key:
+            try:
+                web.check_admin("GET", headers, settings)
+            except ApiError:
+                # A page of another origin may have sent it.
+                return Sight(auth.caller({}).tenant, False)
+        return found
+
+    return sight
 
 
 def router(

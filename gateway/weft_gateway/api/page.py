@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from jinja2 import Environment, PackageLoader
 from pydantic import BaseModel, ConfigDict
 
-from weft_gateway.api import web
+from weft_gateway.api.admin import seeing
 from weft_gateway.api.auth import Authenticator, Sight
 from weft_gateway.api.board import Board, Viewer
 from weft_gateway.api.body import described, read_model
@@ -100,16 +100,7 @@ def router(
     # What visitors may see, and until when, by digests of the tokens that only browsers know.
     visitors: OrderedDict[bytes, tuple[Sight, float]] = OrderedDict()
 
-    def by_header(request: Request) -> Sight:
-        headers = dict(request.headers.raw)
-        sight = auth.sight(headers, request.client.host if request.client else "")
-        if sight.admin and not settings.admin_key:
-            try:
-                web.check_admin("GET", headers, settings)
-            except ApiError:
-                # A page of another origin may have sent it.
-                return Sight(auth.caller({}).tenant, False)
-        return sight
+    by_header = seeing(auth, settings)
 
     def sight_of(request: Request) -> Sight:
         """Return what a client may see. Raises ApiError."""

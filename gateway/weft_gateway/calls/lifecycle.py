@@ -19,8 +19,10 @@ from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey, ReplicaCost
 from weft_gateway.model.spending import NO_ALLOWANCE, Reserve
+from weft_gateway.model.usage import Payer
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.programs.table import BudgetSpent, ProcessTable, TableUnavailable
+from weft_gateway.telemetry.metrics import client_name
 from weft_gateway.telemetry.tasks import Spawner
 
 log = logging.getLogger(__name__)
@@ -208,13 +210,23 @@ class Lifecycle:
         return Closing(
             call.identity.key, call.id, now_s, call.outcome, service_s, waiting_s, prompt, cached,
             output, preemptions, advance,
-            price,
+            price, None if call.superseded else _payer(call),
         )  # fmt: skip
 
 
 def _microseconds(costs: Mapping[str, ReplicaCost]) -> dict[str, int]:
     """Return predicted costs as integers, whose sums return to exactly 0."""
     return {name: int(cost.cost_s * 1e6) for name, cost in costs.items()}
+
+
+def _payer(call: Call) -> Payer:
+    """Return whose usage a call is."""
+    identity, name = call.identity, call.endpoint.name
+    agent = "batch" if name.startswith("batch_") else name
+    if agent != "batch" and call.endpoint is not PREFILL:
+        agent = client_name(call.headers)
+    tenant, program = identity.key
+    return Payer(tenant, agent, call.model, "" if identity.ephemeral else program)
 
 
 async def _done() -> None:

@@ -19,6 +19,7 @@ from weft_gateway.model.spending import (
     Reserve,
     used,
 )
+from weft_gateway.model.usage import Payer
 
 
 class ProgramKey(NamedTuple):
@@ -199,7 +200,8 @@ class Opened:
 @record
 class Closing:
     """The end of a call, with the engine's report (zeros without one). advance: a prefill, which is
-    no call of the program's path. nanodollars: its price.
+    no call of the program's path. nanodollars: its price. payer: whose usage it is; None if it is
+    nobody's.
     """
 
     key: ProgramKey
@@ -214,3 +216,4 @@ class Closing:
     preemptions: int = 0
     advance: bool = False
     nanodollars: int = 0
+    payer: Payer | None = None

@@ -23,7 +23,9 @@ from weft_gateway.model import (
 )
 from weft_gateway.model.slo import Ask
 from weft_gateway.model.spending import NO_RESERVE, Account, Changes, Reserve
+from weft_gateway.model.usage import Payer, Used
 from weft_gateway.programs import rules
+from weft_gateway.programs.ledger import Ledger
 from weft_gateway.programs.table import BudgetSpent
 
 _MAX_PROGRAMS: Final = 100_000
@@ -81,6 +83,7 @@ class MemoryTable:
         self._in_flight: dict[str, int] = {}
         self._work: dict[str, int] = {}
         self._accounts: dict[str, Account] = {}
+        self._ledger = Ledger()
         self._created = 0
 
     async def open_call(self, opening: Opening) -> Opened:
@@ -131,6 +134,7 @@ class MemoryTable:
         for name in call.accounts:
             account = self._accounts[name]
             self._accounts[name] = rules.settled(account, call.reserve, closing)
+        self._ledger.close(closing)
         if rules.goes(program):
             self._remove(call.key)
         else:
@@ -192,6 +196,10 @@ class MemoryTable:
         names = () if named is None else named.ids
         page = nsmallest(limit, (name for name in names if not after or name > after))
         return [self._programs[ProgramKey(tenant, name)] for name in page]
+
+    async def usage(self, day: str, tenant: str = "") -> Mapping[Payer, Used]:
+        """See ProcessTable."""
+        return self._ledger.of(day, tenant)
 
     def peek(self, key: ProgramKey) -> Program | None:
         """See ProcessTable. Exact here."""

@@ -27,6 +27,7 @@ from weft_gateway.model import (
 )
 from weft_gateway.model.slo import Ask
 from weft_gateway.model.spending import Account, Changes
+from weft_gateway.model.usage import Payer, Used
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_check import violations
 from weft_gateway.programs.redis_link import RedisLink
@@ -160,6 +161,14 @@ class RedisTable:
         """See ProcessTable."""
         found = await self._store.read(await self._store.names(tenant, after, limit))
         return [program for program in found if program is not None]
+
+    async def usage(self, day: str, tenant: str = "") -> Mapping[Payer, Used]:
+        """See ProcessTable."""
+        return await self._store.usage(day, tenant)
+
+    async def charge(self, day: str, rows: Mapping[Payer, Used], name: str) -> None:
+        """Add usage to a day, once. name: of this addition, so that it can be repeated."""
+        await self._store.charge(day, rows, name)
 
     def peek(self, key: ProgramKey) -> Program | None:
         """See ProcessTable."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
 
 from redis.exceptions import ResponseError
 
@@ -20,12 +20,15 @@ from weft_gateway.model import (
 )
 from weft_gateway.model.slo import Ask
 from weft_gateway.model.spending import Account, Changes
-from weft_gateway.programs import rows, rules
+from weft_gateway.model.usage import Payer, Used
+from weft_gateway.programs import ledger, rows, rules
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.rows import encode, number
 from weft_gateway.programs.table import BudgetSpent
 
 _Arguments = tuple[list[Any], list[Any]]
+# Rows of usage that are read at once.
+_PIECE: Final = 250
 
 
 class OpenedRow(NamedTuple):
@@ -68,8 +71,8 @@ class RedisStore(RedisLink):
         self._renew, self._lapsed, self._count = (
             self.script("common", name) for name in ("renew", "lapsed", "count")
         )
-        self._homes, self._set_budget = (
-            self.script("common", name) for name in ("homes", "set_budget")
+        self._homes, self._set_budget, self._charge = (
+            self.script("common", name) for name in ("homes", "set_budget", "charge")
         )
 
     async def open(self, opening: Opening) -> OpenedRow:
@@ -170,6 +173,21 @@ class RedisStore(RedisLink):
             for reply in await pipe.execute(raise_on_error=False):
                 if isinstance(reply, Exception) and not _refused(reply):
                     raise reply
+
+    async def usage(self, day: str, tenant: str) -> dict[Payer, Used]:
+        """Read a day's usage in pieces: it may have thousands of rows."""
+        match = None if not tenant else encode(tenant) + b"\n*"
+        async with self.reaching():
+            found = self.redis.hscan_iter(self.keys.usage(day), match=match, count=_PIECE)
+            return {rows.payer(name): rows.used(packed) async for name, packed in found}
+
+    async def charge(self, day: str, used: Mapping[Payer, Used], name: str) -> None:
+        """Add usage to a day, unless an addition of this name was made."""
+        arguments: list[Any] = [_limits(), ledger.KEEP_DAYS * ledger.DAY_S]
+        for payer, amounts in used.items():
+            arguments += (rows.payer_field(payer), _sums(amounts))
+        async with self.reaching():
+            await self._charge([self.keys.usage(day), self.keys.charged(name)], arguments)
 
     async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[EndedProgram]:
         """End those of these programs that have no open call and were last active before `before`.
@@ -309,7 +327,9 @@ class RedisStore(RedisLink):
         ]
 
     def _closing(self, closing: Closing, lapsed_s: float | None = None) -> _Arguments:
-        return self._call_keys(closing.key), [
+        keys = [*self._call_keys(closing.key), self.keys.usage(ledger.day_of(closing.now_s))]
+        payer = closing.payer
+        return keys, [
             rows.member(closing.key),
             encode(closing.key.program),
             encode(closing.call),
@@ -327,6 +347,11 @@ class RedisStore(RedisLink):
             "" if lapsed_s is None else number(lapsed_s),
             int(not closing.advance),
             closing.nanodollars,
+            *(
+                (rows.payer_field(payer), _limits(), _sums(ledger.used_by(closing)))
+                if payer
+                else (b"",)
+            ),
         ]
 
     def _starting(self, key: ProgramKey, now_s: float) -> list[Any]:
@@ -358,3 +383,12 @@ def _of_tenant(key: ProgramKey, names: Iterable[bytes]) -> list[ProgramKey]:
 def _refused(error: Exception) -> bool:
     """Whether a script reports that its call is already open."""
     return isinstance(error, ResponseError) and "WEFT" in str(error)
+
+
+def _limits() -> str:
+    """Pack how many rows a day has, and how long it is kept, seconds."""
+    return _sums((ledger.MOST_ROWS, (ledger.KEEP_DAYS + 1) * ledger.DAY_S))
+
+
+def _sums(numbers: Iterable[int]) -> str:
+    return " ".join(map(str, numbers))

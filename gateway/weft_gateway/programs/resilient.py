@@ -8,14 +8,15 @@ every `probe_s` seconds; no call waits for it.
 
 When Redis is back, the task writes the changes that correctness needs: open calls, closings of
 calls that Redis knows, and sessions that were started, ended or given attributes. If the rows were
-lost, the open calls are opened again. The usage of calls that began and ended in local mode is not
-added, so program totals fall short by that amount.
+lost, the open calls are opened again. What calls used that end in local mode is added to the usage
+of their day, each once. It is not added to the totals of programs and budgets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +36,8 @@ from weft_gateway.model import (
 )
 from weft_gateway.model.slo import Ask
 from weft_gateway.model.spending import Changes
+from weft_gateway.model.usage import Payer, Used
+from weft_gateway.programs.ledger import Ledger
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.redis_link import RedisLink
@@ -77,6 +80,9 @@ class ResilientTable:
         self._unasked: set[str] = set()
         # Changes not written to Redis: the last one of each call, session and attribute.
         self._changes: dict[tuple[ProgramKey, str], Callable[[], Awaitable[Any]]] = {}
+        # Usage not written to Redis, and the days of it that are being written, by their names.
+        self._ledger = Ledger()
+        self._charges: dict[str, tuple[str, Mapping[Payer, Used]]] = {}
 
     @property
     def link(self) -> RedisLink:
@@ -126,6 +132,11 @@ class ResilientTable:
                 if self._view is not None:
                     await self._view.close_call(closing)
                 return program
+        else:
+            # Redis does not know the end of this call. If it was asked, only its script can tell
+            # whether the call was added.
+            self._ledger.close(closing)
+            closing = replace(closing, payer=None)
         program = await view.close_call(closing)
         self._open.pop(closing.call, None)
         if closing.call in self._unasked:
@@ -167,6 +178,16 @@ class ResilientTable:
     async def programs(self, tenant: str, limit: int, after: str = "") -> Sequence[Program]:
         """See ProcessTable."""
         return await self._ask(lambda table: table.programs(tenant, limit, after))
+
+    async def usage(self, day: str, tenant: str = "") -> Mapping[Payer, Used]:
+        """See ProcessTable. Not available in local mode."""
+        if self._view is not None:
+            raise TableUnavailable("usage is counted on Redis, which does not reply")
+        try:
+            return await self._shared.usage(day, tenant)
+        except TableUnavailable as error:
+            self._leave(error)
+            raise
 
     def peek(self, key: ProgramKey) -> Program | None:
         """See ProcessTable."""
@@ -313,7 +334,7 @@ class ResilientTable:
         try:
             written = None
             # Calls that fail meanwhile may add to both.
-            while self._changes or written != list(self._open):
+            while self._changes or self._ledger.days or written != list(self._open):
                 written = list(self._open)
                 await self._write_changes()
             await self._shared.refresh()
@@ -331,6 +352,12 @@ class ResilientTable:
             await change()
             if self._changes.get(name) is change:
                 del self._changes[name]
+        if not self._charges:
+            days, self._ledger = self._ledger.days, Ledger()
+            self._charges = {os.urandom(12).hex(): day for day in days.items()}
+        for charge, (day, used) in list(self._charges.items()):
+            await self._shared.charge(day, used, charge)
+            del self._charges[charge]
 
 
 def _settled(opening: Opening, replica: str) -> Opening:

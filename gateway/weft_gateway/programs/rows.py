@@ -7,6 +7,8 @@
 | in_flight | hash | replica to the number of its calls in `calls` |
 | work | hash | replica to the summed costs of its calls in `calls`, microseconds |
 | budgets | hash | account of a key or a class to what it has used and what its calls reserve |
+| usage:DAY | hash | payer to what its calls of the day used; expires |
+| charged:NAME | string | an addition to `usage` after an outage was made; expires |
 | reserved | hash | lease of each open call that accounts pay to its claim and their names |
 | homes | hash | TENANT/PROGRAM of each program that has a home to that replica |
 | home_counts | hash | replica to the number of programs with this home |
@@ -46,6 +48,7 @@ from weft_gateway.model.spending import (
     Changes,
     Reserve,
 )
+from weft_gateway.model.usage import Payer, Used
 
 _CALL: Final = b"t:"
 _ATTRIBUTE: Final = b"h:"
@@ -88,6 +91,14 @@ class Keys:
         parts = (b"", b"_ages", b"_order", b"_sizes", b"_bytes", b"_owners")
         self.of_answers = [base + b"stored" + part for part in parts]
 
+    def usage(self, day: str) -> bytes:
+        """What the calls of a day used."""
+        return self.base + b"usage:" + encode(day)
+
+    def charged(self, name: str) -> bytes:
+        """Whether an addition was made."""
+        return self.base + b"charged:" + encode(name)
+
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""
         return self.base + b"n:" + encode(tenant)
@@ -121,6 +132,22 @@ def leased(raw: bytes) -> tuple[ProgramKey, str]:
     """The reverse of `lease`."""
     call, _, program = raw.partition(b"\n")
     return key_of(program), decode(call)
+
+
+def payer_field(payer: Payer) -> bytes:
+    """Encode a payer for `usage`. Only programs, which are last, may contain a newline."""
+    tenant, agent, model, name = payer
+    return encode(f"{tenant}\n{agent}\n{model.replace(chr(10), ' ')}\n{name}")
+
+
+def payer(raw: bytes) -> Payer:
+    """The reverse of `payer_field`."""
+    return Payer(*decode(raw).split("\n", 3))
+
+
+def used(packed: bytes) -> Used:
+    """Parse a value of `usage`."""
+    return Used(*map(int, packed.split()))
 
 
 def number(value: float) -> str:

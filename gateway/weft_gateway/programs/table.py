@@ -32,6 +32,7 @@ from weft_gateway.model import (
 )
 from weft_gateway.model.slo import Ask
 from weft_gateway.model.spending import Account, Changes
+from weft_gateway.model.usage import Payer, Used
 
 
 class TableUnavailable(Exception):
@@ -75,7 +76,7 @@ class ProcessTable(Protocol):
         `critical_path_s` becomes max(itself, its value when the call opened + service_s) (Algorithm
         1, line 4), and `path_calls` max(itself, its value when the call opened + 1), unless it is a
         prefill. An ephemeral or ended program is removed with its last call; its last state is
-        still returned.
+        still returned. The closing adds to the usage of its day, once, if it has a payer.
         """
         ...
 
@@ -112,6 +113,13 @@ class ProcessTable(Protocol):
 
     async def programs(self, tenant: str, limit: int, after: str = "") -> Sequence[Program]:
         """Return at most `limit` programs of a tenant with ids after `after`, ordered by id."""
+        ...
+
+    async def usage(self, day: str, tenant: str = "") -> Mapping[Payer, Used]:
+        """Return what the calls of a day (UTC, ISO 8601) used by payer, over all gateways; of one
+        tenant, or of all (""). The rules are those of `ledger`. Raises TableUnavailable rather than
+        returning a part.
+        """
         ...
 
     def peek(self, key: ProgramKey) -> Program | None:

@@ -29,9 +29,16 @@ _MOST_CLIENTS: Final = 32
 _CLIENT: Final = re.compile(rb"[A-Za-z][A-Za-z0-9._-]{0,31}")
 
 
+def client_name(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the name in a client's user agent, without its version; "other" if it has none."""
+    for name, value in headers:
+        if name == b"user-agent":
+            return _client(value)
+    return "other"
+
+
 @lru_cache(maxsize=1024)
 def _client(agent: bytes) -> str:
-    """Return the name in a user agent, without its version; "other" if it has none."""
     found = _CLIENT.match(agent)
     return "other" if found is None else found[0].decode().lower()
 
@@ -307,7 +314,7 @@ class Metrics:
 
     def came_from(self, split: Split, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Count where the tokens of a call's prompt came from. headers: of its client."""
-        client = _client(next((value for name, value in headers if name == b"user-agent"), b""))
+        client = client_name(headers)
         if client not in self._clients:
             if len(self._clients) >= _MOST_CLIENTS:
                 client = "other"

@@ -32,6 +32,11 @@ STATEFUL = (
     "get_message_batch_results", "delete_message_batch", "create_run", "get_run",
     "listen_to_run", "list_runs", "get_run_output", "cancel_run"
 )  # fmt: skip
+PARAMETERS = {
+    "finish_session": {"session_id": "run-7"},
+    "get_openai_usage": {"start_time": "1795132800"},
+    "get_anthropic_usage": {"starting_at": "2026-11-20T00:00:00Z"},
+}
 HEADERS = {"x-weft-program": "run-7", "x-request-id": "req-1"}
 
 
@@ -128,7 +133,7 @@ async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any, u
                 example["request"]["input_file_id"] = names["file_id"]
             elif name == "get_message_batch_results":
                 await until(lambda: not list(gateway.parts.batches.store.unfinished(Batch)))
-            params = {"session_id": "run-7"} if name == "finish_session" else None
+            params = PARAMETERS.get(name)
             got = await gateway.client.request(
                 method,
                 path.format(**names),

@@ -2,9 +2,10 @@
 -- this call; no row if the call is not open in it. With `lapsed`, closes the call only if its lease
 -- is older, in seconds; returns false otherwise.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
---       open calls, homes, programs by home, work, budgets, reserved
+--       open calls, homes, programs by home, work, budgets, reserved, the day's usage
 -- ARGV: member, program, call, now, errors or 'refused', service, waiting, prompt, cached, output,
---       preemptions, lease, lapsed or '', 1 for a call of the program's path, nanodollars
+--       preemptions, lease, lapsed or '', 1 for a call of the program's path, nanodollars, payer or '';
+--       with a payer: the limits of the day, what the call used
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
 local homes, home_counts, work = KEYS[9], KEYS[10], KEYS[11]
@@ -78,6 +79,9 @@ else
   redis.call('HINCRBY', row, 'preemptions', ARGV[11])
   if ARGV[15] ~= '0' then
     redis.call('HINCRBY', row, 'nanodollars', ARGV[15])
+  end
+  if ARGV[16] ~= '' then
+    charge(KEYS[14], ARGV[16], ARGV[17], ARGV[18])
   end
   local last = redis.call('HGET', row, 'last_completion')
   if not last or tonumber(now) > tonumber(last) then

@@ -304,6 +304,27 @@ local function packed_account(found)
   return table.concat(words, ' ')
 end
 
+-- Add to a row of a day's usage (`ledger.Ledger.close`). limits: its rows, and the seconds for which
+-- it is kept. Integers up to 2^53 stay exact.
+local function charge(day, payer, limits, amounts)
+  local most, keep_s = unpack(words_of(limits))
+  local held = redis.call('HGET', day, payer)
+  local size = held and 1 or redis.call('HLEN', day)
+  if size >= tonumber(most) and not held then
+    local tenant, model = string.match(payer, '^([^\n]*)\n[^\n]*\n([^\n]*)\n')
+    payer = tenant .. '\n\n' .. model .. '\n'
+    held = redis.call('HGET', day, payer)
+  end
+  local sums = words_of(held)
+  for i, amount in ipairs(words_of(amounts)) do
+    sums[i] = string.format('%.0f', tonumber(sums[i] or '0') + tonumber(amount))
+  end
+  redis.call('HSET', day, payer, table.concat(sums, ' '))
+  if size == 0 then
+    redis.call('EXPIRE', day, keep_s)
+  end
+end
+
 -- Set a program's last activity, which never decreases.
 local function touch(activity, member, now)
   local last = redis.call('ZSCORE', activity, member)
