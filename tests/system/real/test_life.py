@@ -32,10 +32,11 @@ LONG = {
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_disconnect_aborts_the_request_in_the_engine(stack, stream):
     program = f"gone-{uuid4()}"
+    headers = {"x-weft-program": program, "content-type": "application/json"}
     until(lambda: engine_load(stack) == 0, "the engines are not idle")
     body = json.dumps({**LONG, "stream": stream})
     connection = http.client.HTTPConnection(stack.url.removeprefix("http://"))
-    connection.request("POST", "/v1/chat/completions", body, {"x-weft-program": program})
+    connection.request("POST", "/v1/chat/completions", body, headers)
     if stream:
         connection.getresponse().read(1)
     until(lambda: engine_load(stack) >= 1, "the engine does not run the call")
