@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import redis
+from support.waiting import DEADLINE_S
 from weft_bench.stack.processes import free_port
 
 
@@ -56,7 +57,7 @@ class RedisServer:
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         client = redis.Redis(port=self.port)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + DEADLINE_S
         while True:
             try:
                 with contextlib.suppress(redis.AuthenticationError):

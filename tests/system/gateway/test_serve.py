@@ -58,7 +58,7 @@ def serving(port: int, line: list[str] | None = None) -> Iterator[subprocess.Pop
         text=True,
         env={**os.environ},
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + RUN_S
     try:
         while True:
             try:
@@ -195,7 +195,7 @@ def output(command: list[str], port: int, **variables: str) -> str:
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
     ) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + RUN_S
         while time.monotonic() < deadline and process.poll() is None:
             with contextlib.suppress(httpx.TransportError):
                 httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
