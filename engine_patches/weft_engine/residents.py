@@ -118,6 +118,8 @@ class Residents:
         # The sequence whose turn it is, and when the next turn may begin.
         self._turn = ""
         self._next_turn = 0.0
+        # Since when no sequence runs.
+        self._idle_since = math.inf
         # Further calls of residents that have waited long enough.
         self._late: set[str] = set()
         # Whether a context was reported that can never stay.
@@ -196,6 +198,7 @@ class Residents:
 
     def started(self, sequence: str) -> None:
         """A waiting sequence was admitted."""
+        self._idle_since = math.inf
         self._short.started(sequence)
         self._deferred.discard(sequence)
         self._late.discard(sequence)
@@ -369,6 +372,8 @@ class Residents:
             self._calls.put_at(sequence, self._level(sequence))
         left = self._blocks - self._sets.tree.used[HELD] - self._sets.reserved
         running, admitted, hungry = self._memory.running_count(), 0, False
+        if not (running or self._running):
+            self._idle_since = min(self._idle_since, now)
         ahead: set[str] = set()
         for sequence in self._in_turn(waiting):
             call, thread = self._calls.of(sequence), self._threads.get(sequence)
@@ -390,6 +395,9 @@ class Residents:
                 cost_s = self._cost_s(sequence, adds, evicts)
                 cheap = cost_s < _CHEAP * (adds + evicts) * self._least_s / self._blocks
                 hold_s = self._max_hold_s(call, cost_s, resident or cheap, now)
+                if running + admitted == 0:
+                    # The seconds of an idle engine are not saved for later turns.
+                    hold_s = min(hold_s, self._idle_since + _HOLD * cost_s - now)
                 if hold_s > 0:
                     self._deferred.add(sequence)
                     tokens = self._memory.context_blocks(sequence) * self._tokens // self._blocks

@@ -176,6 +176,20 @@ def test_a_deferred_call_waits_for_its_hold_or_the_end_of_the_program(engine):
     assert waited[False].memory_tokens == 480
 
 
+def test_an_idle_engine_lets_no_call_wait_for_a_turn(engine):
+    """The turn of the second program took 24 s, and the next one would be due after 16 times as
+    long."""
+    e = engine(policy="resident", options=PATIENT, blocks=64)
+    e.token_s = 0.05
+    for number, length in enumerate((640, 480, 640)):
+        e.add(f"{number}/0", program=f"{number}", prompt=text(number, length))
+        e.run()
+    waited = [report.waiting_s for report in e.reports]
+    assert waited[0] == 0
+    assert 30 < waited[1] < 100
+    assert 30 < waited[2] < 100
+
+
 def test_small_calls_are_admitted_past_many_that_are_deferred(engine):
     """More calls are deferred than one refresh considers, and small ones arrive behind them. No
     call ends meanwhile, so only refreshes themselves cause a new decision."""
