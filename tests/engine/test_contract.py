@@ -111,7 +111,6 @@ def methods() -> list[tuple[Callable[..., Any], list[str]]]:
         (KVCacheManager.get_blocks, ["request_id"]),
         (KVCacheManager.get_computed_blocks, ["request"]),
         (KVCacheManager.prefix_cache_lookup_enabled, ["request"]),
-        (KVCacheCoordinator.find_longest_cache_hit, ["block_hashes", "max_cache_hit_length"]),
         (
             KVCacheCoordinator.get_num_blocks_to_allocate,
             ["request_id", "num_tokens", "new_computed_blocks", "total_computed_tokens"],
