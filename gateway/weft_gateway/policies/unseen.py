@@ -1,8 +1,9 @@
 """Leaves out of prompts what engines leave out: prompts that are equal for the engine are equal for
 placement, lineage, token counts, stages and prefills too. The engine gets the body unchanged.
 
-Claude Code begins its system prompt with a billing line, whose digest changes with each call. vLLM
-0.32 drops it (`renderers.chat_utils`, `entrypoints.anthropic.serving`).
+Claude Code begins its system prompt with a billing line, which changes with each session, in older
+versions with each call. vLLM 0.32 drops it (`renderers.chat_utils`,
+`entrypoints.anthropic.serving`).
 """
 
 from __future__ import annotations

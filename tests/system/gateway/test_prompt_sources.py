@@ -122,7 +122,9 @@ class Program:
         return "changed", "date or counter"
 
     def billed(self) -> tuple[str, str]:
-        """A billing line that the engine drops changes no prompt. Instructions keep it."""
+        """A billing line that the engine drops changes no prompt. Here, instructions keep it, as
+        vLLM's prompts for gpt-oss do.
+        """
         start = self.cch.partition("x-")[0]
         self.cch = f"{start}x-anthropic-billing-header: cch={self.rng.randrange(10**6)};\n"
         seen = start or self.form == "responses"
