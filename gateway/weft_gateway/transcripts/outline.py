@@ -140,7 +140,7 @@ def outline(
     reading = read(raw, body, members, ()) if reading is None else reading
     if reading is None:
         return None
-    digests, stops = array("q"), array("q", [reading.head])
+    digests, stops = array("q"), array("Q", [reading.head])
     if (known := reading.known) is not None:
         of, count = known.of, known.count
         digests.extend(of.digests[:count])

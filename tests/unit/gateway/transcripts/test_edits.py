@@ -34,6 +34,7 @@ from weft_gateway.programs.lineage.first_turns import is_first_turn
 from weft_gateway.programs.lineage.tool_ids import asked_ids
 from weft_gateway.programs.transcripts import Transcripts
 from weft_gateway.transcripts import grid
+from weft_gateway.transcripts.outline import outline
 from weft_gateway.transcripts.transcript import expanded
 
 CONTEXT = CallContext("call-000000000000-1", "p", 1.0, 0.0, 1.0, 1.0)
@@ -108,6 +109,9 @@ def check(call: Call, expected: Any, raw: bytes, counter: PromptCounter, named: 
     whole.caller, whole.model, whole.raw, whole.body = call.caller, call.model, raw, expected
     for each in (asked_ids, begins_turn, is_first_turn):
         assert each(call.body) == each(expected)
+    made = [outline(raw, one.body, one.reading, "m", 0) for one in (call, whole)]
+    stops, other = [None if one is None else [*one.stops] for one in made]
+    assert stops == other
     if not named:
         check_lineage(call, expected)
     hints = read_hints(call.body, {}, call.text, call.known)
