@@ -174,7 +174,7 @@ class Board:
             if age_s < 0.9 * _TICK_S:
                 return
             if age_s > _STALE_S:
-                self.cells, self._loads = {}, {}
+                self.cells, self._loads, self._pages = {}, {}, {}
             idle = self._poll is None or self._poll.done()
             if idle and monotonic() - self._polled_s > _POLL_S:
                 self._polled_s = monotonic()
@@ -197,7 +197,8 @@ class Board:
                 what = "released" if was == view.HELD else "held"
                 live.happened(what, seen.key, view.about(cell.row))
         # No reader sees half of a change: nothing here waits.
-        self.cells, self._pages = cells, {}
+        if list(cells.values()) != list(self.cells.values()):
+            self.cells, self._pages = cells, {}
         self.budgets = any(cell.row["spent"] for cell in cells.values())
         self.engines = [self._engine(replica) for replica in self.registry]
 
