@@ -39,7 +39,6 @@ _ERROR_MARKER: Final = b"error"
 
 _LF, _CR, _COLON = b"\n\r:"
 _END: Final = re.compile(rb"\n\r?\n")
-_ENDS: Final = (b"\n\n", b"\n\r\n")
 
 
 class _Endings(NamedTuple):
@@ -78,7 +77,6 @@ class StreamFilter:
     """
 
     __slots__ = (
-        "_between",
         "_call",
         "_endings",
         "_held",
@@ -101,7 +99,6 @@ class StreamFilter:
         self.ended = False
         self.error = b""
         self._endings = _endings(terminals)
-        self._between = True  # No frame is held, and the answer has not ended.
         self._held: list[bytes] = []  # The incomplete frame.
         self._held_bytes = 0
         self._tail: list[bytes] = []  # The terminal frame and later ones, until the report arrives.
@@ -111,16 +108,42 @@ class StreamFilter:
         """Process bytes; return those to forward now, possibly none. Raises ReplicaGarbage for a
         frame without end, and ReplicaWrongCall for the report of another call.
         """
-        if self._between and data.endswith(_ENDS):
-            _, starts, markers = self._endings
-            if data.find(b"\n") == len(data) - 2:  # One line: nearly every read of a chat.
-                return self._slow(data) if data.startswith(starts) else data
-            for marker in markers:
-                if marker in data:
-                    break
-            else:
+        if self._held:
+            ends = self._may_end(data)
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if not ends:
+                self._check_size()
+                return b""
+            data = b"".join(self._held)
+            self._held = []
+        elif (  # A read with one line: nearly every one of a slow chat.
+            not self.ended
+            and data.find(b"\n") == len(data) - 2
+            and data.endswith(b"\n\n")
+            and not data.startswith(self._endings.starts)
+        ):
+            return data
+        passed: list[bytes] = []
+        begin, size = 0, len(data)
+        if not self.ended:
+            begin = self._ordinary(data)
+            if begin == size:
                 return data
-        return self._slow(data)
+            passed.append(data[:begin])
+        while begin < size:
+            end = _frame_end(data, begin)
+            if not end:
+                self._held = [data[begin:]]
+                self._held_bytes = size - begin
+                self._check_size()
+                break
+            self._frame(data[begin:end], passed)
+            begin = end
+        if self.report is not None and self._tail:
+            passed += self._tail
+            self._tail = []
+        return b"".join(passed)
 
     def finish(self) -> bytes:
         """Process the regular end of the stream. Return the remaining bytes to forward. Raises
@@ -143,44 +166,20 @@ class StreamFilter:
         self._tail, self._held = [], []
         return rest
 
-    def _slow(self, data: bytes) -> bytes:
-        if self._held:
-            ends = self._may_end(data)
-            self._held.append(data)
-            self._held_bytes += len(data)
-            if not ends:
-                self._check_size()
-                return b""
-            data = b"".join(self._held)
-            self._held = []
-        passed: list[bytes] = []
-        begin, size = 0, len(data)
-        if not self.ended:
-            begin = self._ordinary(data)
-            passed.append(data[:begin])
-        while begin < size:
-            end = _frame_end(data, begin)
-            if not end:
-                self._held = [data[begin:]]
-                self._held_bytes = size - begin
-                self._check_size()
-                break
-            self._frame(data[begin:end], passed)
-            begin = end
-        self._between = not (self._held or self.ended)
-        if self.report is not None and self._tail:
-            passed += self._tail
-            self._tail = []
-        return b"".join(passed)
-
     def _ordinary(self, data: bytes) -> int:
         """Return the end of the whole frames at the beginning of `data` of which none is a report,
         an error or the terminal frame. Much cheaper than inspecting each frame.
         """
-        found = [at for marker in self._endings.markers if (at := data.find(marker)) >= 0]
-        first = min(found, default=len(data))
-        ends = [(data.rfind(end, 0, first), len(end)) for end in _ENDS]
-        return max([at + size if at >= 0 else 0 for at, size in ends])
+        first = len(data)
+        for marker in self._endings.markers:
+            at = data.find(marker)
+            if 0 <= at < first:
+                first = at
+        end = data.rfind(b"\n\n", 0, first)
+        later = data.rfind(b"\n\r\n", max(end, 0), first)
+        if later >= 0:
+            return later + 3
+        return end + 2 if end >= 0 else 0
 
     def _may_end(self, data: bytes) -> bool:
         """Whether `data` may contain the end of the incomplete frame. Large frames are joined only
