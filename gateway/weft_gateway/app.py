@@ -276,9 +276,10 @@ class Gateway:
         add(ToolDispatchObserver(listeners))
         add(AutoPrefill(next_turns, prefills, spawner) if c.auto_prefill else None)
         add(TokenLearning(counter))
+        # Before the prompts, which forget what a call continues.
+        add(JournalObserver(calls_journal))
         add(PromptObserver(prompts, budgets, metrics))
         add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
-        add(JournalObserver(calls_journal))
         add(MetricsObserver(metrics))
         self.live = live = LiveObserver()
         add(live)

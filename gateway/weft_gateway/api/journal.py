@@ -43,6 +43,13 @@ class JournalLine(BaseModel):
     deadline_s: float | None = Field(
         description="from the begin of its program, turn or call to the target"
     )
+    continues: str | None = Field(
+        description="the earlier call with whose prompt it has most in common, usually of its "
+        "program; null if none is known"
+    )
+    common_tokens: int | None = Field(
+        description="tokens from the beginning that both prompts have in common, by messages"
+    )
     block_tokens: int | None = Field(description="about the tokens of each block")
     blocks: list[str] = Field(
         description="cumulative hashes of the prompt's blocks of 2,048 bytes: each stands for the "

@@ -33,7 +33,8 @@ class JournalCall:
     get so far. usage: None if the engine has not counted the tokens. kind: what the predictions of
     the call's length depend on, "" if there were none. deadline_s: from the begin of the program,
     the turn or the call to its target, 0 without one. prefix: of the prompt, if the placement read
-    it.
+    it. continues: the call with whose prompt it has most in common, "" if none is known;
+    common_tokens: how much.
     """
 
     call: str
@@ -52,6 +53,8 @@ class JournalCall:
     service_s: float | None
     deadline_s: float
     prefix: PromptPrefix | None
+    continues: str
+    common_tokens: float
 
     def to_json(self, number: int) -> dict[str, Any]:
         """Return the call in the API's format (`api.journal.JournalLine`)."""
@@ -76,6 +79,8 @@ class JournalCall:
             "output_tokens": None if usage is None else usage.output_tokens,
             "service_s": self.service_s,
             "deadline_s": self.deadline_s or None,
+            "continues": self.continues or None,
+            "common_tokens": round(self.common_tokens) if self.continues else None,
             "block_tokens": None if prefix is None else prefix.step_tokens,
             "blocks": [] if prefix is None else [f"{m & _MASK:016x}" for m in prefix.marks],
         }

@@ -67,7 +67,8 @@ class Outline:
     name: of the member with the messages. first: index of the first message behind the head, None
     if the member is a text, whose pieces stand for messages. stops: where the head and each message
     end in the body. ends: the same in tokens, once an engine has counted them. replica: of that
-    engine. at: Unix time. ended: its program ended later, because it was idle for too long.
+    engine. at: Unix time. ended: its program ended later, because it was idle for too long. call:
+    whose prompt it is.
     """
 
     model: str
@@ -83,6 +84,7 @@ class Outline:
     replica: str = ""
     at: float = 0.0
     ended: bool = False
+    call: str = ""
 
     @property
     def size(self) -> int:

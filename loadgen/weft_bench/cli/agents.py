@@ -48,7 +48,7 @@ _ONLY: Final = {
 }  # fmt: skip
 
 
-def _numbers(text: str, option: str, *, zero: bool = False) -> tuple[float, ...]:
+def numbers(text: str, option: str, *, zero: bool = False) -> tuple[float, ...]:
     """Parse comma-separated numbers. zero: allow it. Raises typer.BadParameter."""
     try:
         found = tuple(sorted({float(part) for part in text.split(",") if part.strip()}))
@@ -112,12 +112,12 @@ class AgentsOptions:
     orders: Annotated[Orders, Option(help="orders that Weft runs")] = ("resident",)
     times: Annotated[
         tuple[float, ...],
-        Parsed(_numbers),
+        Parsed(numbers),
         Option(help="sessions at once over those that fit the caches; emulated: 1,2,4; gpu: 2"),
     ] = (0.5, 1.0, 2.0, 4.0, 8.0)
     host: Annotated[
         tuple[float, ...],
-        Parsed(partial(_numbers, zero=True)),
+        Parsed(partial(numbers, zero=True)),
         Option(help="host memory for KV, through vLLM's OffloadingConnector, over the cache"),
     ] = (0.0,)
     seeds: Annotated[

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import httpx
 import msgspec
 import typer
 
-from weft_bench.tune.recorded import Line, recorded
-from weft_bench.tune.replay import TuneError, best, engines_of, tails
+from weft_bench.tune.journals import Journals, TuneError, ask
+from weft_bench.tune.recorded import Line, latest, recorded
+from weft_bench.tune.replay import best, engines_of, tails
 
 # HexGen-Flow, section 4.3.
 _LEAST: Final = 5
@@ -25,28 +24,13 @@ _MOST_CALLS: Final = 2000
 tune = typer.Typer(add_completion=False)
 
 
-def ask(gateway: str, method: str, path: str, body: Any = None) -> bytes:
-    """Return a gateway's answer. Raises TuneError."""
-    key = os.environ.get("WEFT_ADMIN_KEY", "")
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    url = f"{gateway.rstrip('/').removesuffix('/v1')}{path}"
-    try:
-        answer = httpx.request(method, url, json=body, headers=headers, timeout=30, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise TuneError(f"{gateway} cannot be reached: {error}") from None
-    if not answer.is_success:
-        raise TuneError(f"{gateway} answers {answer.status_code}: {answer.text[:200]}")
-    return answer.content
-
-
 @dataclass(slots=True)
 class Tuner:
     """Tunes gateways. every_s: the length of a window, 0 for a single tuning of whole journals."""
 
-    gateways: Sequence[str]
+    journals: Journals
     every_s: float
     dry_run: bool
-    _last: dict[str, int] = field(default_factory=dict)
     _calls: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
     _before: list[float] = field(default_factory=list)
 
@@ -54,8 +38,8 @@ class Tuner:
         """Read the journals, and tune if the window is significantly worse than the one before.
         A program without a call for the length of a window has ended. Raises TuneError.
         """
-        for gateway in self.gateways:
-            for line in self._lines(gateway):
+        for _, line in self.journals.new():
+            if line.answered:
                 self._calls[line.program].append(line)
         if not self.every_s:
             self._tune(self._calls.keys())
@@ -75,40 +59,24 @@ class Tuner:
             for name in ended:
                 del self._calls[name]
 
-    def _lines(self, gateway: str) -> Iterator[Line]:
-        """Yield the new lines of answered calls."""
-        lines = [b""]
-        while lines:
-            path = f"/weft/journal?after={self._last.get(gateway, 0)}"
-            lines = ask(gateway, "GET", path).splitlines()
-            for line in msgspec.json.Decoder(list[Line]).decode(b"[%b]" % b",".join(lines)):
-                self._last[gateway] = line.n
-                if line.outcome == "ok" and line.prompt_tokens:
-                    yield line
-
     def _tune(self, counted: Collection[str]) -> None:
-        state = msgspec.json.decode(ask(self.gateways[0], "GET", "/weft/state"))
+        state = msgspec.json.decode(ask(self.journals.gateways[0], "GET", "/weft/state"))
         balancer, alpha = state["balancer"]["name"], state["balancer"]["alpha"]
         if balancer != "work":
             raise TuneError(f"only the balancer `work` has alpha; the gateway uses `{balancer}`")
-        latest: dict[str, list[Line]] = {}
-        room = _MOST_CALLS
-        for name, calls in sorted(self._calls.items(), key=lambda one: -one[1][0].arrived_at):
-            room -= len(calls)
-            if room >= 0 or not latest:
-                latest[name] = calls
-        if len({line.model for calls in latest.values() for line in calls}) > 1:
+        programs = latest((line for calls in self._calls.values() for line in calls), _MOST_CALLS)
+        if len({line.model for calls in programs.values() for line in calls}) > 1:
             raise TuneError("the replay knows one model, and the journal has several")
-        counted = latest.keys() & set(counted)
+        counted = programs.keys() & set(counted)
         if len(counted) < _LEAST:
             raise TuneError(f"{len(counted)} programs in the journal; {_LEAST} are needed")
-        found = tails(recorded(latest), counted, engines_of(state["replicas"]), alpha)
+        found = tails(recorded(programs), counted, engines_of(state["replicas"]), alpha)
         chosen = best(found, alpha)
         what = f"P95 of {len(counted)} programs, replayed: {found[alpha]:.3g} s with {alpha:g}"
         if chosen == alpha:
             typer.echo(f"alpha stays {alpha:g}; {what}")
             return
-        for gateway in () if self.dry_run else self.gateways:
+        for gateway in () if self.dry_run else self.journals.gateways:
             ask(gateway, "POST", "/weft/policy", {"options": {"alpha": chosen}})
         verb = "would be" if self.dry_run else "is"
         typer.echo(f"alpha {verb} {chosen:g}; {what}, {found[chosen]:.3g} s with {chosen:g}")
@@ -135,7 +103,7 @@ def run(
     WEFT_ADMIN_KEY is the admin key of the gateways. With --every, it tunes when programs have
     become significantly slower than in the window before (HexGen-Flow, section 4.3).
     """
-    tuner = Tuner(gateway, every, dry_run)
+    tuner = Tuner(Journals(gateway), every, dry_run)
     while True:
         try:
             tuner.window()

@@ -11,15 +11,12 @@ from weft_engine.emulated.presets import BLOCK_TOKENS, EngineShape
 from weft_gateway.engine.described import engine_costs, runs_plugin
 
 from weft_bench.stats import percentile
+from weft_bench.tune.journals import TuneError
 from weft_bench.tune.recorded import Recorded
 
 # HexGen-Flow, equation 10.
 _ALPHAS: Final = tuple(step / 10 for step in range(11))
 _TAIL: Final = 0.95
-
-
-class TuneError(Exception):
-    """Nothing can be tuned. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,8 @@ async def test_a_line_has_times_lengths_and_hashes_and_no_text(engine: Any, weft
     # The placement reads a prompt when it chooses the home of a program.
     assert (len(first.blocks), len(second.blocks), len(third.blocks)) == (3, 0, 2)
     assert first.block_tokens
+    assert (first.continues, second.continues, third.continues) == (None, first.call, None)
+    assert second.common_tokens == 1500
     # Tenants do not share a prefix cache.
     assert not set(first.blocks) & set(third.blocks)
 

@@ -12,7 +12,9 @@ from weft_gateway.telemetry.journal import Journal, JournalCall
 
 @dataclass(slots=True, eq=False)
 class JournalObserver(CallObserver):
-    """Writes one line a call. It computes nothing that the call has not needed."""
+    """Writes one line a call. It computes nothing that the call has not needed. It comes before the
+    observer that keeps the prompt, and so forgets what it continues.
+    """
 
     journal: Journal
 
@@ -22,6 +24,9 @@ class JournalObserver(CallObserver):
         if call.superseded or placed is None:
             return
         total_s, report = perf_counter() - call.begun, call.report
+        found, continues, common = call.found, "", 0.0
+        if found is not None and found.before is not None:
+            continues, common = found.before.call, found.reach[0]
         # By position: keywords would double the cost.
         self.journal.add(
             JournalCall(
@@ -41,5 +46,7 @@ class JournalObserver(CallObserver):
                 None if report is None else report.service_s,
                 0.0 if call.budget is None else call.budget.deadline_s,
                 placed.prefix,
+                continues,
+                common,
             )
         )

@@ -51,6 +51,7 @@ class PromptObserver(CallObserver):
         salt = hash((call.caller.salt, own if isinstance(own, str) else ""))
         prompt = outline(call.raw, call.body, call.reading, call.model, salt)
         if prompt is not None:
+            prompt.call = call.id
             call.found = self.prompts.find(call.key, prompt, call.raw, call.body)
 
     def closed(self, call: Call) -> None:

@@ -169,7 +169,7 @@ class _Prompts:
             common = _common(history.blocks, blocks)
             if common > kept:
                 best, kept = history, common
-        parts = _cut(best.parts, kept * self._size)
+        parts = first_tokens(best.parts, kept * self._size)
         missing = len(blocks) - kept
         if not kept:
             tools = min(missing, fixed[0] // self._size)
@@ -210,7 +210,7 @@ def _common(one: list[int], other: list[int]) -> int:
     return low
 
 
-def _cut(parts: Sequence[Part], tokens: int) -> tuple[Part, ...]:
+def first_tokens(parts: Sequence[Part], tokens: int) -> tuple[Part, ...]:
     """Return the first tokens of a prompt."""
     found: list[Part] = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""`weft tune`: programs from journals, the choice of alpha in virtual time, and the windows."""
+"""`weft tune`: the choice of alpha in virtual time, and the windows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 from typer.testing import CliRunner
-from weft_bench.tune import command
+from weft_bench.tune import command, journals
+from weft_bench.tune.journals import Journals, TuneError
 from weft_bench.tune.recorded import Line, recorded
-from weft_bench.tune.replay import TuneError, best, engines_of, tails
+from weft_bench.tune.replay import best, engines_of, tails
 
 
 def line(program: str, at: float, took: float = 1.0, **other: Any) -> Line:
@@ -33,24 +34,6 @@ def state(*seconds: float, order: str = "fcfs") -> dict[str, Any]:
         engine = {"policy": order, "options": {}, "costs": costs, "kv": None, **limits}
         found[f"r{number}"] = {"status": 200, "answer": {"weft": {}, "engines": [engine]}}
     return found
-
-
-def test_a_program_keeps_its_order_its_pauses_and_what_its_prompts_share() -> None:
-    first = line("p", 10.0, cached_tokens=160)
-    beside = line("p", 10.5, 1.0, call="beside", cached_tokens=160)
-    later = line("p", 13.0, call="later", cached_tokens=480, deadline_s=60.0)
-    other = line("q", 11.0, cached_tokens=160)
-    one, two = recorded({"q": [other], "p": [later, first, beside]})
-    assert (one.ready.id, one.arrival_s, one.deadline_s) == ("p", 10.0, 60.0)
-    calls = [ready.call for ready in one.ready.calls]
-    assert [call.after for call in calls] == [(), (), (0, 1)]
-    # The pause is after the answer that ended last.
-    assert [call.gap_s for call in calls] == [0.0, 1.5, 0.0]
-    assert [[part.tokens for part in call.parts] for call in calls] == [[160, 320, 520]] * 3
-    shared, own = calls[0].parts[:2]
-    assert all(call.parts[:2] == (shared, own) for call in calls)
-    assert two.ready.calls[0].call.parts[0] == shared
-    assert [part.tokens for part in two.ready.calls[0].call.parts] == [160, 840]
 
 
 def programs(count: int, every_s: float) -> dict[str, list[Line]]:
@@ -92,7 +75,8 @@ class Gateways:
         self.lines: dict[str, list[Line]] = {"one": [], "two": []}
         self.posted: list[tuple[str, float]] = []
         self.balancer = {"name": balancer, "alpha": 0.5 if balancer == "work" else None}
-        monkeypatch.setattr(command, "ask", self.ask)
+        for module in (command, journals):
+            monkeypatch.setattr(module, "ask", self.ask)
         monkeypatch.setattr(command, "tails", lambda *_: {0.5: 9.0, 0.1: 8.0})
 
     def ask(self, gateway: str, method: str, path: str, body: Any = None) -> bytes:
@@ -152,7 +136,7 @@ def test_windows_tune_only_if_programs_became_significantly_slower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gateways = Gateways(monkeypatch)
-    tuner = command.Tuner(["one"], every_s=100.0, dry_run=False)
+    tuner = command.Tuner(Journals(["one"]), every_s=100.0, dry_run=False)
 
     def window(begin_s: float, took_s: float, count: int = 10) -> list[tuple[str, float]]:
         """End a window with `count` programs that took about `took_s` each."""
