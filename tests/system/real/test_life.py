@@ -73,7 +73,7 @@ def test_weft_up_prints_the_startup_times(stack):
 
 
 def test_the_policy_can_be_switched_on_every_engine(stack):
-    for policy in ("fcfs", "plas"):
+    for policy in ("fcfs", "resident"):
         answer = httpx.post(
             f"{stack.url}/weft/policy", json={"policy": policy, "reset_cache": True}
         )

@@ -55,7 +55,7 @@ def test_answers_do_not_depend_on_policy_switches(stack):
             answers(stack.url, ["fcfs"])
         )
     finally:
-        httpx.post(f"{stack.url}/weft/policy", json={"policy": "plas"})
+        httpx.post(f"{stack.url}/weft/policy", json={"policy": "resident"})
 
 
 @pytest.mark.parametrize("value", ["5", "x", -1, 1e300, True, [1, 2]])
