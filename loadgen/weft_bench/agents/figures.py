@@ -59,12 +59,10 @@ def figures(
     known = set(counted)
     ttft = [one.ttft_s for one in mine if one.session in known]
     pace = [one.token_s for one in mine if one.session in known]
-    ended = sum(end <= until_s for _, end in sessions.values())
     found = {
         "mean": mean(times),
         "p50": percentile(times, 0.50),
         "p95": percentile(times, 0.95),
-        "programs_per_hour": 3600 * ended / until_s,
         "calls_per_s": len(mine) / until_s,
         "output_per_s": sum(one.output_tokens for one in mine) / until_s,
         "ttft_mean": mean(ttft),
