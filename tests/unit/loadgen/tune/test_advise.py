@@ -88,6 +88,8 @@ def test_advice_is_a_table_and_a_sentence(tmp_path: Path) -> None:
     assert [[cell.strip() for cell in row] for row in rows[1:]] == [
         ["fcfs", "1", "1", "now"], ["fcfs", "2", "0.1", ""], ["resident", "2", "0.1", ""],
     ]  # fmt: skip
+    part = CliRunner().invoke(advise.advise, [str(file), *options, "--calls", "60"])
+    assert "20 earlier calls are left out" in part.output
     for wrong, status, reason in (
         (["--preset", "unknown"], 1, "unknown"),
         (["--preset", PRESET, "--model", "other"], 1, "m (80 calls)"),
