@@ -201,7 +201,7 @@ def _live(options: AgentsOptions, fits: Mapping[str, int], play: Play) -> Values
     return live_plays.play(
         live_plays.wanted_for(front, engines),
         front,
-        scene.sessions(play.seed, at.available, min(context, tokens)),
+        scene.sessions(play.seed, at.available, min(context, tokens), at.least),
         at,
         live_plays.Pace(options.dilate, 60 * options.minutes),
         install=options.install,

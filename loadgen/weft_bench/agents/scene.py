@@ -51,9 +51,12 @@ class Scene:
     kv_blocks: int = 0
     data: str = ""
 
-    def sessions(self, seed: int, count: int, context: int) -> Sequence[ReadyProgram]:
+    def sessions(
+        self, seed: int, count: int, context: int, least: int = 1
+    ) -> Sequence[ReadyProgram]:
         """Return up to `count` sessions in an order that the seed draws, cut to a context in
-        tokens. Lengths stay undivided. Raises TraceError if none fits or the data are missing.
+        tokens. Lengths stay undivided. Raises TraceError if fewer than `least` fit or the data are
+        missing.
         """
         name = self.workload
         if name not in WORKLOADS:
@@ -61,8 +64,11 @@ class Scene:
                 raise TraceError(f"--data must be the folder of the recorded workload {name}")
             name = str(Path(self.data) / name)
         found = _sessions(name, seed, count, context, self.calls, self.gap_s)
-        if not found:
-            raise TraceError(f"no session of {self.workload} fits {context} tokens")
+        if len(found) < least:
+            raise TraceError(
+                f"{self.workload} has {len(found)} sessions that fit {context} tokens, and this "
+                f"point needs {least}: choose fewer --times"
+            )
         return found
 
     def fit(self, tokens: int, context: int) -> int:
@@ -89,6 +95,11 @@ class Point:
 
     at_once: int
     counted: int
+
+    @property
+    def least(self) -> int:
+        """The sessions without which it cannot be played."""
+        return max(self.counted, self.at_once)
 
     @property
     def available(self) -> int:

@@ -118,7 +118,7 @@ def play(
     room = made[0].kv_blocks * made[0].block_tokens
     fits = fits or scene.fit(room, made[0].context)
     at = scene.point(times, fits)
-    sessions = scene.sessions(seed, at.available, min(made[0].context, room))
+    sessions = scene.sessions(seed, at.available, min(made[0].context, room), at.least)
     if system.endless:
         made = [replace(one, kv_blocks=_ENDLESS * one.kv_blocks) for one in made]
     setup = Setup(

@@ -34,5 +34,7 @@ def test_a_point_counts_the_same_sessions_for_all_systems():
 def test_a_missing_workload_is_an_error(tmp_path):
     with pytest.raises(TraceError, match="--data"):
         Scene().sessions(0, 1, 1000)
-    with pytest.raises(TraceError, match=r"no session .* fits 100 tokens"):
+    with pytest.raises(
+        TraceError, match=r"has 0 sessions that fit 100 tokens, and this point needs 1"
+    ):
         Scene(data=str(sessions(tmp_path))).sessions(0, 1, 100)
