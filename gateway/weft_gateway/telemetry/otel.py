@@ -259,7 +259,6 @@ class _Metrics:
         call = "gen_ai.client.inference"
         self._duration = times(f"{call}.duration", _CALLS)
         self._first = times(f"{call}.time_to_first_chunk", _CALLS)
-        self._chunk = times(f"{call}.time_per_output_chunk", _CALLS)
         self._program = times("gen_ai.invoke_agent.duration", _PROGRAMS)
         self._agents: set[str] = set()
         # By operation and model. Counters that are read cost a call nothing.
@@ -294,8 +293,6 @@ class _Metrics:
             output = own.get(_OUTPUT)
             if first_s:
                 self._first.record(first_s, plain)
-                if output and output > 1:
-                    self._chunk.record((ended.seconds - first_s) / (output - 1), plain)
             if output is not None:
                 sums = self._used[operation, model]
                 for name in _TOKENS:
