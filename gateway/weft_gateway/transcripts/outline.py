@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from weft_gateway.transcripts.reading import Reading, read
+from weft_gateway.transcripts.reading import MARK, Reading, read
 
 # Members that engines render before the messages, and those that change how they render.
 _HEAD: Final = ("system", "instructions", "tools", "functions")
@@ -147,11 +147,11 @@ def outline(
         of, count = known.of, known.count
         digests.extend(of.digests[:count])
         stops.extend(of.ends[:count])
-        # Digests of whole messages, and so those of `_digest` unless a message has a mark.
-        for index in {mark.message - of.first for mark in of.marks}:
-            if 0 <= index < count:
+        # Digests of whole messages: those of `_digest`, unless a message is marked.
+        for index in of.marked:
+            if index < count:
                 digests[index] = _digest(raw[stops[index] : stops[index + 1]])
-    begin, digest = stops[-1], _digest if b'"cache_control"' in reading.fresh else hash
+    begin, digest = stops[-1], _digest if MARK in reading.fresh else hash
     for stop in reading.ends:
         digests.append(digest(raw[begin:stop]))
         begin = stop
@@ -166,7 +166,7 @@ def _has_items(content: Any) -> bool:
 
 
 def _digest(piece: bytes) -> int:
-    return hash(_MARK.sub(b"", piece) if b'"cache_control"' in piece else piece)
+    return hash(_MARK.sub(b"", piece) if MARK in piece else piece)
 
 
 def _head(members: Mapping[str, msgspec.Raw], leading: bytes) -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ from weft_gateway.transcripts.transcript import Known, Mark, Transcript, numbere
 
 # The lists of messages of all APIs.
 _LISTS: Final = ("messages", "input")
+MARK: Final = b'"cache_control"'
 _LEADING: Final = ("system", "developer")
 # The name of a member, with what is before and behind it. No API has longer ones.
 _NAME: Final = re.compile(rb'[\s,{]*+"(?:[^"\\]|\\.){0,128}+"\s*+:\s*+')
@@ -112,11 +113,14 @@ class Reading:
         cost = found.costs[-1] if found.costs else 0
         chain, tokens = (found.chains[-1], found.tokens[-1]) if found.chains else begun
         after: Mapping[int, tuple[int, int]] = self.points or {}
+        has_marks = MARK in self.fresh
         for stop in self.ends:
             piece = self.raw[end:stop]
             cost += cost_of(parsed[index], piece)
             if cost > _MOST_COST:
                 break
+            if has_marks and MARK in piece:
+                found.marked.append(len(found))
             tag = 0
             if (counted := counts.get(index)) is not None:
                 chain, tokens, tag = counted

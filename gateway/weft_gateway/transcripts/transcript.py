@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, final
@@ -39,7 +39,8 @@ class Transcript:
     to the end of each message. tokens: estimated end of each. tags: the highest one of its
     sections. points: None if lineage was not asked; 0 for a message without text. models: whether
     the model wrote it. pieces, lines: fingerprints of the text (`Text` of lineage). key: the
-    program.
+    program. marked: numbers of the messages whose bytes have the name `cache_control` somewhere;
+    marks: what hints read of it.
 
     Messages are added at the end, and never changed or removed: calls refer to a part of them.
     """
@@ -63,6 +64,7 @@ class Transcript:
     pieces: array[int] = field(default_factory=lambda: array("Q"))
     lines: array[int] = field(default_factory=lambda: array("Q"))
     marks: tuple[Mark, ...] = ()
+    marked: array[int] = field(default_factory=lambda: array("Q"))
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -70,7 +72,7 @@ class Transcript:
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        text = 8 * (len(self.pieces) + len(self.lines))
+        text = 8 * (len(self.pieces) + len(self.lines) + len(self.marked))
         return _OVERHEAD + _PER_MESSAGE * len(self) + _PER_MARK * len(self.marks) + text
 
     def beginning(self, count: int) -> Transcript:
@@ -95,6 +97,7 @@ class Transcript:
             self.pieces,
             self.lines,
             tuple([mark for mark in self.marks if mark.message < self.first + count]),
+            self.marked[: bisect_left(self.marked, count)],
         )
 
     def begins(self, raw: bytes) -> bool:
