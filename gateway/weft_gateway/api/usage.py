@@ -91,9 +91,11 @@ def _asked(
 ) -> _Asked:
     """Read the parameters that the providers have in common."""
     # Clients write the names of lists with brackets or without them.
-    asked = (*group_by, *request.query_params.getlist("group_by"))
+    bare = request.query_params.getlist
+    asked = (*group_by, *bare("group_by"))
     by = dict.fromkeys(_GROUPS[name] for name in asked if name in _GROUPS)
-    return _Asked(("day", *by), {"key": keys, "model": models}, limit, page)
+    only = {"key": (*keys, *bare("api_key_ids")), "model": (*models, *bare("models"))}
+    return _Asked(("day", *by), only, limit, page)
 
 
 _Common = Annotated[_Asked, Depends(_asked)]

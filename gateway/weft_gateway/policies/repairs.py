@@ -76,7 +76,7 @@ def billing_line(members: Members) -> Members:
 
 def tool_order(members: Members) -> Members:
     """Sort tools by name."""
-    tools = _split(members["tools"]) if "tools" in members else []
+    tools = _list(members, "tools")
     heads = [_tool(tool) for tool in tools]
     names = [head.function.name or head.name or head.type or "" for head in heads]
     order = sorted(range(len(names)), key=names.__getitem__)
@@ -172,8 +172,10 @@ def _with_end(members: Members, text: str) -> Members:
 
 def _extended(content: Any, part: str, text: str) -> Any:
     """Return a content that ends with a text. part: type of a new part."""
-    if not isinstance(content, list):
+    if content is None or isinstance(content, str):
         return f"{content or ''}\n\n{text}"
+    if not isinstance(content, list):
+        raise TypeError("a content of another type")
     last = content[-1] if content else {}
     if last.get("type") == "tool_result":
         # Templates forget an agent's thoughts when another message of a user follows.
@@ -184,8 +186,13 @@ def _extended(content: Any, part: str, text: str) -> Any:
 def _items(members: Members) -> tuple[str, list[msgspec.Raw]]:
     """Return the name of the member with the messages, and these."""
     name = "messages" if "messages" in members else "input"
+    return name, _list(members, name)
+
+
+def _list(members: Members, name: str) -> list[msgspec.Raw]:
+    """Return the items of a list, none if the member is something else, such as null."""
     piece = members.get(name, _NONE)
-    return name, _split(piece) if bytes(memoryview(piece)[:1]) == b"[" else []
+    return _split(piece) if bytes(memoryview(piece)[:1]) == b"[" else []
 
 
 def _edited(content: Any, edit: Callable[[str], str]) -> Any:

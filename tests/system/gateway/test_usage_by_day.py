@@ -263,6 +263,23 @@ async def test_calls_count_that_end_while_redis_is_away(
             assert await usage(other, by="key") == {("search",): times(4)}
 
 
+@pytest.mark.parametrize("brackets", ["", "[]"])
+async def test_providers_lists_filter_with_brackets_and_without(
+    brackets: str, engine: Any, weft: Any, settings: Any
+) -> None:
+    async with engine(script=stock, weft=False) as stub, weft(stub, **settings) as gateway:
+        await call(gateway, key="search")
+        await call(gateway, key="other")
+        for asked, calls in (({"api_key_ids": "search"}, 1), ({"models": "none"}, 0)):
+            params = {f"{name}{brackets}": value for name, value in asked.items()}
+            params |= {"start_time": int(datetime.now(UTC).timestamp())}
+            got = await gateway.client.get(
+                "/v1/organization/usage/completions", params=params, headers=headers("root")
+            )
+            rows = [row for day in got.json()["data"] for row in day["results"]]
+            assert sum([row["num_model_requests"] for row in rows]) == calls
+
+
 @pytest.mark.parametrize(
     ("path", "params", "param"),
     [

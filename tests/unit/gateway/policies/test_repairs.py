@@ -38,6 +38,12 @@ def test_a_block_or_message_of_nothing_else_goes() -> None:
     assert repair({"messages": messages}, "billing_line") == {"messages": messages[1:]}
 
 
+def test_a_null_list_of_tools_stops_no_rule() -> None:
+    body = {"instructions": f"{LINE}\nYou.", "tools": None}
+    raw, applied = repaired(json.dumps(body).encode(), tuple(RULES))
+    assert (json.loads(raw), applied) == ({**body, "instructions": "You."}, ("billing_line",))
+
+
 @pytest.mark.parametrize("form", ["function", "plain"])
 def test_tools_are_sorted(form: str) -> None:
     tools: list[Any] = [{"name": name} for name in "cab"]
@@ -93,6 +99,8 @@ def test_a_date_goes_to_the_end_of_an_input() -> None:
         {"messages": [{"role": "system", "content": None}, {"role": None}], "tools": 5},
         {"messages": ["a"], "system": 5},
         {"prompt": DATE},
+        {"system": f"You.\n{DATE}", "messages": [{"role": "user", "content": {"a": 1}}]},
+        {"system": f"You.\n{DATE}", "messages": [{"role": "user", "content": 0}]},
     ],
 )
 def test_other_bodies_stay_as_they_are(body: dict[str, Any]) -> None:
