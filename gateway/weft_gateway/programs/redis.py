@@ -31,7 +31,7 @@ from weft_gateway.model.usage import Payer, Used
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_check import violations
 from weft_gateway.programs.redis_link import RedisLink
-from weft_gateway.programs.redis_store import ClosedRow, RedisStore
+from weft_gateway.programs.redis_store import ClosedRow, Counts, RedisStore
 from weft_gateway.programs.table import TableUnavailable
 
 # Programs whose last seen state `peek` can return.
@@ -67,8 +67,8 @@ class RedisTable:
         # time.
         self._grace_until_s = 0.0
         self._leases: set[bytes] = set()
-        self._in_flight: dict[str, int] = {}
-        self._work: dict[str, int] = {}
+        self._timeout_s = timeout_s
+        self._counts = Counts(0.0, {}, {})
         # Openings without a reply, and their predicted costs, by replica: calls that arrive at the
         # same time must see each other.
         self._opening: Counter[str] = Counter()
@@ -86,16 +86,14 @@ class RedisTable:
         self._opening[expected] += 1
         self._opening_work[expected] += cost
         try:
-            replica, created, program, in_flight, work, over, accounts = await self._store.open(
-                opening
-            )
+            replica, created, program, counts, over, accounts = await self._store.open(opening)
         finally:
             self._opening[expected] -= 1
             self._opening_work[expected] -= cost
             if not self._opening[expected]:
                 del self._opening[expected], self._opening_work[expected]
         self._leases.add(rows.lease(opening.key, opening.call))
-        self._in_flight, self._work = in_flight, work
+        self._counted(counts)
         self._saw(program)
         for account in accounts:
             self._accounts[account.name] = account
@@ -176,16 +174,16 @@ class RedisTable:
 
     def in_flight(self) -> Mapping[str, int]:
         """See ProcessTable. As of the last reply, with the calls that open now."""
-        return _sum(self._in_flight, self._opening)
+        return _sum(self._counts.in_flight, self._opening)
 
     def work(self) -> Mapping[str, int]:
         """See ProcessTable. As of the last reply, with the calls that open now."""
-        return _sum(self._work, self._opening_work)
+        return _sum(self._counts.work, self._opening_work)
 
     async def count(self) -> Mapping[str, int]:
         """See ProcessTable."""
-        self._in_flight, self._work = await self._store.in_flight()
-        return self._in_flight
+        self._counted(await self._store.in_flight())
+        return self._counts.in_flight
 
     async def homes(self) -> Mapping[str, int]:
         """See ProcessTable."""
@@ -286,7 +284,7 @@ class RedisTable:
     def _closed(self, closed: ClosedRow | None) -> Program | None:
         if closed is None:
             return None
-        self._in_flight, self._work = closed.in_flight, closed.work
+        self._counted(closed.counts)
         if closed.program is not None:
             self._saw(closed.program)
         return closed.program
@@ -304,6 +302,12 @@ class RedisTable:
             busy += len(idle) - len(removed)
             if len(idle) < _BATCH:
                 return gone
+
+    def _counted(self, counts: Counts) -> None:
+        # Replies on several connections can arrive out of order, by less than the timeout. By more,
+        # the server's clock was set back.
+        if not 0 < self._counts.at_s - counts.at_s < self._timeout_s:
+            self._counts = counts
 
     def _saw(self, program: Program) -> None:
         if rules.goes(program):

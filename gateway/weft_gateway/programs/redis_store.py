@@ -31,16 +31,23 @@ _Arguments = tuple[list[Any], list[Any]]
 _PIECE: Final = 250
 
 
+class Counts(NamedTuple):
+    """Open calls and their costs by replica, over all gateways. at_s: the server's time."""
+
+    at_s: float
+    in_flight: dict[str, int]
+    work: dict[str, int]
+
+
 class OpenedRow(NamedTuple):
-    """Reply of `open.lua`. in_flight, work: open calls and their costs by replica, over all
-    gateways. over: the tenant's programs above its limit. accounts: of the call's charges.
+    """Reply of `open.lua`. over: the tenant's programs above its limit. accounts: of the call's
+    charges.
     """
 
     replica: str
     created: bool
     program: Program
-    in_flight: dict[str, int]
-    work: dict[str, int]
+    counts: Counts
     over: list[ProgramKey]
     accounts: tuple[Account, ...]
 
@@ -49,8 +56,7 @@ class ClosedRow(NamedTuple):
     """Reply of `close.lua`. program: None if the call is not open in its program's row."""
 
     program: Program | None
-    in_flight: dict[str, int]
-    work: dict[str, int]
+    counts: Counts
 
 
 class RedisStore(RedisLink):
@@ -86,7 +92,7 @@ class RedisStore(RedisLink):
                 if _refused(error):
                     raise ValueError(f"call {opening.call} is open already") from None
                 raise
-        replica, created, size, costs, many, charged, *rest = rows.unpack(reply)
+        replica, created, at, size, costs, many, charged, *rest = rows.unpack(reply)
         counts, rest = rest[: int(size)], rest[int(size) :]
         work, rest = rest[: int(costs)], rest[int(costs) :]
         over, rest = rest[: int(many)], rest[int(many) :]
@@ -103,8 +109,7 @@ class RedisStore(RedisLink):
             rows.decode(replica),
             created == b"1",
             rows.program(opening.key, rows.pairs(row)),
-            rows.counts(counts),
-            rows.counts(work),
+            Counts(float(at), rows.counts(counts), rows.counts(work)),
             _of_tenant(opening.key, over),
             accounts,
         )
@@ -117,11 +122,11 @@ class RedisStore(RedisLink):
             reply = await self._close(*self._closing(closing, lapsed_s))
         if reply is None:
             return None
-        size, costs, *rest = rows.unpack(reply)
+        at, size, costs, *rest = rows.unpack(reply)
         counts, rest = rest[: int(size)], rest[int(size) :]
         work, row = rest[: int(costs)], rest[int(costs) :]
         program = rows.program(closing.key, rows.pairs(row)) if row else None
-        return ClosedRow(program, rows.counts(counts), rows.counts(work))
+        return ClosedRow(program, Counts(float(at), rows.counts(counts), rows.counts(work)))
 
     async def start(
         self, key: ProgramKey, now_s: float, ask: Ask | None = None
@@ -214,15 +219,16 @@ class RedisStore(RedisLink):
             rows.program(key, row) if row else None for key, row in zip(wanted, found, strict=True)
         ]
 
-    async def in_flight(self) -> tuple[dict[str, int], dict[str, int]]:
+    async def in_flight(self) -> Counts:
         """Read open calls and their costs by replica. They are counted again if counts were
         deleted.
         """
         keys = self.keys
         async with self.reaching():
             reply = await self._count([keys.in_flight, keys.calls, keys.work])
-        size, *rest = rows.unpack(reply)
-        return rows.counts(rest[: int(size)]), rows.counts(rest[int(size) :])
+        at, size, *rest = rows.unpack(reply)
+        counts, work = rest[: int(size)], rest[int(size) :]
+        return Counts(float(at), rows.counts(counts), rows.counts(work))
 
     async def homes(self) -> dict[str, int]:
         """Read the number of programs by home. They are counted again if counts were deleted."""

@@ -48,7 +48,7 @@ if not packed then
     forget(row, activity, names, idle, totals, member, program, homes, home_counts)
   end
   local counts, costs = open_by_replica(in_flight, calls, work), redis.call('HGETALL', work)
-  return pack({tostring(#counts), tostring(#costs)}, counts, costs)
+  return pack({stamp(), tostring(#counts), tostring(#costs)}, counts, costs)
 end
 -- arrival, the program's critical path and its calls at opening, and the fields that `renew` reads
 local path_then, steps_then = string.match(packed, '^[^\n]*\n([^ \n]*) (%d+)[ %d]*\n')
@@ -90,7 +90,7 @@ else
 end
 
 local counts, costs = open_by_replica(in_flight, calls, work), redis.call('HGETALL', work)
-local head = {tostring(#counts), tostring(#costs)}
+local head = {stamp(), tostring(#counts), tostring(#costs)}
 local reply = pack(head, counts, costs, redis.call('HGETALL', row))
 local open = redis.call('HGET', row, 'calls') - (redis.call('HGET', row, 'calls_closed') or 0)
 if open == 0 and (redis.call('HGET', row, 'ephemeral') == '1' or redis.call('HEXISTS', row, 'ended') == 1) then

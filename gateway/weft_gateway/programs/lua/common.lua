@@ -25,6 +25,11 @@ local function server_time()
   return parts[1] + parts[2] / 1e6
 end
 
+-- The same as text, to microseconds.
+local function stamp()
+  return string.format('%.6f', server_time())
+end
+
 -- A value of `calls`: the replica, and the call's predicted cost, in microseconds, if it has one.
 local function placed(replica, cost)
   return cost == '0' and replica or replica .. '\n' .. cost
@@ -104,7 +109,7 @@ local function add_call(in_flight, calls, leases, lease, value, work)
       redis.call('HINCRBY', work, replica, cost)
     end
   end
-  redis.call('ZADD', leases, string.format('%.6f', server_time()), lease)
+  redis.call('ZADD', leases, stamp(), lease)
 end
 
 -- Set a program's home, or remove it (''). `homes` maps programs to their homes, and `home_counts`

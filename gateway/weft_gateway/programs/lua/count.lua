@@ -2,4 +2,4 @@
 -- KEYS: in-flight counts, open calls, work
 count_work(KEYS[2], KEYS[3])
 local counts = open_by_replica(KEYS[1], KEYS[2])
-return pack({tostring(#counts)}, counts, redis.call('HGETALL', KEYS[3]))
+return pack({stamp(), tostring(#counts)}, counts, redis.call('HGETALL', KEYS[3]))

@@ -34,7 +34,7 @@ if not room then
   for i, found in ipairs(accounts) do
     accounts[i] = packed_account(found)
   end
-  return pack({'', '', '0', '0', '0', tostring(#accounts)}, accounts, redis.call('HGETALL', row))
+  return pack({'', '', '', '0', '0', '0', tostring(#accounts)}, accounts, redis.call('HGETALL', row))
 end
 
 -- Algorithm 2, lines 5 to 10: an eligible home wins over the candidate.
@@ -104,6 +104,6 @@ add_call(in_flight, calls, leases, lease, placed(replica, cost), work)
 touch(activity, member, now)
 local counts = open_by_replica(in_flight, calls, work)
 local costs = redis.call('HGETALL', work)
-local head = {replica, tostring(created), tostring(#counts), tostring(#costs), tostring(#over),
+local head = {replica, tostring(created), stamp(), tostring(#counts), tostring(#costs), tostring(#over),
   tostring(#accounts)}
 return pack(head, counts, costs, over, accounts, redis.call('HGETALL', row))

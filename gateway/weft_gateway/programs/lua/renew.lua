@@ -19,4 +19,4 @@ for i = 5, #KEYS do
     add_call(in_flight, calls, leases, lease, value, work)
   end
 end
-return string.format('%.6f', server_time())
+return stamp()
