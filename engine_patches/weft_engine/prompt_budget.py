@@ -7,7 +7,8 @@ Prompt tokens lengthen a step for every sequence in it. The budget of a step is 
   be at least the share `SLOWER` of the time of its prompts. A prompt pays this rest for each of its
   parts, so beside answers it takes at most this share longer;
 - for calls that are not short: half of it while short calls wait, because vLLM serves running calls
-  first; while short calls run, their delay (see `short_calls`);
+  first; while short calls run, their delay (see `short_calls`). What is left of a small prompt is
+  not limited: many small calls would wait for the sake of a few;
 - while tenants contend: the share of each tenant (see `prefill_limits`).
 """
 
@@ -25,6 +26,8 @@ from weft_engine.step_fit import StepCosts, StepMeter
 SLOWER: Final = 0.15
 # The smallest part of a prompt; smaller ones are left to a later step.
 _LEAST: Final = 16
+# Prompts with at most this many tokens left are not limited for short calls.
+_SMALL: Final = 512
 # Waiting calls that a step may skip because it has no tokens for them.
 _MOST_PASSED_OVER: Final = 32
 
@@ -75,16 +78,16 @@ class PromptBudget:
     def left(self, sequence: str, running: bool, tokens: int, context: int) -> int:
         """Return how many of these prompt tokens the sequence may compute in this step. running: it
         was already in the batch. context: its tokens before them."""
+        small = self._is_small(sequence, tokens)
         if self._tenants is not None:
             tokens = self._tenants.left(sequence, running, tokens)
-        tokens = min(tokens, self._tokens)
-        seconds, short = self._left_s, sequence in self._short
-        if not short:
+        tokens, seconds = min(tokens, self._tokens), self._left_s
+        if not small:
             tokens, seconds = min(tokens, self._others), min(seconds, self._others_s)
         fitting = self._costs.prefill_tokens(seconds, context)
         if tokens <= fitting:
             return max(0, tokens)
-        self.limited |= not short and self._others_s < self._left_s
+        self.limited |= not small and self._others_s < self._left_s
         if fitting >= _LEAST:
             return int(fitting)
         # A step without any tokens would be the last one: time passes with steps only.
@@ -99,10 +102,14 @@ class PromptBudget:
         self._begun = True
         self._tokens -= tokens
         self._left_s -= seconds
-        if sequence not in self._short:
+        if not self._is_small(sequence, of):
             self._others -= tokens
             self._others_s -= seconds
             self._used_s += seconds
+
+    def _is_small(self, sequence: str, tokens: int) -> bool:
+        """Return whether a prompt that lacks this many tokens is not limited for short calls."""
+        return tokens <= _SMALL or sequence in self._short
 
     def passes_over(self, sequence: str, tokens: int) -> bool:
         """Whether this step skips a waiting sequence of this many tokens, so that later ones are

@@ -97,10 +97,14 @@ async def test_a_malformed_upgrade_is_an_error_and_closes_its_connection(
     engine: Any, weft: Any, fields: bytes
 ) -> None:
     async with engine() as stub, weft(stub, max_connections=1) as gateway:
-        async with raw(gateway) as client:
-            await client.send(OPENING + fields + b"\r\n")
-            await client.refused(400, "invalid_upgrade")
         async with asyncio.timeout(DEADLINE_S):
+            refused = False
+            while not refused:
+                # The connection of the start may still have the only place.
+                with contextlib.suppress(ConnectionError):
+                    async with raw(gateway) as client:
+                        await client.send(OPENING + fields + b"\r\n")
+                        refused = bool(await client.refused(400, "invalid_upgrade"))
             while (await gateway.client.get("/v1/models")).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

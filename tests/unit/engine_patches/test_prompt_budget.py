@@ -108,6 +108,16 @@ def test_prompts_of_others_delay_short_calls_by_a_tenth_of_a_second_and_then_lit
     assert left(budget) < tokens / 2
 
 
+def test_a_small_prompt_does_not_wait_for_short_calls():
+    engine = Engine(token_s=1e-3)
+    engine.short.queued("chat")
+    engine.short.started("chat")
+    engine.short.delayed(0.1, True)
+    budget = engine.next(decoding=2)
+    small = budget.left("branch", False, 100, 0)
+    assert small == budget.left("chat", False, 100, 0) > left(budget)
+
+
 def test_prompts_that_the_weights_hide_delay_no_short_call():
     engine = Engine()
     engine.meter.fit.costs = StepCosts(0.001, 0.01, TOKEN_S, TOKEN_S, 0.0)
