@@ -57,12 +57,13 @@ class ProgramBlocks:
         """Record blocks of a program in this order. Blocks with new content come last."""
         held = known.blocks
         before = len(held)
-        pairs = zip(numbers, contents, strict=True)
-        fresh = {number: content for number, content in pairs if held.get(number) != content}
-        for number in held.keys() & fresh.keys():
-            del held[number]
-        held.update(fresh)
-        self.blocks += len(held) - before
+        known_as = list(map(held.get, numbers))
+        if known_as != contents:
+            for number, was, content in zip(numbers, known_as, contents, strict=True):
+                if was is not None and was != content:
+                    del held[number]
+            held.update(zip(numbers, contents, strict=True))
+            self.blocks += len(held) - before
 
     def lose(self, known: Program, numbers: Sequence[int]) -> None:
         """Remove blocks that hold other content now."""
