@@ -294,6 +294,12 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         else:
             super().shutdown()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # uvloop counts a message only after the turn in which it was written.
+        if self._reader is not None:
+            self._reader.start()
+
     def _stalled(self) -> None:
         self._edge.metrics.error("client_stalled")
         reset(self.transport)
