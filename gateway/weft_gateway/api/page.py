@@ -183,7 +183,9 @@ def router(
         openapi_extra=described(SessionChange, required=True),
     )
     async def change_program(request: Request, row: str) -> dict[str, Any]:
-        """As `PATCH /v1/sessions/{session_id}`, for whom sees the program. Returns the session."""
+        """Change a budget as `PATCH /v1/sessions/{session_id}` does, for a program that the key
+        may see. Returns the session.
+        """
         key = seen_by(request, row).key
         program = await changed(request, key, table, settings)
         live.happened("budget changed", key)

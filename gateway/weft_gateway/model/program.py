@@ -200,8 +200,8 @@ class Opened:
 @record
 class Closing:
     """The end of a call, with the engine's report (zeros without one). advance: a prefill, which is
-    no call of the program's path. nanodollars: its price. payer: whose usage it is; None if it is
-    nobody's.
+    no call of the program's path. nanodollars: its price. payer: who the usage is counted for;
+    None if it is not counted.
     """
 
     key: ProgramKey
